@@ -3,21 +3,24 @@
     python tools/notebooks.py                 every notebook of the book
     python tools/notebooks.py NOTEBOOK ...    only these
     python tools/notebooks.py --clean ...     tidy the metadata without executing
+
+Each notebook runs alone in an empty folder. One that fails is left as it was.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import nbformat
-from nbclient import NotebookClient
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from export import ROOT, notebooks
+from chapters import ROOT, notebooks
+from set_repository import Repository
 
 METADATA = {
     "accelerator": "GPU",
@@ -25,28 +28,55 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+CELL_METADATA = ("tags", "mystnb")
+
+
+def join_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Join what one stream wrote in several pieces, so that a file does not depend on the timing of messages."""
+    joined: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        last = joined[-1] if joined else None
+        if last and output.output_type == last.output_type == "stream" and output.name == last.name:
+            last.text += output.text
+        else:
+            joined.append(output)
+    return joined
 
 
 def clean(notebook: nbformat.NotebookNode) -> None:
-    """Leave only metadata that is the same on every machine; keep outputs, counts, tags and figure captions."""
+    """Leave only metadata that is the same on every machine; keep outputs, counts, tags and captions."""
     notebook.metadata = nbformat.from_dict(METADATA)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
+    if len(notebook.cells) > 1 and '"google.colab" in sys.modules' in notebook.cells[1].source:
+        notebook.cells[1].source = Repository.declared().colab_cell
     for cell in notebook.cells:
-        kept = {key: cell.metadata[key] for key in ("tags", "mystnb") if cell.metadata.get(key)}
+        kept = {key: cell.metadata[key] for key in CELL_METADATA if cell.metadata.get(key)}
         cell.metadata = nbformat.from_dict(kept)
-        for output in cell.get("outputs", []):
-            if "metadata" in output:
-                output.metadata = nbformat.from_dict({})
+        if cell.cell_type == "code":
+            cell.outputs = join_streams(cell.outputs)
+            for output in cell.outputs:
+                if "metadata" in output:
+                    output.metadata = nbformat.from_dict({})
+
+
+def write(notebook: nbformat.NotebookNode, path: Path) -> None:
+    """Write a notebook in one step."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    nbformat.write(notebook, draft)
+    draft.replace(path)
 
 
 def execute(path: Path) -> float:
     """Run one notebook from top to bottom in an empty folder and write it back; the seconds it took."""
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(path, as_version=4)
+    clean(notebook)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
     clean(notebook)
-    nbformat.write(notebook, path)
+    write(notebook, path)
     return time.perf_counter() - started
 
 
@@ -55,15 +85,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all")
     parser.add_argument("--clean", action="store_true", help="tidy the metadata only")
     options = parser.parse_args(arguments)
+    failed = 0
     for path in options.notebooks or notebooks():
+        name = os.path.relpath(path.resolve(), ROOT) if path.resolve().is_relative_to(ROOT) else str(path)
         if options.clean:
             notebook = nbformat.read(path, as_version=4)
             clean(notebook)
-            nbformat.write(notebook, path)
+            write(notebook, path)
             continue
-        seconds = execute(path)
-        print(f"{path.resolve().relative_to(ROOT)}: {seconds:.0f} s")
-    return 0
+        from nbclient.exceptions import CellExecutionError, CellTimeoutError
+
+        try:
+            print(f"{name}: {execute(path):.0f} s", flush=True)
+        except (CellExecutionError, CellTimeoutError) as error:
+            failed += 1
+            print(f"{name}: FAILED, the file is unchanged\n{error}", file=sys.stderr, flush=True)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+# Two commands set everything up and need only Python 3.11 or newer, make and a package index: make book, make test.
+# PYTHON=... chooses the Python that makes .venv; NB=... one notebook; PORT=... where the book is served.
+
+PYTHON ?=
+NB ?=
+PORT ?= 8000
+WORKERS ?= 2
+
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+PIP := $(PY) -m pip --disable-pip-version-check install --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help book test check export notebooks serve colab clean
+
+help: ## list these commands
+	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+book: $(READY) ## build the book into _build/html; a warning is an error
+	@$(PY) -m jupyter_book.cli.main build . -W -n --keep-going || { rm -rf _build/.doctrees; exit 1; }
+	@echo "The book is in _build/html/index.html (make serve)"
+
+test: $(READY) ## run the tests, then every notebook, and compare its outputs with the committed ones
+	@status=0; \
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup tests || status=1; \
+	$(PY) tools/compare.py $(NB) || status=1; \
+	exit $$status
+
+check: $(READY) ## the fast checks: export gate, notebook guard, style, addresses, tests that are not slow
+	@status=0; \
+	$(PY) tools/gate.py || status=1; \
+	$(PY) tools/guard.py || status=1; \
+	$(PY) tools/set_repository.py --check || status=1; \
+	$(PY) -m ruff check . || status=1; \
+	$(PY) -m ruff format --check . || status=1; \
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" tests || status=1; \
+	exit $$status
+
+export: $(READY) ## write transformer_lib/ from the notebooks (NB=... only one)
+	@$(PY) tools/export.py $(NB)
+
+notebooks: export ## run notebooks in place, all or NB=path
+	@$(PY) tools/notebooks.py $(NB)
+
+serve: book ## build the book and serve it at http://localhost:8000 (PORT=...)
+	@echo "http://localhost:$(PORT)"
+	@$(PY) -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
+
+colab: $(READY) ## rehearse Colab: every chapter (or NB=...) alone, with nothing but the package and Jupyter
+	@$(PY) tools/colab.py $(NB)
+
+clean: ## remove what was built; .venv stays
+	@rm -rf _build build dist .pytest_cache .ruff_cache .hypothesis
+	@find . -name .venv -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +
+
+$(READY): requirements.txt pyproject.toml
+	@if ! $(PY) -c "" 2>/dev/null; then \
+	  for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python); do \
+	    if $$python -c "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))" 2>/dev/null; \
+	    then chosen=$$python; break; fi; \
+	  done; \
+	  if [ -z "$$chosen" ]; then \
+	    echo "The book needs Python 3.11 or newer with its venv module; $(or $(PYTHON),python3) is not (set PYTHON=...)" >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "Setting up $(VENV) with $$($$chosen --version), once; this takes a minute or two"; \
+	  $$chosen -m venv --clear $(VENV) || exit 1; \
+	fi
+	@$(PIP) "$$(grep '^torch==' requirements.txt)"
+	@$(PIP) -r requirements.txt
+	@$(PIP) --no-deps -e .
+	@touch $@

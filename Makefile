@@ -18,7 +18,7 @@ help: ## list these commands
 	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 book: $(READY) ## build the book into _build/html; a warning is an error
-	@$(PY) -m jupyter_book.cli.main build . -W -n --keep-going || { rm -rf _build/.doctrees; exit 1; }
+	@$(VENV)/bin/jupyter-book build . -W -n --keep-going || { rm -rf _build/.doctrees; exit 1; }
 	@echo "The book is in _build/html/index.html (make serve)"
 
 test: $(READY) ## run the tests, then every notebook, and compare its outputs with the committed ones

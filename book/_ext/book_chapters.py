@@ -1,0 +1,225 @@
+"""The map of the book: links that appear when a chapter does, the table of chapters, and stable chapter numbers.
+
+Everything here reads ``chapters.yml``. A chapter counts as written when its file is in the table of contents.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.environment.collectors.toctree import TocTreeCollector
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+HERE = Path(__file__).resolve().parent
+NUMBERED_FILE = re.compile(r"(?:^|/)(\d\d)_[^/]*$")
+
+
+class Chapter(NamedTuple):
+    """One line of the map."""
+
+    number: str
+    docname: str
+    module: str
+    title: str
+    part: str
+    builds: str
+
+
+@lru_cache(maxsize=1)
+def chapters() -> tuple[Chapter, ...]:
+    """Every chapter of the map, in reading order."""
+    rows = yaml.safe_load((HERE / "chapters.yml").read_text(encoding="utf-8"))
+    return tuple(
+        Chapter(str(row["number"]), f"book/{row['file']}", row["module"], row["title"], row["part"], row["builds"])
+        for row in rows
+    )
+
+
+def chapter(key: str) -> Chapter:
+    """The chapter with this number ("3", "A") or module ("recurrent")."""
+    for found in chapters():
+        if key in (found.number, found.module):
+            return found
+    raise KeyError(f"no chapter {key!r} in chapters.yml")
+
+
+def title_of(path: Path) -> str | None:
+    """The first heading of level one of a notebook, or None."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "markdown" and (found := re.search(r"^# (.+)$", "".join(cell["source"]), re.M)):
+            return found[1].strip()
+    return None
+
+
+def published(env: BuildEnvironment, found: Chapter) -> bool:
+    """Whether the chapter's file is in this book."""
+    return found.docname in env.found_docs
+
+
+def current_title(env: BuildEnvironment, found: Chapter) -> str:
+    """The chapter's title as its notebook has it, else as the map has it."""
+    path = Path(env.srcdir) / f"{found.docname}.ipynb"
+    return (title_of(path) if path.exists() else None) or found.title
+
+
+def spoken(found: Chapter) -> str:
+    """ "chapter 3" or "appendix A"."""
+    return f"{'chapter' if found.number.isdigit() else 'appendix'} {found.number}"
+
+
+def link(env: BuildEnvironment, source: str, found: Chapter, text: str) -> nodes.Node:
+    """A link to a chapter of the book, or plain text that says it is to come."""
+    if not published(env, found):
+        return nodes.inline(text, f"{text} (to come)", classes=["to-come"])
+    reference = addnodes.pending_xref(
+        "", refdomain="std", reftype="doc", refexplicit=True, refwarn=True, reftarget=f"/{found.docname}", refdoc=source
+    )
+    reference += nodes.inline(text, text)
+    return reference
+
+
+class ChapterRole(SphinxRole):
+    """``{chapter}`9``` gives "chapter 9", linked if it is there; ``{chapter}`the mask <10>``` gives other words."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        explicit = re.fullmatch(r"(.+?)\s*<(\w+)>", self.text, re.S)
+        words, key = (explicit[1], explicit[2]) if explicit else (None, self.text.strip())
+        try:
+            found = chapter(key)
+        except KeyError as error:
+            message = self.inliner.reporter.error(str(error), line=self.lineno)
+            return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
+        return [link(self.env, self.env.docname, found, words or spoken(found))], []
+
+
+def _cell(*children: nodes.Node, classes: tuple[str, ...] = ()) -> nodes.entry:
+    return nodes.entry("", nodes.paragraph("", "", *children), classes=list(classes))
+
+
+def table(heads: list[str], rows: list[list[list[nodes.Node]]], widths: list[int], classes: list[str]) -> nodes.table:
+    """A docutils table; each cell is a list of inline nodes."""
+    group = nodes.tgroup("", *(nodes.colspec(colwidth=width) for width in widths), cols=len(heads))
+    head = nodes.row("", *(_cell(nodes.Text(text)) for text in heads))
+    group += nodes.thead("", head)
+    group += nodes.tbody("", *(nodes.row("", *(_cell(*cell) for cell in row)) for row in rows))
+    return nodes.table("", group, classes=classes)
+
+
+class ChapterTable(SphinxDirective):
+    """``{chapter-table}``: the chapters that can be read, or with ``to-come`` those that cannot yet."""
+
+    optional_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        coming = bool(self.arguments) and self.arguments[0] == "to-come"
+        rows = []
+        for found in chapters():
+            if published(self.env, found) == coming:
+                continue
+            title = current_title(self.env, found)
+            name = nodes.emphasis(title, title) if coming else link(self.env, self.env.docname, found, title)
+            module = nodes.literal(found.module, found.module)
+            rows.append([[nodes.Text(found.number)], [name], [nodes.Text(found.builds)], [module]])
+        if not rows:
+            return [nodes.paragraph("", "None: the book is complete." if coming else "None yet.")]
+        heads = ["", "Chapter", "What it builds", "Module"]
+        return [table(heads, rows, [4, 26, 54, 16], ["chapters", "to-come-table" if coming else "written-table"])]
+
+
+class Road(SphinxDirective):
+    """``{road}``: the stations of the book's picture, one a line: drawing, title, year, chapter, one sentence."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        stations = nodes.bullet_list(classes=["road"])
+        for text in self.content:
+            drawing, title, year, key, sentence = (part.strip() for part in text.split("|"))
+            path = HERE / "glyphs" / f"{drawing}.svg"
+            self.env.note_dependency(str(path))
+            name = nodes.paragraph(classes=["road-title"])
+            found = chapter(key)
+            name += link(self.env, self.env.docname, found, title) if published(self.env, found) else nodes.Text(title)
+            name += nodes.inline(year, year, classes=["road-year"])
+            words = nodes.container("", name, nodes.paragraph("", sentence), classes=["road-words"])
+            stations += nodes.list_item("", nodes.raw("", path.read_text(encoding="utf-8"), format="html"), words)
+        return [stations]
+
+
+class Slip(SphinxDirective):
+    """``{slip} Title``: a mistake, why it matters (the content), its check, and the chapters that meet it."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+    has_content = True
+    option_spec = {"chapter": str, "check": str}  # noqa: RUF012
+
+    def run(self) -> list[nodes.Node]:
+        title_nodes, messages = self.parse_inline(self.arguments[0])
+        plain = nodes.paragraph("", "", *title_nodes).astext()
+        box = nodes.container(classes=["slip"], ids=[nodes.make_id(f"slip {plain}")])
+        box += nodes.paragraph("", "", *title_nodes, classes=["slip-title"])
+        box += self.parse_content_to_nodes()
+        check_nodes, more = self.parse_inline(self.options["check"])
+        check = nodes.paragraph("", "", nodes.strong("", "The check: "), *check_nodes, classes=["slip-check"])
+        where = nodes.paragraph("", "", nodes.Text("Met in "), classes=["slip-where"])
+        for i, key in enumerate(self.options["chapter"].split(",")):
+            found = chapter(key.strip())
+            where += nodes.Text(", " if i else "")
+            where += link(self.env, self.env.docname, found, spoken(found))
+        where += nodes.Text(".")
+        box += check
+        box += where
+        return [box, *messages, *more]
+
+
+def file_number(docname: str) -> int | None:
+    """The chapter number that a file's name begins with: book/history/03_x gives 3."""
+    found = NUMBERED_FILE.search(docname)
+    return int(found[1]) if found else None
+
+
+def _renumber(env: BuildEnvironment) -> None:
+    """Give each numbered chapter the number of its file, so that numbers stay when chapters appear between others."""
+    for docname, numbers in env.toc_secnumbers.items():
+        if (first := file_number(docname)) is None:
+            continue
+        for anchor, number in numbers.items():
+            numbers[anchor] = (first, *number[1:]) if number else number
+        for reference in env.tocs[docname].findall(nodes.reference):
+            if reference.get("secnumber"):
+                reference["secnumber"] = [first, *reference["secnumber"][1:]]
+        if env.titles[docname].get("secnumber"):
+            env.titles[docname]["secnumber"] = [first, *env.titles[docname]["secnumber"][1:]]
+
+
+def _keep_file_numbers(app: Sphinx) -> None:
+    original = TocTreeCollector.assign_section_numbers
+    if getattr(original, "keeps_file_numbers", False):
+        return
+
+    def assign_section_numbers(self: TocTreeCollector, env: BuildEnvironment) -> list[str]:
+        changed = original(self, env)
+        _renumber(env)
+        return changed
+
+    assign_section_numbers.keeps_file_numbers = True
+    TocTreeCollector.assign_section_numbers = assign_section_numbers
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_role("chapter", ChapterRole())
+    app.add_directive("chapter-table", ChapterTable)
+    app.add_directive("road", Road)
+    app.add_directive("slip", Slip)
+    app.connect("builder-inited", _keep_file_numbers)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

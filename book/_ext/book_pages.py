@@ -1,0 +1,70 @@
+"""What every page needs: its address, its scripts, its description, and marks that only HTML can carry."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+EXPORTED = re.compile(r'class="([^"]*\btag_export\b[^"]*\bmodule-(\w+)[^"]*)"')
+NOT_OURS = ("sphinx-thebe", "THEBE_JS_URL")
+
+
+def pages_url(repository: str) -> str:
+    """Where the pages of a GitHub repository are served: https://github.com/A/b gives https://a.github.io/b/."""
+    owner, name = urlsplit(repository).path.strip("/").split("/")[:2]
+    return f"https://{owner.lower()}.github.io/{name}/"
+
+
+def _set_addresses(app: Sphinx, config: Config) -> None:
+    """Derive every address from the one in ``_config.yml``."""
+    url = pages_url(config.html_theme_options["repository_url"])
+    config.html_baseurl = url
+    config.ogp_site_url = url
+    config.notfound_urls_prefix = urlsplit(url).path
+
+
+def without_thebe(scripts: list[Any]) -> list[Any]:
+    """The page's scripts without those of sphinx-thebe, which the book does not use, and without repetitions."""
+    kept: list[Any] = []
+    for script in scripts:
+        body = dict(getattr(script, "attributes", {})).get("body") or ""
+        name = str(getattr(script, "filename", None) or script)
+        if any(word in body or word in name for word in NOT_OURS) or script in kept:
+            continue
+        kept.append(script)
+    return kept
+
+
+def describe(doctree: nodes.document) -> str | None:
+    """The line under the title, if the page has one: it says best what the page is about."""
+    for section in doctree.findall(nodes.section):
+        after_title = [node for node in section.children if not isinstance(node, (nodes.title, nodes.Invisible))]
+        if after_title and isinstance(after_title[0], nodes.block_quote):
+            return " ".join(after_title[0].astext().split())
+        return None
+    return None
+
+
+def _finish_page(
+    app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    context["script_files"] = without_thebe(context.get("script_files", []))
+    context["css_files"] = [file for file in context.get("css_files", []) if "thebe" not in str(file)]
+    if body := context.get("body"):
+        context["body"] = EXPORTED.sub(r'class="\1" data-module="transformer_lib.\2"', body)
+    if doctree is not None and (line := describe(doctree)):
+        line = html.escape(line)
+        context["meta"] = {**(context.get("meta") or {}), "og:description": line}
+        context["metatags"] = context.get("metatags", "") + f'<meta name="description" content="{line}" />\n'
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("config-inited", _set_addresses)
+    app.connect("html-page-context", _finish_page, priority=400)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

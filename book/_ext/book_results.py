@@ -1,0 +1,192 @@
+"""``{results-table}`` and ``{results-records}``: the records of long runs, read from ``results/*.json`` at build time."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from book_chapters import table
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+KEYS = (
+    "command",
+    "commit",
+    "date",
+    "versions",
+    "hardware",
+    "seeds",
+    "data",
+    "model",
+    "parameters",
+    "metrics",
+    "curves",
+)
+NONE_YET = "No long run has been recorded yet."
+
+
+def records(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Every record below ``folder`` with its name, in alphabetical order."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path.name} is not JSON: {error}") from error
+        if not isinstance(record, dict) or (missing := [key for key in KEYS if key not in record]):
+            raise ValueError(f"{path.name} lacks {', '.join(missing) if isinstance(record, dict) else 'an object'}")
+        found.append((path.stem, record))
+    return found
+
+
+def number(value: Any) -> str:
+    """A number as the page prints it: 2,621,440 and 24.31 and 0.0005."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, int) or value == int(value):
+        return f"{int(value):,}"
+    return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def plain(value: Any) -> str:
+    """Whatever a record holds, as one line of text."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {plain(item)}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(plain(item) for item in value)
+    if isinstance(value, (int, float)):
+        return number(value)
+    return str(value)
+
+
+def metric(entry: Any) -> tuple[str, str | None]:
+    """A metric's value and its signature, if it has one."""
+    if isinstance(entry, dict):
+        return number(entry.get("value")), entry.get("signature")
+    return number(entry), None
+
+
+def named(value: Any, *keys: str) -> str:
+    """The name inside a description: the first of ``keys`` that is there, else the whole."""
+    if isinstance(value, dict):
+        return next((str(value[key]) for key in keys if key in value), plain(value))
+    return plain(value)
+
+
+def lines_of(curves: Any) -> list[tuple[str, list[float], list[float]]]:
+    """The curves as (name, x, y). They come as points ({"epoch": 1, "loss": 3.2}, ...) or as named x and y."""
+    if not isinstance(curves, list) or not all(isinstance(entry, dict) for entry in curves):
+        return []
+    if all("y" in entry for entry in curves):
+        return [
+            (str(entry.get("name", "")), list(entry.get("x") or range(1, len(entry["y"]) + 1)), list(entry["y"]))
+            for entry in curves
+            if len(entry["y"]) > 1
+        ]
+    keys = [key for key in dict.fromkeys(key for point in curves for key in point)]
+    steps = next((key for key in ("update", "updates", "step", "epoch") if key in keys), None)
+    found = []
+    for key in keys:
+        points = [(point.get(steps, i + 1), point[key]) for i, point in enumerate(curves) if _is_number(point.get(key))]
+        if key not in ("update", "updates", "step", "epoch", "seconds") and len(points) > 1:
+            found.append((key, [x for x, _ in points], [y for _, y in points]))
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+
+
+def curve(name: str, xs: Sequence[float], ys: Sequence[float], width: int = 220, height: int = 96) -> str:
+    """One small line chart as SVG in the page's own colours."""
+    low, high, left, right = min(ys), max(ys), min(xs), max(xs)
+    step = lambda x, a, b, size: (x - a) / ((b - a) or 1) * size  # noqa: E731
+    points = " ".join(
+        f"{8 + step(x, left, right, width - 16):.1f},{height - 8 - step(y, low, high, height - 34):.1f}"
+        for x, y in zip(xs, ys, strict=True)
+    )
+    label = html.escape(name.replace("_", " "))
+    spoken = f"{label} from {number(ys[0])} to {number(ys[-1])}"
+    return (
+        f'<svg class="curve" viewBox="0 0 {width} {height}" role="img" aria-label="{spoken}">'
+        f'<text x="8" y="15">{label}</text><text x="{width - 8}" y="15" text-anchor="end">{number(ys[-1])}</text>'
+        f'<path d="M8 {height - 7.5}H{width - 8}"/><polyline points="{points}"/></svg>'
+    )
+
+
+def _bullets(record: dict[str, Any]) -> nodes.field_list:
+    listed = nodes.field_list()
+    shown = ("date", "commit", "hardware", "seeds", "versions", "data", "model", "parameters", "notes")
+    for key in shown:
+        if record.get(key) not in (None, "", [], {}):
+            listed += nodes.field(
+                "", nodes.field_name("", key), nodes.field_body("", nodes.paragraph("", plain(record[key])))
+            )
+    for key, entry in record["metrics"].items():
+        value, signature = metric(entry)
+        line = nodes.paragraph("", value)
+        if signature:
+            line += [nodes.Text(" "), nodes.literal(signature, signature)]
+        listed += nodes.field("", nodes.field_name("", key), nodes.field_body("", line))
+    return listed
+
+
+class _Records(SphinxDirective):
+    def read(self) -> list[tuple[str, dict[str, Any]]]:
+        folder = Path(self.env.srcdir) / "results"
+        for path in folder.glob("*.json"):
+            self.env.note_dependency(str(path))
+        self.env.note_reread()
+        try:
+            return records(folder)
+        except ValueError as error:
+            raise self.error(str(error)) from error
+
+
+class ResultsTable(_Records):
+    """One row for each record: run, data, parameters, measures, hardware."""
+
+    def run(self) -> list[nodes.Node]:
+        rows = []
+        for name, record in self.read():
+            measures = ", ".join(f"{key} {metric(entry)[0]}" for key, entry in record["metrics"].items())
+            anchor = nodes.reference("", name, refid=nodes.make_id(f"run {name}"), internal=True)
+            cells = [
+                named(record["model"], "name", "class", "kind"),
+                named(record["data"], "name", "corpus"),
+                number(record["parameters"]),
+                measures,
+                named(record["hardware"], "device", "name", "cpu"),
+            ]
+            rows.append([[anchor], *[[nodes.Text(cell)] for cell in cells]])
+        if not rows:
+            return [nodes.paragraph("", NONE_YET)]
+        heads = ["Run", "Model", "Data", "Parameters", "Measures", "Hardware"]
+        return [table(heads, rows, [18, 14, 18, 12, 24, 14], ["results"])]
+
+
+class ResultsRecords(_Records):
+    """Each record in full: its command, its facts, its curves."""
+
+    def run(self) -> list[nodes.Node]:
+        out: list[nodes.Node] = []
+        for name, record in self.read():
+            section = nodes.section(ids=[nodes.make_id(f"run {name}")], names=[nodes.fully_normalize_name(name)])
+            section += nodes.title("", name)
+            section += nodes.literal_block(record["command"], record["command"], language="console")
+            section += _bullets(record)
+            drawn = "".join(curve(*line) for line in lines_of(record["curves"]))
+            if drawn:
+                section += nodes.raw("", f'<div class="curves">{drawn}</div>', format="html")
+            out.append(section)
+        return out
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_directive("results-table", ResultsTable)
+    app.add_directive("results-records", ResultsRecords)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,290 @@
+"""Open every page of the built book in a headless browser and look for what a reader would stumble over.
+
+    python tools/pages.py                     check _build/html
+    python tools/pages.py --shots FOLDER      also photograph every page, wide and narrow, light and dark
+    python tools/pages.py --only api/metrics  only pages whose address contains this
+
+Checked on every page: no errors in the console, no failed request, no request to another host, nothing that overflows at
+390 pixels, the menu opens on a phone, axe finds nothing but the listed findings of the theme. Checked on chapters: the
+link to Colab, the marks of exported cells, no directive and no hidden cell is shown. Checked once: the search finds
+something, the 404 page exists and its links work.
+
+Needs chromium, ``pip install playwright``, and axe-core (``npm install axe-core``; say where with ``--axe``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import http.server
+import json
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[1]
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+# What axe finds on a stock page of this theme, and why it is left.
+THEMES_OWN: dict[str, str] = {}
+
+OVERFLOW = """() => {
+  const width = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= width + 1) return [];
+  const scrolls = (node) => {
+    for (let up = node.parentElement; up; up = up.parentElement) {
+      if (up === document.body) return false;
+      if (["auto", "scroll", "hidden"].includes(getComputedStyle(up).overflowX)) return true;
+    }
+    return false;
+  };
+  return [...document.querySelectorAll("article *")]
+    .filter((node) => node.getBoundingClientRect().right > width + 1 && !scrolls(node))
+    .slice(0, 5)
+    .map((node) => node.tagName + "." + node.className + ": " + node.textContent.slice(0, 60));
+}"""
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves the book below its prefix, and 404.html for what is not there, as GitHub Pages does."""
+
+    prefix = "/"
+
+    def translate_path(self, path: str) -> str:
+        return super().translate_path("/" + path.removeprefix(self.prefix))
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        page = Path(self.directory) / "404.html"
+        if code != 404 or not page.exists():
+            super().send_error(code, message, explain)
+            return
+        body = page.read_bytes()
+        self.send_response(404)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@contextmanager
+def serve(folder: Path, prefix: str) -> Iterator[str]:
+    """Serve ``folder`` on a free port; gives the address of its root."""
+    handler = type("Handler", (Quiet,), {"prefix": prefix})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}{prefix}"
+    finally:
+        server.shutdown()
+
+
+def repository() -> tuple[str, str, str]:
+    """The repository's address and branch, and the prefix below which its pages are served."""
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]
+    return config["url"], config["branch"], f"/{urlsplit(config['url']).path.strip('/').split('/')[1]}/"
+
+
+def pages(built: Path, only: str) -> list[str]:
+    """Every page of the book, relative to its root."""
+    found = [path.relative_to(built).as_posix() for path in (built / "book").rglob("*.html")]
+    found += [
+        name for name in ("404.html", "genindex.html", "py-modindex.html", "search.html") if (built / name).exists()
+    ]
+    return sorted(name for name in found if only in name)
+
+
+class Visit:
+    """One page, opened in one size and mode, with everything that went wrong on it."""
+
+    def __init__(self, browser: Browser, address: str, size: dict[str, int], mode: str) -> None:
+        self.problems: list[str] = []
+        self.host = urlsplit(address).netloc
+        context = browser.new_context(viewport=size, color_scheme=mode, reduced_motion="reduce")
+        self.page: Page = context.new_page()
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        self.page.on("request", self._request)
+        self.page.on("response", self._response)
+        self.expected = 404 if address.endswith("/no/such/page.html") else 200
+        self.page.goto(address, wait_until="load")
+        self.page.wait_for_load_state("networkidle")
+        self.page.evaluate("() => window.MathJax?.startup?.promise")
+
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning") and not (self.expected == 404 and "404" in message.text):
+            self.problems.append(f"console: {message.text}")
+
+    def _request(self, request: Any) -> None:
+        url = urlsplit(request.url)
+        if url.scheme in ("http", "https") and url.netloc != self.host:
+            self.problems.append(f"asks another host: {request.url}")
+
+    def _response(self, response: Any) -> None:
+        if response.status >= 400 and not (
+            response.request.is_navigation_request() and response.status == self.expected
+        ):
+            self.problems.append(f"{response.status}: {response.url}")
+
+    def close(self) -> None:
+        self.page.context.close()
+
+
+def axe_findings(page: Page, axe: str) -> list[str]:
+    """What axe-core says of the page, one line for each rule."""
+    page.evaluate(axe)
+    found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")["violations"]
+    lines = []
+    for rule in found:
+        node = rule["nodes"][0]
+        lines.append(f"{rule['id']} ({rule['impact']}, {len(rule['nodes'])}): {node['target']} {node['html'][:110]}")
+    return lines
+
+
+def look_at_chapter(page: Page, name: str, url: str, branch: str) -> list[str]:
+    """Whether a chapter's page shows what it should of its notebook."""
+    source = ROOT / f"{name.removesuffix('.html')}.ipynb"
+    if not source.exists():
+        return []
+    problems = []
+    cells = [cell for cell in json.loads(source.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    colab = f"https://colab.research.google.com/github/{urlsplit(url).path.strip('/')}/blob/{branch}/{source.relative_to(ROOT)}"
+    links = page.eval_on_selector_all("a[href*='colab.research']", "nodes => nodes.map(node => node.href)")
+    if links != [colab]:
+        problems.append(f"Colab link is {links}, expected {colab}")
+    exported = sum(1 for text in sources if "#| export" in text)
+    shown = page.eval_on_selector_all("div.cell.tag_export[data-module^='transformer_lib.']", "nodes => nodes.length")
+    if shown != exported:
+        problems.append(f"{shown} cells are marked as exported, the notebook exports {exported}")
+    if exported:
+        badge = page.eval_on_selector("div.cell.tag_export", "node => getComputedStyle(node, '::before').content")
+        if "transformer_lib." not in badge:
+            problems.append(f"the mark of an exported cell reads {badge}")
+    text = page.inner_text("article")
+    for word in ("#|", "default_exp", "google.colab"):
+        if word in text:
+            problems.append(f"the page shows {word!r}")
+    return problems
+
+
+def check_page(browser: Browser, root: str, name: str, axe: str, shots: Path | None) -> tuple[list[str], set[str]]:
+    """Everything about one page: its problems, and the rules of axe that only the theme breaks."""
+    url, branch, _ = repository()
+    problems: list[str] = []
+    excused: set[str] = set()
+    for size, width in ((WIDE, 1280), (NARROW, 390)):
+        for mode in ("light", "dark"):
+            visit = Visit(browser, root + name, size, mode)
+            if visit.page.evaluate("() => document.documentElement.dataset.theme") != mode:
+                visit.problems.append(f"the page is not {mode}")
+            if axe:
+                for line in axe_findings(visit.page, axe):
+                    rule = line.split(" ")[0]
+                    excused.add(line) if rule in THEMES_OWN else visit.problems.append(f"axe: {line}")
+            if width == 390:
+                visit.problems += [f"overflows: {one}" for one in visit.page.evaluate(OVERFLOW)]
+            if width == 1280 and mode == "light":
+                visit.problems += look_at_chapter(visit.page, name, url, branch)
+            if shots:
+                file = shots / f"{name.removesuffix('.html').replace('/', '-')}-{width}-{mode}.png"
+                visit.page.screenshot(path=file, full_page=True)
+            if width == 390 and mode == "light":
+                visit.problems += open_menu(visit.page)
+            problems += [f"{width} {mode}: {one}" for one in visit.problems]
+            visit.close()
+    return list(dict.fromkeys(problems)), excused
+
+
+def open_menu(page: Page) -> list[str]:
+    """Open the contents on a phone and follow nothing; a problem if they do not appear."""
+    button = page.locator("button.primary-toggle:visible").first
+    if button.count() == 0:
+        return ["there is no button for the menu"]
+    button.click()
+    page.wait_for_timeout(400)
+    menu = page.locator("nav.bd-links a:visible")
+    return [] if menu.count() > 3 else ["the menu does not open"]
+
+
+def check_once(browser: Browser, root: str) -> list[str]:
+    """The search, and the page for addresses that do not exist."""
+    problems = []
+    visit = Visit(browser, root + "search.html?q=attention", WIDE, "light")
+    visit.page.wait_for_timeout(1500)
+    if visit.page.locator("#search-results li").count() == 0:
+        problems.append("the search finds nothing for 'attention'")
+    problems += visit.problems
+    visit.close()
+    visit = Visit(browser, root + "no/such/page.html", WIDE, "light")
+    if "nothing to attend to" not in visit.page.inner_text("body"):
+        problems.append("an unknown address does not show the 404 page")
+    target = visit.page.locator("nav.bd-links a").first.get_attribute("href") or ""
+    status = visit.page.request.get(f"http://{visit.host}{target}" if target.startswith("/") else root + target).status
+    if status != 200:
+        problems.append(f"a link of the 404 page, {target}, answers {status}")
+    problems += [f"404 page: {one}" for one in visit.problems]
+    visit.close()
+    return problems
+
+
+def find_axe(given: Path | None) -> str:
+    """The text of axe.min.js, from where it was said to be or from a node_modules folder; empty if there is none."""
+    places = (
+        [given, ROOT / "node_modules/axe-core/axe.min.js"] if given else [ROOT / "node_modules/axe-core/axe.min.js"]
+    )
+    for place in places:
+        if place and place.is_dir():
+            place = place / "axe.min.js"
+        if place and place.exists():
+            return place.read_text(encoding="utf-8")
+    return ""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--built", type=Path, default=ROOT / "_build" / "html", help="the built book")
+    parser.add_argument("--only", default="", help="only pages whose address contains this")
+    parser.add_argument("--shots", type=Path, help="folder for photographs of every page")
+    parser.add_argument("--axe", type=Path, default=os.environ.get("AXE"), help="axe.min.js, or the folder it is in")
+    options = parser.parse_args(arguments)
+    browser_path = shutil.which("chromium") or shutil.which("google-chrome")
+    axe = find_axe(Path(options.axe) if options.axe else None)
+    if not axe:
+        print("axe-core was not found: accessibility is not checked", file=sys.stderr)
+    if options.shots:
+        options.shots.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    excused: dict[str, int] = {}
+    with serve(options.built, repository()[2]) as root, sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        for name in pages(options.built, options.only):
+            problems, themes_own = check_page(browser, root, name, axe, options.shots)
+            for line in themes_own:
+                rule = line.split(" ")[0]
+                excused[rule] = excused.get(rule, 0) + 1
+            failed += bool(problems)
+            print(f"{'fails' if problems else 'ok   '} {name}", *(f"\n      {one}" for one in problems))
+        if not options.only:
+            problems = check_once(browser, root)
+            failed += bool(problems)
+            print(f"{'fails' if problems else 'ok   '} search and 404", *(f"\n      {one}" for one in problems))
+        browser.close()
+    for rule, count in sorted(excused.items()):
+        print(f"left to the theme: {rule} ({count} times): {THEMES_OWN[rule]}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

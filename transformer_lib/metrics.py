@@ -8,18 +8,19 @@ Chapter: Translation as prediction (book/history/01_translation_as_prediction.ip
 # %% auto #0
 __all__ = ['sequence_log_probability', 'perplexity', 'exact_match', 'Bleu', 'bleu', 'alignment_error_rate']
 
-# %% ../book/history/01_translation_as_prediction.ipynb #ea1d1e9c
+# %% ../book/history/01_translation_as_prediction.ipynb #b73becfc
 import math
 import operator
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-# %% ../book/history/01_translation_as_prediction.ipynb #2b07976d
+# %% ../book/history/01_translation_as_prediction.ipynb #f852f7bc
 def _check_logits(logits: Tensor, targets: Tensor) -> None:
     """Refuse logits and targets that do not belong together."""
     if not logits.is_floating_point():
@@ -34,7 +35,7 @@ def _check_logits(logits: Tensor, targets: Tensor) -> None:
             f"to go with logits of shape {tuple(logits.shape)}"
         )
 
-
+# %% ../book/history/01_translation_as_prediction.ipynb #f8be452c
 def sequence_log_probability(
     logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], pad: int = 0
 ) -> Float[Tensor, " B"]:
@@ -65,7 +66,7 @@ def sequence_log_probability(
     chosen = log_probabilities.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)  # (B, T)
     return chosen.masked_fill(~real, 0.0).sum(-1)
 
-# %% ../book/history/01_translation_as_prediction.ipynb #e6d5af3e
+# %% ../book/history/01_translation_as_prediction.ipynb #9224cfbe
 def perplexity(log_probability: float, n_tokens: int) -> float:
     """The number of equally likely tokens among which a model seems to choose at each step.
 
@@ -92,8 +93,8 @@ def perplexity(log_probability: float, n_tokens: int) -> float:
     except OverflowError:
         return math.inf
 
-# %% ../book/history/01_translation_as_prediction.ipynb #e3a72970
-def _check_corpus(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> None:
+# %% ../book/history/01_translation_as_prediction.ipynb #64c1e2a0
+def _check_corpus(hypotheses: Any, references: Any) -> None:
     """Refuse anything but two lists of equal length, the first one of strings."""
     for name, texts in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(texts, str) or not isinstance(texts, Sequence):
@@ -108,7 +109,7 @@ def _check_corpus(hypotheses: Sequence[str], references: Sequence[str] | Sequenc
         if not isinstance(text, str):
             raise TypeError(f"hypotheses[{i}] is a {type(text).__name__}, expected a string")
 
-
+# %% ../book/history/01_translation_as_prediction.ipynb #d02e0216
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """The share of hypotheses that equal their reference, character by character.
 
@@ -131,7 +132,7 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
             raise TypeError(f"references[{i}] is a {type(text).__name__}, expected a string")
     return sum(map(operator.eq, hypotheses, references)) / len(hypotheses)
 
-# %% ../book/history/01_translation_as_prediction.ipynb #a4e6a128
+# %% ../book/history/01_translation_as_prediction.ipynb #165c96d1
 @dataclass(frozen=True)
 class Bleu:
     """A BLEU score and how it came about.
@@ -157,8 +158,8 @@ class Bleu:
     def __str__(self) -> str:
         return f"BLEU = {self.score:.2f} ({self.signature})"
 
-
-def _reference_streams(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str | None]]:
+# %% ../book/history/01_translation_as_prediction.ipynb #c2f56eb4
+def _reference_streams(references: Sequence[Any]) -> list[list[str | None]]:
     """Turn one list for each sentence into one list for each set of references, with None where there is none."""
     rows = [[entry] if isinstance(entry, str) else entry for entry in references]
     for i, row in enumerate(rows):
@@ -168,7 +169,7 @@ def _reference_streams(references: Sequence[str] | Sequence[Sequence[str]]) -> l
             raise ValueError(f"references[{i}] is empty, expected a translation")
     return [list(stream) for stream in zip_longest(*rows)]
 
-
+# %% ../book/history/01_translation_as_prediction.ipynb #e60ceb30
 def bleu(
     hypotheses: Sequence[str],
     references: Sequence[str] | Sequence[Sequence[str]],
@@ -212,9 +213,13 @@ def bleu(
         reference_length=int(result.ref_len),
     )
 
-# %% ../book/history/01_translation_as_prediction.ipynb #7028bfc5
-def _links(name: str, sentence: int, links: Collection[tuple[int, int]]) -> set[tuple[int, int]]:
+# %% ../book/history/01_translation_as_prediction.ipynb #3c23f289
+def _links(name: str, sentence: int, links: Any) -> set[tuple[int, int]]:
     """The links of one sentence as a set of pairs of whole numbers."""
+    if not isinstance(links, Collection) or isinstance(links, str):
+        raise TypeError(
+            f"{name}[{sentence}] is a {type(links).__name__}, expected a collection of (source, target) pairs"
+        )
     found = set()
     for link in links:
         try:
@@ -228,7 +233,7 @@ def _links(name: str, sentence: int, links: Collection[tuple[int, int]]) -> set[
         found.add((source, target))
     return found
 
-
+# %% ../book/history/01_translation_as_prediction.ipynb #b3af0227
 def alignment_error_rate(
     predicted: Sequence[Collection[tuple[int, int]]],
     sure: Sequence[Collection[tuple[int, int]]],
@@ -246,12 +251,16 @@ def alignment_error_rate(
         The error rate, from 0 (all sure links and none that is not possible) to 1 (nothing in common).
 
     Raises:
+        TypeError: if one of them is not a list of collections.
         ValueError: if the numbers of sentences differ, a link is not a pair of positions, or there are no links at all.
 
     Source: Och and Ney (2003), section 5.
     Chapter: Translation as prediction.
     """
     possible = sure if possible is None else possible
+    for name, part in (("predicted", predicted), ("sure", sure), ("possible", possible)):
+        if not isinstance(part, Sequence):
+            raise TypeError(f"{name} is a {type(part).__name__}, expected a list with one entry for each sentence")
     if not len(predicted) == len(sure) == len(possible):
         raise ValueError(
             f"predicted has {len(predicted)} sentences, sure has {len(sure)} and possible has {len(possible)}, "

@@ -1,0 +1,473 @@
+"""The scores of chapter 01: equal to trusted references, right in every limit, clear about bad input."""
+
+import dataclasses
+import inspect
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_lib.metrics import (
+    Bleu,
+    alignment_error_rate,
+    bleu,
+    exact_match,
+    perplexity,
+    sequence_log_probability,
+)
+
+WORDS = ["the", "dog", "cat", "sees", "a", "tree", ".", ",", "The"]
+sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
+outputs = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
+corpora = st.lists(st.tuples(outputs, sentences), min_size=1, max_size=6)
+seeds = st.integers(0, 2**31 - 1)
+
+
+def example(seed: int, B: int = 3, T: int = 5, V: int = 7, dtype: torch.dtype = torch.float64):
+    """Random logits and targets, some rows padded with 0."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(B, T, V, generator=generator, dtype=torch.float64)
+    targets = torch.randint(1, V, (B, T), generator=generator)
+    for b in range(B):
+        targets[b, int(torch.randint(1, T + 1, (), generator=generator)) :] = 0
+    return logits.to(dtype), targets
+
+
+# ---------------------------------------------------------------- log-probability
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds)
+def test_log_probability_equals_the_formula(seed):
+    logits, targets = example(seed)
+    for total, z, row in zip(sequence_log_probability(logits, targets), logits.tolist(), targets.tolist(), strict=True):
+        terms = [math.log(math.exp(z[t][y]) / sum(map(math.exp, z[t]))) for t, y in enumerate(row) if y != 0]
+        assert math.isclose(total.item(), math.fsum(terms), rel_tol=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds, pad=st.sampled_from([0, 3, -100]))
+def test_log_probability_equals_cross_entropy(seed, pad):
+    logits, targets = example(seed)
+    targets = targets.masked_fill(targets == 0, pad)
+    losses = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=pad, reduction="none")
+    torch.testing.assert_close(sequence_log_probability(logits, targets, pad=pad), -losses.sum(1))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds, extra=st.integers(1, 4))
+def test_padding_and_company_change_nothing(seed, extra):
+    logits, targets = example(seed)
+    filler = torch.full((3, extra, 7), math.nan, dtype=logits.dtype)  # what stands at padding must not matter
+    longer = sequence_log_probability(torch.cat([logits, filler], 1), F.pad(targets, (0, extra)))
+    alone = torch.cat([sequence_log_probability(logits[b : b + 1], targets[b : b + 1]) for b in range(3)])
+    torch.testing.assert_close(longer, sequence_log_probability(logits, targets))
+    torch.testing.assert_close(alone, sequence_log_probability(logits, targets))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds, shift=st.floats(-50, 50))
+def test_log_probability_ignores_a_constant_added_to_the_logits(seed, shift):
+    logits, targets = example(seed)
+    torch.testing.assert_close(
+        sequence_log_probability(logits + shift, targets), sequence_log_probability(logits, targets)
+    )
+
+
+def test_all_targets_together_have_probability_one():
+    logits = example(0, B=1, T=2, V=6)[0]
+    every = torch.cartesian_prod(torch.arange(6), torch.arange(6))
+    totals = sequence_log_probability(logits.expand(36, 2, 6), every, pad=-1)
+    assert math.isclose(totals.exp().sum().item(), 1.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_log_probability_in_every_precision(dtype):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 60, 4000, generator=generator).to(dtype)
+    targets = torch.randint(1, 4000, (2, 60), generator=generator)
+    result = sequence_log_probability(logits, targets)
+    assert result.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    exact = sequence_log_probability(logits.double(), targets)
+    torch.testing.assert_close(result.double(), exact, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
+def test_targets_of_every_integer_type(dtype):
+    logits, targets = example(1)
+    torch.testing.assert_close(
+        sequence_log_probability(logits, targets.to(dtype)), sequence_log_probability(logits, targets)
+    )
+
+
+def test_long_improbable_sentences_do_not_underflow():
+    total = sequence_log_probability(torch.zeros(1, 2000, 1000), torch.ones(1, 2000, dtype=torch.long))
+    assert math.isclose(total.item(), -2000 * math.log(1000), rel_tol=1e-5)
+
+
+def test_impossible_tokens_and_empty_targets():
+    logits = torch.zeros(1, 2, 4)
+    logits[0, 1, 3] = -math.inf
+    assert sequence_log_probability(logits, torch.tensor([[1, 3]])).item() == -math.inf
+    assert math.isclose(sequence_log_probability(logits, torch.tensor([[1, 2]])).item(), -math.log(12), rel_tol=1e-6)
+    assert sequence_log_probability(logits, torch.tensor([[0, 0]])).item() == 0.0
+    assert sequence_log_probability(torch.zeros(0, 3, 4), torch.zeros(0, 3, dtype=torch.long)).shape == (0,)
+    assert sequence_log_probability(torch.zeros(2, 0, 4), torch.zeros(2, 0, dtype=torch.long)).tolist() == [0, 0]
+
+
+def test_gradient_is_that_of_cross_entropy():
+    logits, targets = example(2)
+    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    sequence_log_probability(ours, targets).sum().backward()
+    F.cross_entropy(theirs.flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum").backward()
+    torch.testing.assert_close(ours.grad, -theirs.grad)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_log_probability_on_a_gpu():
+    logits, targets = example(3)
+    result = sequence_log_probability(logits.cuda(), targets.cuda())
+    assert result.is_cuda
+    torch.testing.assert_close(result.cpu(), sequence_log_probability(logits, targets))
+
+
+# ---------------------------------------------------------------- perplexity
+
+
+@settings(max_examples=30, deadline=None)
+@given(vocabulary=st.integers(1, 500), length=st.integers(1, 60))
+def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(vocabulary, length):
+    assert math.isclose(perplexity(-length * math.log(vocabulary), length), vocabulary, rel_tol=1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(log_probability=st.floats(-1e4, 0), n_tokens=st.integers(1, 1000), factor=st.integers(2, 5))
+def test_perplexity_is_at_least_one_and_an_average(log_probability, n_tokens, factor):
+    once = perplexity(log_probability, n_tokens)
+    assert once >= 1
+    assert perplexity(log_probability * factor, n_tokens * factor) == pytest.approx(once, rel=1e-9)
+    assert perplexity(log_probability - 1.0, n_tokens) >= once
+
+
+def test_perplexity_of_certain_and_impossible_sentences():
+    assert perplexity(0.0, 4) == 1.0
+    assert perplexity(-math.inf, 4) == math.inf
+    assert perplexity(-5000.0, 1) == math.inf
+    assert perplexity(1e-7, 1) == pytest.approx(1.0)  # rounding may end a little above zero
+
+
+def test_perplexity_is_the_exponential_of_the_loss():
+    logits, targets = example(4)
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0)
+    total = sequence_log_probability(logits, targets).sum().item()
+    assert math.isclose(perplexity(total, int((targets != 0).sum())), loss.exp().item())
+
+
+# ---------------------------------------------------------------- exact match
+
+
+def test_exact_match_counts_whole_sentences():
+    references = ["she gets up early", "they get up", "he is here", "wo ?"]
+    assert exact_match(references, references) == 1.0
+    assert exact_match(["she gets up early", "They get up", "he is here ", ""], references) == 0.25
+    assert exact_match(["", "x"], ["", "y"]) == 0.5
+    assert exact_match(("a", "b"), ["b", "a"]) == 0.0
+
+
+@settings(max_examples=30, deadline=None)
+@given(corpus=corpora, order=st.randoms(use_true_random=False))
+def test_exact_match_ignores_the_order_of_the_corpus(corpus, order):
+    score = exact_match(*map(list, zip(*corpus, strict=True)))
+    order.shuffle(corpus)
+    assert exact_match(*map(list, zip(*corpus, strict=True))) == score
+    assert 0 <= score <= 1
+
+
+# ---------------------------------------------------------------- BLEU
+
+
+def brute_force_bleu(hypotheses, reference_lists):
+    """BLEU without smoothing, counted by crossing out: no counters, no shared code."""
+    c = r = 0
+    matches, totals = [0] * 4, [0] * 4
+    for hypothesis, references in zip(hypotheses, reference_lists, strict=True):
+        h = hypothesis.split()
+        candidates = [reference.split() for reference in references]
+        c += len(h)
+        r += min((abs(len(reference) - len(h)), len(reference)) for reference in candidates)[1]
+        for n in range(1, 5):
+            pieces = [h[i : i + n] for i in range(len(h) - n + 1)]
+            totals[n - 1] += len(pieces)
+            best = {}
+            for reference in candidates:
+                left = [reference[i : i + n] for i in range(len(reference) - n + 1)]
+                found = {}
+                for piece in pieces:
+                    if piece in left:
+                        left.remove(piece)
+                        found[tuple(piece)] = found.get(tuple(piece), 0) + 1
+                best = {key: max(best.get(key, 0), found.get(key, 0)) for key in {*best, *found}}
+            matches[n - 1] += sum(best.values())
+    if 0 in matches:
+        return None
+    logs = sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / 4
+    return 100 * math.exp(min(0.0, 1 - r / c) + logs)
+
+
+@settings(max_examples=100, deadline=None)
+@given(corpus=corpora)
+def test_bleu_equals_brute_force(corpus):
+    hypotheses, references = map(list, zip(*corpus, strict=True))
+    expected = brute_force_bleu(hypotheses, [[reference] for reference in references])
+    if expected is not None:  # no match of some order: the smoothed score is sacreBLEU's own
+        assert bleu(hypotheses, references, tokenize="none").score == pytest.approx(expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(corpus=st.lists(st.tuples(outputs, st.lists(sentences, min_size=1, max_size=3)), min_size=1, max_size=4))
+def test_bleu_of_several_references_equals_brute_force(corpus):
+    hypotheses, references = map(list, zip(*corpus, strict=True))
+    expected = brute_force_bleu(hypotheses, references)
+    if expected is not None:
+        assert bleu(hypotheses, references, tokenize="none").score == pytest.approx(expected)
+
+
+def test_the_example_worked_by_hand():
+    result = bleu(
+        ["she gets up early on sunday", "the the the dog sleeps"],
+        ["she gets up early every day", "the little dog sleeps in the garden"],
+        tokenize="none",
+    )
+    assert result.score == pytest.approx(100 * math.exp(1 - 13 / 11) * (8 / 11 * 4 / 9 * 2 / 7 * 1 / 5) ** 0.25)
+    assert result.precisions == pytest.approx((800 / 11, 400 / 9, 200 / 7, 100 / 5))
+    assert result.brevity_penalty == pytest.approx(math.exp(1 - 13 / 11))
+    assert (result.hypothesis_length, result.reference_length) == (11, 13)
+
+
+WRITTEN = ["When it rains, we stay at home.", "The dog doesn't like the well-known cat!", "She left at 7.30."]
+WANTED = ["When it's raining, we stay home.", "the dog does not like the well-known cat.", "She left at 7.30!"]
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("tokenize", ["13a", "none", "intl", "char", "zh"])
+def test_bleu_equals_sacrebleu(tokenize, lowercase):
+    result = bleu(WRITTEN, WANTED, tokenize=tokenize, lowercase=lowercase)
+    theirs = sacrebleu.corpus_bleu(WRITTEN, [WANTED], tokenize=tokenize, lowercase=lowercase)
+    assert result.score == pytest.approx(theirs.score)
+    assert result.precisions == pytest.approx(tuple(theirs.precisions))
+    for part in (f"tok:{tokenize}", "case:lc" if lowercase else "case:mixed", "nrefs:1", sacrebleu.__version__):
+        assert part in result.signature
+
+
+def test_bleu_equals_the_command_line_of_sacrebleu(tmp_path):
+    (tmp_path / "out").write_text("\n".join(WRITTEN) + "\n", encoding="utf-8")
+    (tmp_path / "ref").write_text("\n".join(WANTED) + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "sacrebleu", "ref", "-i", "out", "-m", "bleu", "-w", "6", "--format", "json"]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120).stdout
+    theirs, ours = json.loads(printed), bleu(WRITTEN, WANTED)
+    assert ours.score == pytest.approx(theirs["score"], abs=1e-5)
+    assert ours.signature == theirs["signature"]
+
+
+def test_tokenisation_and_case_change_the_score():
+    scores = [bleu(WRITTEN, WANTED, tokenize=name).score for name in ("13a", "none", "intl", "char")]
+    scores.append(bleu(WRITTEN, WANTED, lowercase=True).score)
+    assert len({round(score, 1) for score in scores}) == len(scores)
+
+
+@settings(max_examples=40, deadline=None)
+@given(corpus=corpora, order=st.randoms(use_true_random=False))
+def test_bleu_ignores_the_order_of_the_corpus(corpus, order):
+    result = bleu(*map(list, zip(*corpus, strict=True)), tokenize="none")
+    order.shuffle(corpus)
+    again = bleu(*map(list, zip(*corpus, strict=True)), tokenize="none")
+    assert again.score == pytest.approx(result.score)
+    assert 0 <= result.score <= 100 + 1e-9
+
+
+@settings(max_examples=30, deadline=None)
+@given(text=st.lists(st.sampled_from(WORDS), min_size=4, max_size=12).map(" ".join))
+def test_a_copy_of_the_reference_scores_100(text):
+    assert bleu([text], [text], tokenize="none").score == pytest.approx(100)
+    assert bleu([text], [["something else", text]], tokenize="none").score == pytest.approx(100)
+
+
+def test_bleu_of_output_that_is_empty_or_shares_nothing():
+    assert bleu([""], ["the dog sleeps"]).score == 0
+    assert bleu(["one two three four"], ["five six seven eight"]).score == 0
+    assert bleu(["", "the dog sees a tree"], ["a cat", "the dog sees a tree"], tokenize="none").score == pytest.approx(
+        100 * math.exp(1 - 7 / 5)
+    )
+
+
+def test_uneven_numbers_of_references():
+    result = bleu(["a b c d e", "f g h i"], [["a b c d e", "x y"], ["f g h j"]], tokenize="none")
+    assert "nrefs:var" in result.signature
+    assert result.score == pytest.approx(
+        brute_force_bleu(["a b c d e", "f g h i"], [["a b c d e", "x y"], ["f g h j"]])
+    )
+
+
+def test_bleu_prints_score_and_signature():
+    result = bleu(["the dog sees a tree"], ["the dog sees a tree"])
+    assert str(result) == f"BLEU = 100.00 ({result.signature})"
+    assert isinstance(result, Bleu)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.score = 1.0
+
+
+def test_text_cut_at_spaces_is_scored_without_complaint(capfd):
+    text = ["the dog sees a tree ."] * 120
+    assert bleu(text, text, tokenize="none").score == pytest.approx(100)
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_sacrebleu_is_imported_only_when_it_is_needed():
+    code = "import sys, transformer_lib.metrics; sys.exit('sacrebleu' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+
+
+# ---------------------------------------------------------------- alignment error rate
+
+links = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=8)
+alignments = st.lists(st.tuples(links, links, links), min_size=1, max_size=4).filter(
+    lambda rows: any(a or s for a, s, _ in rows)
+)
+
+
+def test_the_alignment_worked_by_hand():
+    sure = {(0, 4), (2, 0), (3, 2), (4, 3), (5, 1)}
+    predicted = {(0, 4), (1, 1), (2, 0), (3, 2), (4, 4)}
+    assert alignment_error_rate([predicted], [sure], [sure | {(1, 1)}]) == pytest.approx(0.3)
+    assert alignment_error_rate([predicted], [sure], [{(1, 1)}]) == pytest.approx(0.3)  # sure links need no repeating
+    assert alignment_error_rate([predicted], [sure]) == pytest.approx(0.4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=alignments)
+def test_aer_equals_the_formula_over_the_corpus(rows):
+    predicted, sure, extra = map(list, zip(*rows, strict=True))
+    possible = [s | e for s, e in zip(sure, extra, strict=True)]
+    common = sum(link in s for a, s in zip(predicted, sure, strict=True) for link in a)
+    common += sum(link in p for a, p in zip(predicted, possible, strict=True) for link in a)
+    size = sum(map(len, predicted)) + sum(map(len, sure))
+    rate = alignment_error_rate(predicted, sure, possible)
+    assert rate == pytest.approx(1 - common / size)
+    assert 0 <= rate <= 1
+    assert rate <= alignment_error_rate(predicted, sure) + 1e-12  # possible links only help
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=alignments, order=st.randoms(use_true_random=False))
+def test_aer_is_symmetric_without_possible_links_and_ignores_order(rows, order):
+    predicted, sure, possible = map(list, zip(*rows, strict=True))
+    assert alignment_error_rate(predicted, sure) == alignment_error_rate(sure, predicted)
+    turned = [[frozenset((t, s) for s, t in entry) for entry in part] for part in (predicted, sure, possible)]
+    rate = alignment_error_rate(predicted, sure, possible)
+    assert alignment_error_rate(*turned) == pytest.approx(rate)
+    order.shuffle(rows)
+    assert alignment_error_rate(*map(list, zip(*rows, strict=True))) == pytest.approx(rate)
+
+
+def test_aer_in_its_limits():
+    sure, possible = [{(0, 0), (1, 2)}], [{(2, 1)}]
+    assert alignment_error_rate(sure, sure, possible) == 0.0
+    assert alignment_error_rate([{(0, 0), (1, 2), (2, 1)}], sure, possible) == 0.0
+    assert alignment_error_rate([{(3, 3)}], sure, possible) == 1.0
+    assert alignment_error_rate([set()], sure, possible) == 1.0
+    assert alignment_error_rate([{(2, 1)}], [set()], possible) == 0.0
+
+
+def test_aer_takes_any_collection_of_whole_numbers():
+    pairs = ((0, 0), (1, 1))
+    arrays = [(np.int64(0), np.int64(0)), (np.int64(1), np.int64(1))]
+    plain = inspect.unwrap(alignment_error_rate)
+    assert alignment_error_rate([pairs], [list(pairs)]) == 0.0
+    assert alignment_error_rate([[(0, 0), (0, 0), (1, 1)]], [set(pairs)]) == 0.0  # twice is once
+    assert plain([arrays], [[[0, 0], [1, 1]]]) == 0.0
+
+
+# ---------------------------------------------------------------- bad input
+
+Z = torch.zeros(2, 3, 5)
+Y = torch.ones(2, 3, dtype=torch.long)
+LINK = [{(0, 0)}]
+BAD = {
+    "flat logits": (sequence_log_probability, (Z[0], Y), ValueError, r"logits has shape \(3, 5\).*three dimensions"),
+    "short targets": (
+        sequence_log_probability,
+        (Z, Y[:, :2]),
+        ValueError,
+        r"targets has shape \(2, 2\), expected \(2, 3",
+    ),
+    "other batch": (sequence_log_probability, (Z, Y[:1]), ValueError, r"targets has shape \(1, 3\), expected \(2, 3\)"),
+    "token too large": (
+        sequence_log_probability,
+        (Z, Y * 5),
+        ValueError,
+        "targets holds 5, expected tokens from 0 to 4",
+    ),
+    "negative token": (sequence_log_probability, (Z, -Y), ValueError, "targets holds -1"),
+    "whole logits": (sequence_log_probability, (Z.long(), Y), TypeError, "logits has dtype torch.int64"),
+    "float targets": (sequence_log_probability, (Z, Y.float()), TypeError, "targets has dtype torch.float32"),
+    "bool targets": (sequence_log_probability, (Z, Y.bool()), TypeError, "targets has dtype torch.bool"),
+    "no tokens": (perplexity, (-1.0, 0), ValueError, "n_tokens=0, expected at least 1"),
+    "fewer than none": (perplexity, (-1.0, -3), ValueError, "n_tokens=-3"),
+    "a loss": (perplexity, (2.5, 1), ValueError, "log_probability=2.5.*a loss is minus"),
+    "not a number": (perplexity, (math.nan, 1), ValueError, "log_probability=nan"),
+    "em: unequal": (exact_match, (["a"], ["a", "b"]), ValueError, "hypotheses has 1 .*references has 2"),
+    "em: empty": (exact_match, ([], []), ValueError, "hypotheses is empty"),
+    "em: one string": (exact_match, ("ab", "ab"), TypeError, "hypotheses is a str, expected a list"),
+    "em: one reference": (exact_match, (["a", "b"], "ab"), TypeError, "references is a str, expected a list"),
+    "em: bytes inside": (exact_match, (["a", b"b"], ["a", "b"]), TypeError, r"hypotheses\[1\] is a bytes"),
+    "em: token lists": (exact_match, (["a"], [["a"]]), TypeError, r"references\[0\] is a list"),
+    "unequal": (bleu, (["a", "b", "c"], ["a"]), ValueError, "hypotheses has 3 .*references has 1"),
+    "references on their side": (bleu, (["a", "b"], [["a", "b"]]), ValueError, "hypotheses has 2 .*references has 1"),
+    "empty": (bleu, ([], []), ValueError, "hypotheses is empty"),
+    "one string": (bleu, ("the dog", ["the dog"]), TypeError, "hypotheses is a str, expected a list"),
+    "one reference": (bleu, (["the dog"], "the dog"), TypeError, "references is a str, expected a list"),
+    "a set": (bleu, ({"the dog"}, ["the dog"]), TypeError, "hypotheses is a set"),
+    "None": (bleu, ([None], ["a"]), TypeError, r"hypotheses\[0\] is a NoneType"),
+    "number as reference": (bleu, (["a"], [3]), TypeError, r"references\[0\] is 3"),
+    "number among references": (bleu, (["a"], [["a", 3]]), TypeError, r"references\[0\] is \['a', 3\]"),
+    "empty reference": (bleu, (["a", "b"], ["a", " "]), ValueError, r"references\[1\] is empty"),
+    "no reference": (bleu, (["a", "b"], ["a", []]), ValueError, r"references\[1\] is empty"),
+    "aer: unequal": (alignment_error_rate, (LINK, LINK * 2), ValueError, "predicted has 1 .*sure has 2"),
+    "aer: possible": (alignment_error_rate, (LINK, LINK, []), ValueError, "possible has 0"),
+    "aer: no links": (alignment_error_rate, ([set()], [set()]), ValueError, "hold no links"),
+    "aer: no sentence": (alignment_error_rate, ([], []), ValueError, "hold no links"),
+    "aer: flat": (alignment_error_rate, ([(0, 0)], [(0, 0)]), ValueError, r"predicted\[0\] holds 0, expected \(source"),
+    "aer: triple": (alignment_error_rate, ([{(0, 0, 1)}], LINK), ValueError, r"predicted\[0\] holds \(0, 0, 1\)"),
+    "aer: fraction": (alignment_error_rate, (LINK, [{(0, 0.5)}]), ValueError, r"sure\[0\] holds \(0, 0.5\)"),
+    "aer: one set": (alignment_error_rate, ({(0, 0)}, LINK), TypeError, "predicted is a set, expected a list"),
+    "aer: number": (alignment_error_rate, (LINK, [3]), TypeError, r"sure\[0\] is a int, expected a collection"),
+    "aer: negative": (alignment_error_rate, (LINK, LINK, [{(0, -1)}]), ValueError, r"possible\[0\] holds .*from 0 on"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_by_name(name):
+    function, arguments, error, message = BAD[name]
+    with pytest.raises(error, match=message):
+        inspect.unwrap(function)(*arguments)  # as users run it, without the checks of the annotations
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_with_the_annotations_checked(name):
+    function, arguments, error, _ = BAD[name]
+    with pytest.raises((error, TypeError)):
+        function(*arguments)
+
+
+def test_unknown_tokenizer_is_refused_with_the_list():
+    with pytest.raises(ValueError, match=r"tokenize='moses' is unknown, expected one of .*13a"):
+        bleu(["a"], ["a"], tokenize="moses")

@@ -149,7 +149,7 @@ def one_chapter_one_module(chapters: list[Notebook], modules: dict[str, Module],
             yield f"{PACKAGE}/{inside} has no notebook: nothing in book/ exports it"
 
 
-def unique_names(modules: dict[str, Module]) -> Iterator[str]:
+def unique_names(modules: dict[str, Module], root: Path) -> Iterator[str]:
     """One name, one definition, in the whole package."""
     exporters = defaultdict(list)
     for module in modules.values():
@@ -160,7 +160,8 @@ def unique_names(modules: dict[str, Module]) -> Iterator[str]:
             yield f"{name} is exported by {' and '.join(labels)}"
         if name in modules:
             yield f"{name}, exported by {labels[0]}, has the name of a module: it would hide {PACKAGE}/{name}.py"
-    for module in modules.values():
+    init = Module(root / PACKAGE / "__init__.py")
+    for module in [*modules.values(), *([init] if init.path.exists() else [])]:
         seen = set()
         for name, node in module.definitions:
             home = exporters.get(name, [])
@@ -331,7 +332,7 @@ def check(root: Path = ROOT) -> list[str]:
             del modules[name]
     problems += fresh_export(chapters, {path.stem: Module(path) for path in paths}, root)
     problems += one_chapter_one_module(chapters, modules, root)
-    problems += unique_names(modules)
+    problems += unique_names(modules, root)
     problems += import_order(chapters, modules)
     problems += documented(chapters, modules)
     problems += asserts(modules)

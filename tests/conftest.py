@@ -1,0 +1,83 @@
+"""What all tests share: reproducible settings, the real data where it can be had, and a guard against leaks.
+
+This file imports nothing of the library: the run-time checks of shapes and types are installed before its first import.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+try:
+    import hypothesis
+except ImportError:  # the tests that need it say so themselves
+    pass
+else:
+    hypothesis.settings.register_profile("local", deadline=None)
+    hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+    hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Several tests at a time, each on one thread: faster than all of them fighting for the cores."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def torch_state() -> dict[str, object]:
+    """The switches of torch that one test could leave changed for the next."""
+    torch = sys.modules["torch"]
+    return {
+        "default dtype": torch.get_default_dtype(),
+        "gradients": torch.is_grad_enabled(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "anomaly detection": torch.is_anomaly_enabled(),
+        "default device": torch.empty(0).device,
+    }
+
+
+@pytest.fixture(autouse=True)
+def torch_as_found() -> Iterator[None]:
+    """Fail a test that leaves torch, or the random state, in another state than it found."""
+    before = torch_state()
+    yield
+    after = torch_state()
+    changed = [f"{name}: {before[name]} became {after[name]}" for name in before if before[name] != after[name]]
+    if changed:
+        import torch
+
+        torch.set_default_dtype(before["default dtype"])
+        torch.set_grad_enabled(before["gradients"])
+        torch.use_deterministic_algorithms(before["deterministic algorithms"])
+        torch.autograd.set_detect_anomaly(before["anomaly detection"])
+        torch.set_default_device(before["default device"])
+        pytest.fail("the test left torch changed: " + "; ".join(changed))
+
+
+@pytest.fixture(scope="session")
+def data_directory() -> Path:
+    """The folder with the real data sets; a test that needs it is skipped where it cannot be had."""
+    named = os.environ.get("TRANSFORMER_LIB_DATA")
+    if not named:
+        pytest.skip("real data cannot be had: TRANSFORMER_LIB_DATA names no folder with multi30k/")
+    folder = Path(named).expanduser()
+    if not (folder / "multi30k").is_dir():
+        pytest.skip(f"real data cannot be had: TRANSFORMER_LIB_DATA is {named}, which has no folder multi30k/")
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> object:
+    """A small sound book in a temporary folder, for the tests of the pipeline."""
+    from tiny_project import TinyProject
+
+    return TinyProject(tmp_path)

@@ -1,0 +1,187 @@
+"""The package as users get it: what the wheel holds, what an import needs, and one chapter as Colab would run it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "transformer_lib"
+MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
+PLAIN = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "TRANSFORMER_LIB_DATA")}
+
+NOT_NEEDED = (
+    *(
+        "matplotlib",
+        "PIL",
+        "IPython",
+        "ipykernel",
+        "jupyter",
+        "jupyter_client",
+        "jupyter_core",
+        "nbclient",
+        "nbconvert",
+    ),
+    *("nbdev", "nbformat", "fastcore", "pandas", "pytest", "hypothesis", "beartype", "huggingface_hub", "requests"),
+)
+BLOCKED = f"""
+import importlib, importlib.abc, sys
+
+class Blocker(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {NOT_NEEDED!r}:
+            raise ModuleNotFoundError(f"{{name}} is not installed here", name=name)
+
+sys.meta_path.insert(0, Blocker())
+import transformer_lib
+for name in {MODULES!r}:
+    module = importlib.import_module("transformer_lib." + name)
+    missing = [public for public in module.__all__ if not hasattr(module, public)]
+    assert not missing, (name, missing)
+for public in getattr(transformer_lib, "__all__", []):
+    getattr(transformer_lib, public)
+"""
+
+
+def run(command: list, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, env=PLAIN, **options)
+
+
+def test_every_module_imports_without_jupyter_matplotlib_or_a_hub(tmp_path: Path) -> None:
+    done = run([sys.executable, "-W", "error", "-c", BLOCKED], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_blocker_blocks(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", f"{BLOCKED}\nimport matplotlib.pyplot"], cwd=tmp_path)
+    assert "matplotlib is not installed here" in done.stderr
+
+
+def test_importing_changes_nothing_and_opens_no_connection(tmp_path: Path) -> None:
+    watch = """
+import random, socket, sys
+import numpy, torch
+state = random.getstate(), torch.get_rng_state(), numpy.random.get_state()[1].copy(), torch.get_num_threads()
+def refuse(*arguments): raise OSError("an import opened a connection")
+socket.socket.connect = refuse
+import transformer_lib
+assert random.getstate() == state[0] and torch.equal(torch.get_rng_state(), state[1])
+assert (numpy.random.get_state()[1] == state[2]).all() and torch.get_num_threads() == state[3]
+assert torch.is_grad_enabled() and torch.get_default_dtype() == torch.float32
+"""
+    done = run([sys.executable, "-c", watch], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    tomllib = pytest.importorskip("tomllib")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert metadata("transformer-lib")["Version"] == version, "make book or make test installs the package again"
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.findall(r"(?m)^version:\s*['\"]?([^'\"\s]+)", citation) == [version]
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"(?m)^##\s*\[?v?(\d[\w.]*)", changes)[1] == version
+
+
+def test_every_dependency_is_imported_somewhere() -> None:
+    tomllib = pytest.importorskip("tomllib")
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    names = {re.match(r"[\w-]+", line)[0] for line in asked}
+    text = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.glob("*.py"))
+    imported = set(re.findall(r"(?m)^\s*(?:from|import) (\w+)", text))
+    assert names <= imported, f"asked for, but never imported: {', '.join(sorted(names - imported))}"
+    known = names | set(sys.stdlib_module_names) | {"transformer_lib", "matplotlib"}
+    assert imported <= known | {"_typeshed"}, f"imported, but not asked for: {', '.join(sorted(imported - known))}"
+
+
+# In environments of their own -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project, so that nothing is built in the tree."""
+    colab = pytest.importorskip("colab", reason="the rehearsal needs Python 3.11")
+    return colab.working_copy(tmp_path_factory.mktemp("project"))
+
+
+@pytest.mark.slow
+@pytest.mark.environments
+@pytest.mark.xdist_group("environments")
+def test_the_wheel_holds_what_it_should(copy: Path, tmp_path: Path) -> None:
+    import colab
+
+    wheel = colab.build_wheel(copy, tmp_path)
+    assert colab.wheel_problems(wheel, ROOT) == []
+    (copy / "transformer_lib" / "py.typed").rename(copy / "py.typed")
+    (copy / "transformer_lib" / "stray.py").write_text("")
+    shutil.rmtree(copy / "build", ignore_errors=True)
+    (tmp_path / "again").mkdir()
+    try:
+        problems = colab.wheel_problems(colab.build_wheel(copy, tmp_path / "again"), ROOT)
+        assert [problem.split(" ", 1)[1] for problem in problems] == [
+            "lacks transformer_lib/py.typed",
+            "holds transformer_lib/stray.py",
+        ]
+    finally:
+        (copy / "py.typed").rename(copy / "transformer_lib" / "py.typed")
+        (copy / "transformer_lib" / "stray.py").unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.environments
+@pytest.mark.xdist_group("environments")
+def test_pip_install_into_an_empty_environment(copy: Path, tmp_path: Path) -> None:
+    """The dependencies are there already; the package is installed, imported without anything else, and removed."""
+    import colab
+
+    python = colab.bare_environment()
+    try:
+        colab.pip(python, "install", "--quiet", copy, env=PLAIN)
+        assert "No broken requirements found" in colab.pip(python, "check", env=PLAIN)
+        use = """
+import importlib.util, time
+started = time.perf_counter()
+import transformer_lib
+print(f"import transformer_lib: {time.perf_counter() - started:.2f} s")
+print(transformer_lib.__file__)
+print([name for name in ("IPython", "jupyter_core", "matplotlib", "pytest") if importlib.util.find_spec(name)])
+"""
+        done = run([python, "-c", use], cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        seconds, place, extra = done.stdout.splitlines()
+        print(seconds)
+        assert str(python.parents[1]) in place
+        assert extra == "[]"
+        script = run([python.with_name("transformer-lib"), "--help"], cwd=tmp_path)
+        if "translation" in MODULES:
+            assert script.returncode == 0 and "usage: transformer-lib" in script.stdout, script.stderr
+    finally:
+        colab.pip(python, "uninstall", "--quiet", "--yes", "transformer-lib", env=PLAIN)
+
+
+@pytest.mark.slow
+@pytest.mark.environments
+@pytest.mark.xdist_group("environments")
+def test_one_chapter_as_colab_would_run_it(tmp_path: Path) -> None:
+    colab = pytest.importorskip("colab", reason="the rehearsal needs Python 3.11")
+    import chapters
+
+    chapter = next((c for c in chapters.book() if c.part in chapters.CHAPTER_PARTS and c.module), None)
+    if chapter is None:
+        pytest.skip("the book has no chapter yet")
+    python = colab.jupyter_environment()
+    found = (
+        "import importlib.util as u; print([n for n in ('nbdev', 'pytest', 'beartype', 'sphinx') if u.find_spec(n)])"
+    )
+    assert colab.call([python, "-c", found], cwd=tmp_path).strip() == "[]"
+    (tmp_path / "repository").mkdir()
+    commit = colab.clone(tmp_path / "repository")
+    colab.rehearse(chapter.path, python, tmp_path / "repository", commit)

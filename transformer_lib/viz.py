@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-# %% ../book/appendix/drawing.ipynb #c9f83e68
+# %% ../book/appendix/drawing.ipynb #f557f822
 PALETTE: dict[str, str] = {
     # for lines, markers and text
     "blue": "#0072B2",
@@ -35,7 +35,7 @@ PALETTE: dict[str, str] = {
     "yellow": "#F0E442",
     # the page
     "ink": "#22262B",
-    "muted": "#6B7075",
+    "muted": "#5F646A",
     "grid": "#D9D6CF",
     "paper": "#FBFAF7",
 }
@@ -192,11 +192,16 @@ def _axes(ax: Any) -> Any:
     return ax
 
 # %% ../book/appendix/drawing.ipynb #84c8cdc1
-def _label_words(ax: Any, rows: list[str] | None, columns: list[str] | None, shape: tuple[int, int]) -> None:
-    """Write the words along a heat map: rows at the left, columns above, slanted or upright so that none clash."""
+def _cell_size(ax: Any, shape: tuple[int, int]) -> float:
+    """The side of a heat map's cell in points, before the layout is final."""
     box = ax.get_position()
     width, height = ax.figure.get_size_inches() * 72
-    cell = min(box.width * width / shape[1], box.height * height / shape[0])  # in points
+    return float(min(box.width * width / shape[1], box.height * height / shape[0]))
+
+
+def _label_words(ax: Any, rows: list[str] | None, columns: list[str] | None, shape: tuple[int, int]) -> None:
+    """Write the words along a heat map: rows at the left, columns above, slanted or upright so that none clash."""
+    cell = _cell_size(ax, shape)
     size = max(5.0, min(11.0, 0.85 * cell))
     slanted = 0.62 * cell >= size
     ax.xaxis.tick_top()
@@ -225,9 +230,10 @@ def _outline(ax: Any, gold: Iterable[tuple[int, int]], shape: tuple[int, int]) -
 
 def _write_numbers(ax: Any, array: np.ndarray, top: float) -> None:
     """Write each weight into its cell, in ink on light cells and in the colour of the page on dark ones."""
+    size = max(5.0, min(11.0, 0.36 * _cell_size(ax, array.shape)))
     for (row, column), value in np.ndenumerate(array):
         colour = PALETTE["paper"] if value > 0.5 * top else PALETTE["ink"]
-        ax.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=9, gid="number")
+        ax.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=size, gid="number")
 
 
 def heatmap(
@@ -639,28 +645,23 @@ def draw_arrow(
     first, last = _end(start, end, "start"), _end(end, start, "end")
     shade = _colour(colour)
     look = {"color": shade, "linewidth": width, "linestyle": "--" if dashed else "-", "gid": "arrow"}
-    path = {
-        "arrowstyle": "-|>",
-        "mutation_scale": 12,
-        "connectionstyle": f"arc3,rad={bend}",
-        "shrinkA": 1,
-        "shrinkB": 1,
-    }
-    arrow = FancyArrowPatch(first, last, **path, **look)
+    path = {"arrowstyle": "-|>", "mutation_scale": 12, "shrinkA": 1, "shrinkB": 1}
+    arrow = FancyArrowPatch(first, last, connectionstyle=f"arc3,rad={bend}", **path, **look)
     _axes(ax).add_patch(arrow)
     if label is not None:
         right, up = last[0] - first[0], last[1] - first[1]
         middle = ((first[0] + last[0]) / 2 + bend * up / 2, (first[1] + last[1]) / 2 - bend * right / 2)
         ground = {"facecolor": PALETTE["paper"], "edgecolor": "none", "pad": 1.5}
-        ax.text(*middle, label, ha="center", va="center", fontsize=10, color=PALETTE["ink"], bbox=ground)
+        ax.text(*middle, label, ha="center", va="center", fontsize=11, color=PALETTE["ink"], bbox=ground)
     return arrow
 
-# %% ../book/appendix/drawing.ipynb #8e30f9fc
+# %% ../book/appendix/drawing.ipynb #f461b6bf
 _VIEWER_STYLE = """
 .tl-attention { --tl-ground: var(--pst-color-background, var(--jp-layout-color0, #FBFAF7));
   --tl-text: var(--pst-color-text-base, var(--jp-content-font-color1, #22262B)); --tl-light: 59, 155, 217;
   background: var(--tl-ground); color: var(--tl-text); border: 1px solid rgba(127, 127, 127, 0.5);
-  border-radius: 8px; padding: 0.8em 1em; margin: 1em 0; font: 16px/1.5 system-ui, sans-serif; }
+  border-radius: 8px; padding: 0.8em 1em; margin: 1em 0; 
+  font: 16px/1.5 var(--pst-font-family-base, system-ui), sans-serif; }
 .tl-attention ul { display: flex; flex-wrap: wrap; gap: 0.35em; list-style: none; margin: 0.2em 0 0.9em; padding: 0; }
 .tl-attention li { margin: 0; padding: 0; }
 .tl-attention li > * { display: block; font: inherit; color: inherit; background: transparent;

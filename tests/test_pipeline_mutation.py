@@ -25,55 +25,61 @@ from tiny_project import TinyProject
 ROOT = chapters.ROOT
 
 
-def red(paths: list[Path], root: Path) -> tuple[int, set[int]]:
-    """Compare notebooks anew: how many cells agreed, and the numbers (among code cells) of those that did not."""
+def compared(paths: list[Path], root: Path) -> tuple[int, set[tuple[str, int]]]:
+    """Compare notebooks anew: how many cells agreed, and those that did not, as (notebook, number among code cells)."""
     done = compare.compare(paths, root, capture=True)
     passed = re.search(r"(\d+) passed", done.stdout)
-    failed = {int(number) for number in re.findall(r"^FAILED .*::Cell (\d+)", done.stdout, re.M)}
+    failed = re.findall(r"^FAILED .*?(\w+)\.ipynb::Cell (\d+)", done.stdout, re.M)
     assert done.returncode == bool(failed), done.stdout + done.stderr
-    return int(passed[1]) if passed else 0, failed
+    return int(passed[1]) if passed else 0, {(name, int(number)) for name, number in failed}
 
 
-@pytest.fixture
-def executed(project: TinyProject) -> TinyProject:
-    """The tiny project with its first chapter really executed."""
+def alter_output(cell: nbformat.NotebookNode) -> None:
+    cell.outputs[0].text = "3\n"
 
+
+def delete_output(cell: nbformat.NotebookNode) -> None:
+    cell.outputs = []
+
+
+def alter_assertion(cell: nbformat.NotebookNode) -> None:
+    cell.source += " + 1"
+
+
+def null_count(cell: nbformat.NotebookNode) -> None:
+    cell.execution_count = None
+    cell.outputs = []
+
+
+MUTATIONS = {
+    "altered_output": alter_output,
+    "deleted_output": delete_output,
+    "altered_assertion": alter_assertion,
+    "nulled_count": null_count,
+}
+
+
+def test_each_mutation_of_an_executed_notebook_turns_it_red(project: TinyProject) -> None:
     def plain(notebook: nbformat.NotebookNode) -> None:
         notebook.cells[3].source = "#| export\nfrom collections import Counter"
         notebook.cells[4].source = notebook.cells[4].source.replace("Word", "str").replace("word.length", "len(word)")
         notebook.cells[5].source = "print(count(['a', 'dog']))\nassert count(['a', 'dog'], least=2) == 1"
 
     project.edit("counting", plain)
-    notebooks.execute(project.path("counting"))
-    return project
-
-
-def test_an_executed_notebook_agrees_and_each_mutation_turns_it_red(executed: TinyProject) -> None:
-    path = executed.path("counting")
-    assert red([path], executed.root) == (5, set())
-
-    executed.edit("counting", lambda notebook: notebook.cells[5].outputs[0].update(text="3\n"))
-    assert red([path], executed.root) == (4, {4}), "an altered output"
-
+    path = project.path("counting")
     notebooks.execute(path)
-    executed.edit("counting", lambda notebook: notebook.cells[5].update(source=notebook.cells[5].source + " + 1"))
-    assert red([path], executed.root) == (4, {4}), "an altered assertion"
-
-    executed.edit("counting", lambda notebook: notebook.cells[5].outputs.clear())
-    assert red([path], executed.root) == (4, {4}), "a deleted output"
-
-
-def test_a_nulled_count_passes_the_comparison_and_so_the_guard_must_see_it(executed: TinyProject) -> None:
-    path = executed.path("counting")
-    assert executed.guard() == []
-
-    def null(notebook: nbformat.NotebookNode) -> None:
-        notebook.cells[5].execution_count = None
-        notebook.cells[5].outputs = []
-
-    executed.edit("counting", null)
-    assert red([path], executed.root) == (5, set()), "nbval compares nothing in a cell without count"
-    assert any("01_counting.ipynb: no execution count" in problem for problem in executed.guard())
+    paths = [path]
+    for name, mutate in MUTATIONS.items():
+        paths.append(path.with_name(f"{name}.ipynb"))
+        notebook = nbformat.read(path, as_version=4)
+        mutate(notebook.cells[5])
+        nbformat.write(notebook, paths[-1])
+    cells = 5 * len(paths)
+    red = {("altered_output", 4), ("deleted_output", 4), ("altered_assertion", 4)}
+    assert compared(paths, project.root) == (cells - len(red), red)
+    # The comparison does not see a nulled count; so the guard must.
+    guarded = project.guard()
+    assert [problem.split(":")[0] for problem in guarded] == ["book/history/nulled_count.ipynb"], guarded
 
 
 def test_one_altered_line_turns_the_gate_red(project: TinyProject) -> None:
@@ -145,6 +151,6 @@ def test_in_a_chapter_an_altered_output_and_an_altered_assertion_turn_it_red(cop
     last = notebook.cells.index(code[max(output, claim)])
     del notebook.cells[last + 1 :]  # what comes later cannot matter
     nbformat.write(notebook, path)
-    passed, failed = red([path], root)
-    assert failed == {output, claim}
+    passed, failed = compared([path], root)
+    assert failed == {(path.stem, output), (path.stem, claim)}
     assert passed == max(output, claim) + 1 - 2

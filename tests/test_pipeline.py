@@ -482,7 +482,8 @@ def test_long_exported_cells_are_a_note_not_a_failure(
     monkeypatch.setattr(guard, "ROOT", project.root)
     monkeypatch.setattr(guard, "book", lambda: chapters.book(project.root))
     assert guard.main([]) == 0
-    assert "note: book/history/01_counting.ipynb: exported cells of more than 25 lines: 4 (" in capsys.readouterr().out
+    note = "note: book/history/01_counting.ipynb: exported cells of more than 25 lines of code: 4 ("
+    assert note in capsys.readouterr().out
 
 
 # Notebooks ------------------------------------------------------------------------------------------------------------

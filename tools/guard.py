@@ -10,6 +10,7 @@ that lacks its title line, its Colab cell or the standard metadata.
 from __future__ import annotations
 
 import argparse
+import ast
 import io
 import re
 import sys
@@ -175,8 +176,14 @@ def check(root: Path = ROOT) -> list[str]:
 
 
 def length(cell: Cell) -> int:
-    """The lines of an exported cell that hold code: no directives, docstrings count."""
-    return sum(bool(line.strip()) and not line.startswith("#|") for line in cell.source.splitlines())
+    """The lines of code in an exported cell, without blank lines, comments and docstrings."""
+    lines = [line.strip() for line in cell.source.splitlines()]
+    code = sum(bool(line) and not line.startswith("#") for line in lines)
+    for node in ast.walk(ast.parse(cell.source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node):
+            words = node.body[0]
+            code -= sum(bool(line) for line in lines[words.lineno - 1 : words.end_lineno])
+    return code
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -189,7 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
     for chapter in chapters:
         long = [f"{cell.index} ({length(cell)})" for cell in chapter.exported if length(cell) > LONG_CELL]
         if long:
-            print(f"note: {chapter.name}: exported cells of more than {LONG_CELL} lines: {', '.join(long)}")
+            print(f"note: {chapter.name}: exported cells of more than {LONG_CELL} lines of code: {', '.join(long)}")
     for problem in problems:
         print(f"guard: {problem}")
     if not problems:

@@ -1,0 +1,449 @@
+"""The pictures: orientation, labels, colours, refusals, and a viewer that is safe and always the same."""
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_lib import viz
+
+ROOT = Path(__file__).resolve().parents[1]
+ROWS = ["ein", "kleiner", "Hund"]
+COLUMNS = ["a", "small", "dog", "."]
+WEIGHTS = [[0.7, 0.1, 0.1, 0.1], [0.1, 0.8, 0.1, 0.0], [0.0, 0.0, 1.0, 0.0]]
+
+
+@pytest.fixture(autouse=True)
+def style():
+    """Each test draws in the book's style and leaves no figure behind."""
+    with matplotlib.rc_context():
+        viz.use_style()
+        yield
+        plt.close("all")
+
+
+@pytest.fixture
+def ax():
+    return plt.subplots()[1]
+
+
+def luminance(colour):
+    coded = np.array(matplotlib.colors.to_rgb(colour))
+    light = np.where(coded <= 0.04045, coded / 12.92, ((coded + 0.055) / 1.055) ** 2.4)
+    return light @ [0.2126, 0.7152, 0.0722]
+
+
+def contrast(one, other):
+    dark, light = sorted([luminance(one), luminance(other)])
+    return (light + 0.05) / (dark + 0.05)
+
+
+def pixels(figure):
+    """What the figure looks like, as an array (height, width, 3)."""
+    figure.canvas.draw()
+    return np.asarray(figure.canvas.buffer_rgba())[:, :, :3].astype(int)
+
+
+# ---- palette and style ----
+
+
+def test_text_and_lines_stand_out_from_the_paper():
+    paper = viz.PALETTE["paper"]
+    assert contrast(viz.PALETTE["ink"], paper) >= 7
+    assert contrast(viz.PALETTE["muted"], paper) >= 4.5
+    assert all(contrast(viz.PALETTE[name], paper) >= 3 for name in (*viz.CURVES, "grey"))
+
+
+def test_the_palette_is_that_of_the_pages():
+    css = (ROOT / "book" / "_static" / "book.css").read_text(encoding="utf-8")
+    light = css[css.index('html[data-theme="light"]') : css.index('html[data-theme="dark"]')]
+    of_page = dict(re.findall(r"--book-(\w+): (#\w{6});", light))
+    shared = set(of_page) & set(viz.PALETTE)
+    assert {"blue", "orange", "green", "red", "ink", "paper"} <= shared
+    assert {name: of_page[name].upper() for name in shared} == {name: viz.PALETTE[name] for name in shared}
+
+
+def test_the_palette_has_all_its_names():
+    lines = {"blue", "orange", "green", "red", "purple", "brown", "pink", "grey", "yellow", "sky"}
+    assert set(viz.PALETTE) == lines | {"ink", "paper", "grid", "muted"}
+    assert all(re.fullmatch("#[0-9A-F]{6}", colour) for colour in viz.PALETTE.values())
+    assert len(set(viz.PALETTE.values())) == len(viz.PALETTE)
+
+
+def test_shades_run_from_paper_to_dark_and_only_get_darker():
+    colours = viz.attention_colours()
+    assert matplotlib.colors.to_hex(colours(0.0)).upper() == viz.PALETTE["paper"]
+    values = [luminance(colours(x)) for x in np.linspace(0, 1, 101)]
+    assert (np.diff(values) < 0).all()
+    assert contrast(colours(0.0), colours(1.0)) > 12
+
+
+def test_figures_are_opaque_and_readable_on_a_phone(tmp_path):
+    figure, ax = plt.subplots()
+    ax.plot([0, 1])
+    figure.savefig(tmp_path / "figure.png")
+    image = plt.imread(tmp_path / "figure.png")
+    assert (image[:, :, 3] == 1).all()
+    assert matplotlib.colors.to_hex(image[2, 2, :3]).upper() == viz.PALETTE["paper"]
+    assert image.shape[1] <= 7 * 144
+    smallest = min(plt.rcParams[name] for name in ("font.size", "axes.labelsize", "xtick.labelsize", "legend.fontsize"))
+    assert smallest / 72 * 360 / figure.get_size_inches()[0] >= 9
+
+
+def test_svg_is_the_same_every_time(tmp_path):
+    for name in ("one.svg", "two.svg"):
+        figure, ax = plt.subplots()
+        viz.heatmap(ax, WEIGHTS, ROWS, COLUMNS, gold=[(0, 0)])
+        figure.savefig(tmp_path / name, metadata={"Date": None})
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+# ---- heat maps ----
+
+
+def test_a_row_is_a_target_word(ax):
+    image = viz.heatmap(ax, WEIGHTS, ROWS, COLUMNS)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ROWS
+    assert [label.get_text() for label in ax.get_xticklabels()] == COLUMNS
+    assert image.get_array().shape == (3, 4)
+    seen = pixels(ax.figure)
+    above = ax.get_window_extent().y1
+    assert all(label.get_window_extent().y0 >= above for label in ax.get_xticklabels())
+
+    def shade(row, column):
+        x, y = ax.transData.transform((column, row))
+        return seen[seen.shape[0] - 1 - round(y), round(x)]
+
+    dark, light = matplotlib.colors.to_rgb(viz.HEAT[-1]), matplotlib.colors.to_rgb(viz.HEAT[0])
+    assert np.allclose(shade(2, 2), np.array(dark) * 255, atol=1)  # Hund looks at dog, in the third row from above
+    assert np.allclose(shade(2, 3), np.array(light) * 255, atol=1)
+    assert np.allclose(shade(1, 3), np.array(light) * 255, atol=1)
+
+
+def test_the_scale_begins_at_zero_whatever_the_weights(ax):
+    image = viz.heatmap(ax, [[0.4, 0.5]], ["x"], ["a", "b"])
+    assert image.get_clim() == (0, 1)
+    image = viz.heatmap(ax, [[4.0, 5.0]], ["x"], ["a", "b"], largest=None)
+    assert image.get_clim() == (0, 5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_tensors_of_any_kind_draw_the_same(ax, dtype):
+    weights = torch.tensor([[0.25, 0.75], [1.0, 0.0]], dtype=dtype, requires_grad=True)
+    for given_as in (weights, [row for row in weights], weights.detach().double().numpy(), weights.tolist()):
+        assert np.array_equal(viz.heatmap(ax, given_as, ["ab"] * 2, ["c", "d"]).get_array(), weights.tolist())
+
+
+def test_masks_may_be_drawn(ax):
+    assert viz.heatmap(ax, torch.ones(2, 2, dtype=torch.bool).tril(), None, None).get_array().sum() == 3
+    assert not ax.get_xticklabels() and not ax.get_yticklabels()
+
+
+def test_gold_cells_are_framed_where_the_alignment_says(ax):
+    viz.heatmap(ax, WEIGHTS, ROWS, COLUMNS, gold=((3, 1), (0, 2)))
+    frames = [patch for patch in ax.patches if patch.get_gid() == "gold"]
+    centres = {(round(f.get_x() + f.get_width() / 2), round(f.get_y() + f.get_height() / 2)) for f in frames}
+    assert centres == {(3, 1), (0, 2)} and not any(frame.get_fill() for frame in frames)
+
+
+def test_numbers_in_cells_can_be_read(ax):
+    viz.heatmap(ax, WEIGHTS, ROWS, COLUMNS, numbers=True)
+    texts = {text.get_position(): text for text in ax.texts}
+    assert len(texts) == 12 and texts[1, 1].get_text() == "0.80"
+    for (column, row), text in texts.items():
+        assert contrast(text.get_color(), viz.attention_colours()(WEIGHTS[row][column])) >= 4.5
+
+
+@pytest.mark.parametrize("value", np.linspace(0, 1, 21))
+def test_numbers_stand_out_from_every_shade(ax, value):
+    viz.heatmap(ax, [[value]], None, None, numbers=True)
+    assert contrast(ax.texts[0].get_color(), viz.attention_colours()(value)) >= 3.5
+
+
+def test_the_scale_is_drawn_when_asked_for(ax):
+    viz.heatmap(ax, WEIGHTS, ROWS, COLUMNS, colorbar=True)
+    assert len(ax.figure.axes) == 2
+    assert [label.get_text() for label in ax.figure.axes[1].get_yticklabels()] == ["0.0", "0.5", "1.0"]
+
+
+@pytest.mark.parametrize(("count", "inches"), [(4, 3), (12, 5), (24, 6), (36, 7)])
+def test_words_do_not_clash(count, inches):
+    words = [f"Wort{i}" for i in range(count)]
+    figure, ax = plt.subplots(figsize=(inches, inches))
+    viz.heatmap(ax, np.eye(count), words, words)
+    figure.canvas.draw()
+    rows = [label.get_window_extent() for label in ax.get_yticklabels()]
+    assert all(one.y0 >= two.y1 - 1 for one, two in itertools.pairwise(rows))
+    labels = ax.get_xticklabels()
+    cell = abs(ax.transData.transform((1, 0))[0] - ax.transData.transform((0, 0))[0])
+    thickness = labels[0].get_fontsize() / 72 * figure.dpi  # of a line of text
+    slant = np.sin(np.radians(labels[0].get_rotation()))
+    assert cell * slant >= 0.95 * thickness
+
+
+# ---- curves and bars ----
+
+
+def test_a_curve_has_its_numbers_name_and_band(ax):
+    line = viz.length_curve(ax, [5, 10, 20], torch.tensor([0.9, 0.8, 0.4]), label="GRU", spread=[0.1, 0.1, 0.2])
+    assert np.allclose(line.get_xydata(), [[5, 0.9], [10, 0.8], [20, 0.4]])
+    assert line.get_label() == "GRU" and line.get_color() == viz.PALETTE["blue"]
+    (band,) = ax.collections
+    low, high = band.get_paths()[0].get_extents().get_points()[:, 1]
+    assert np.allclose([low, high], [0.2, 1.0])
+    assert "words" in ax.get_xlabel()
+
+
+def test_a_band_may_be_given_by_its_edges(ax):
+    viz.length_curve(ax, [1, 2], [5, 6], label="x", spread=([4, 5], [7, 9]))
+    assert np.allclose(ax.collections[0].get_paths()[0].get_extents().get_points()[:, 1], [4, 9])
+
+
+def test_curves_differ_in_colour_and_marker(ax):
+    lines = [viz.length_curve(ax, [1, 2], [i, i + 1], label=str(i)) for i in range(5)]
+    assert len({line.get_color() for line in lines}) == len({line.get_marker() for line in lines}) == 5
+    named = viz.length_curve(ax, [1, 2], [1, 2], label="named", colour="orange")
+    assert named.get_color() == viz.PALETTE["orange"]
+    assert viz.length_curve(ax, [1, 2], [1, 2], label="hex", colour="#123456").get_color() == "#123456"
+
+
+def test_an_axis_label_that_is_there_stays(ax):
+    ax.set_xlabel("tokens")
+    viz.length_curve(ax, [1, 2], [1, 2], label="x")
+    assert ax.get_xlabel() == "tokens"
+
+
+@pytest.mark.parametrize("horizontal", [False, True])
+def test_bars_start_at_zero_and_carry_their_numbers(ax, horizontal):
+    drawn = viz.bars(ax, ["a", "b"], [20.04, 25], ["blue", "orange"], errors=[1, 2], horizontal=horizontal)
+    sizes = [bar.get_width() if horizontal else bar.get_height() for bar in drawn]
+    assert np.allclose(sizes, [20.04, 25])
+    assert [text.get_text() for text in ax.texts] == ["20.0", "25.0"]
+    assert (ax.get_xlim() if horizontal else ax.get_ylim())[0] == 0
+    labels = ax.get_yticklabels() if horizontal else ax.get_xticklabels()
+    assert [label.get_text() for label in labels] == ["a", "b"]
+    assert matplotlib.colors.to_hex(drawn[1].get_facecolor()).upper() == viz.PALETTE["orange"]
+    assert ax.yaxis_inverted() == horizontal  # the first bar is at the top
+    assert drawn.errorbar is not None
+
+
+def test_bars_without_numbers_or_with_others(ax):
+    viz.bars(ax, ["a"], [1.5], fmt=None)
+    assert not ax.texts
+    viz.bars(ax, ["a"], [0.256], fmt="{:.0%}")
+    assert ax.texts[0].get_text() == "26%"
+
+
+# ---- boxes and arrows ----
+
+
+def test_boxes_hold_their_text():
+    figure, ax = viz.canvas(8, 2)
+    boxes = viz.draw_boxes(ax, ["h", "encoder", "$h_1$"], y=1, width=1.3, colours=["blue", "#00FF00", "grey"])
+    figure.canvas.draw()
+    frames = [patch.get_window_extent() for patch in ax.patches]
+    texts = [text.get_window_extent() for text in ax.texts]
+    assert [text.get_text() for text in ax.texts] == ["h", "encoder", "$h_1$"]
+    for frame, text in zip(frames, texts, strict=True):
+        assert frame.x0 <= text.x0 and text.x1 <= frame.x1 and frame.y0 <= text.y0 and text.y1 <= frame.y1
+    assert [box.x for box in boxes] == pytest.approx([8 / 6, 4, 40 / 6])
+
+
+def test_a_long_text_becomes_smaller_and_then_is_refused():
+    _, ax = viz.canvas(10, 2)
+    viz.draw_boxes(ax, ["probability"], y=1, width=1.3)
+    assert 8 <= ax.texts[0].get_fontsize() < 11
+    with pytest.raises(ValueError, match="too long for a box"):
+        viz.draw_boxes(ax, ["a very long name indeed"], y=1, width=1.0)
+
+
+def test_a_box_knows_its_sides():
+    box = viz.Box(2, 3, 4, 2)
+    assert (box.left, box.right, box.top, box.bottom) == ((0, 3), (4, 3), (2, 4), (2, 2))
+
+
+def test_tokens_are_as_wide_as_their_words_and_stay_apart():
+    _, ax = viz.canvas(12, 1)
+    row = viz.draw_tokens(ax, ["a", "dog", "translation"], y=0.5)
+    assert row[0].width < row[1].width < row[2].width
+    assert all(one.right[0] < two.left[0] for one, two in itertools.pairwise(row))
+    with pytest.raises(ValueError, match="tokens need"):
+        viz.draw_tokens(ax, ["translation"] * 20, y=0.5)
+
+
+@pytest.mark.parametrize(
+    ("end", "side"), [((9, 1), "right"), ((1, 1), "left"), ((5, 4), "top"), ((5, -3), "bottom")]
+)  # fmt: skip
+def test_an_arrow_leaves_from_the_side_that_faces_its_end(end, side):
+    _, ax = viz.canvas(10, 2)
+    box = viz.Box(5, 1, 1, 1)
+    arrow = viz.draw_arrow(ax, box, end, label="state", dashed=True)
+    assert arrow._posA_posB[0] == getattr(box, side) and arrow._posA_posB[1] == end
+    assert ax.texts[0].get_text() == "state" and arrow.get_linestyle() == "--"
+    back = viz.draw_arrow(ax, viz.Box(*end, 1, 1), box)
+    assert back._posA_posB[1] == getattr(box, side)
+
+
+def test_a_unit_of_the_canvas_has_its_size():
+    figure, ax = viz.canvas(10, 3, unit=0.5)
+    assert tuple(figure.get_size_inches()) == (5, 1.5)
+    zero, one = ax.transData.transform([(0, 0), (1, 1)])
+    assert np.allclose((one - zero) / figure.dpi, 0.5)
+
+
+# ---- the viewer ----
+
+
+def data_of(viewer):
+    return json.loads(re.search(r'<script type="application/json">(.*?)</script>', viewer.html, re.S)[1])
+
+
+def words_of(viewer, tag):
+    return re.findall(rf'<li><{tag} dir="auto">(.*?)</{tag}></li>', viewer.html)
+
+
+def test_the_viewer_holds_words_and_weights():
+    viewer = viz.attention_viewer(torch.tensor(WEIGHTS, dtype=torch.bfloat16, requires_grad=True), ROWS, COLUMNS)
+    assert words_of(viewer, "button") == ROWS and words_of(viewer, "span") == COLUMNS
+    assert np.allclose(np.array(data_of(viewer)) / 1000, WEIGHTS, atol=0.003)
+    assert viewer._repr_html_() == viewer.html
+    assert "html" not in repr(viewer) and " at 0x" not in repr(viewer) and "3 x 4" in repr(viewer)
+
+
+def test_the_viewer_is_the_same_text_every_time_and_loads_nothing():
+    code = f"from transformer_lib.viz import attention_viewer as v; print(v({WEIGHTS}, {ROWS}, {COLUMNS}).html)"
+    texts = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in "ab"
+    }
+    texts.add(viz.attention_viewer(WEIGHTS, ROWS, COLUMNS).html + "\n")
+    assert len(texts) == 1
+    assert not re.search(r"https?:|src=|@import|url\(| id=", texts.pop())
+
+
+def test_heads_layers_and_named_maps_have_menus():
+    def menus(weights):
+        html = viz.attention_viewer(weights, ["x"], ["a", "b"]).html
+        return [
+            (name, re.findall("<option>(.*?)</option>", menu))
+            for name, menu in re.findall(r"<label>(\w+) <select>(.*?)</select>", html)
+        ]
+
+    one = torch.tensor([[0.5, 0.5]])
+    assert menus(one) == []
+    assert menus(one.expand(3, 1, 2)) == [("Head", ["1", "2", "3"])]
+    assert menus(one.expand(2, 3, 1, 2)) == [("Layer", ["1", "2"]), ("Head", ["1", "2", "3"])]
+    assert menus({"first": one, "<b>": one}) == [("Weights", ["first", "&lt;b&gt;"])]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(max_size=12), min_size=1, max_size=5), st.text(max_size=12))
+def test_no_word_can_become_markup(words, title):
+    viewer = viz.attention_viewer(np.zeros((len(words), 1)), words, ["x"], title=title)
+    plain = viz.attention_viewer(np.zeros((len(words), 1)), ["w"] * len(words), ["x"], title="t")
+    for character in "<>":
+        assert viewer.html.count(character) == plain.html.count(character)
+    assert viewer.html.count('"') == plain.html.count('"')
+
+
+def test_words_in_the_viewer_are_escaped():
+    viewer = viz.attention_viewer([[1.0]], ["</script><b>&"], ["<img src=x onerror='alert(1)'>"], title='"><i>')
+    assert words_of(viewer, "button") == ["&lt;/script&gt;&lt;b&gt;&amp;"]
+    assert "<img" not in viewer.html and "<i>" not in viewer.html
+
+
+def test_the_viewer_needs_no_matplotlib_and_the_rest_says_what_to_install():
+    code = """
+import sys
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("matplotlib", "cycler"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Blocker())
+from transformer_lib import viz
+viz.attention_viewer([[1.0]], ["a"], ["b"])
+for draw in (viz.use_style, viz.attention_colours, lambda: viz.canvas(3, 3)):
+    try:
+        draw()
+    except ImportError as error:
+        assert "transformer-lib[viz]" in str(error), error
+    else:
+        raise SystemExit("no error")
+assert "matplotlib" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_does_not_import_matplotlib():
+    code = "import sys; from transformer_lib import viz; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# ---- refusals ----
+
+NAN = float("nan")
+REFUSED = {
+    "too few rows": (lambda ax: viz.heatmap(ax, WEIGHTS, ROWS[:2], COLUMNS), "rows has 2 words for 3 rows"),
+    "too many columns": (lambda ax: viz.heatmap(ax, WEIGHTS, ROWS, ["x"] * 5), "columns has 5 words for 4 columns"),
+    "transposed": (lambda ax: viz.heatmap(ax, np.transpose(WEIGHTS), ROWS, COLUMNS), "rows has 3 words for 4 rows"),
+    "one string": (lambda ax: viz.heatmap(ax, [[1.0] * 3], ["x"], "abc"), "columns='abc' is one string"),
+    "NaN": (lambda ax: viz.heatmap(ax, [[NAN]], ["x"], ["y"]), r"matrix holds NaN or infinity at index \(0, 0\)"),
+    "infinity": (lambda ax: viz.heatmap(ax, [[float("inf")]], ["x"], ["y"]), "matrix holds NaN or infinity"),
+    "negative": (lambda ax: viz.heatmap(ax, [[-0.1]], ["x"], ["y"]), "matrix holds -0.1: weights are never negative"),
+    "above one": (lambda ax: viz.heatmap(ax, [[3.0]], ["x"], ["y"]), "matrix holds 3, more than the largest"),
+    "all zero": (lambda ax: viz.heatmap(ax, [[0.0]], ["x"], ["y"], largest=None), "largest=None: expected a positive"),
+    "a head too many": (lambda ax: viz.heatmap(ax, [WEIGHTS], ROWS, COLUMNS), r"matrix has shape \(1, 3, 4\)"),
+    "ragged": (lambda ax: viz.heatmap(ax, [[1.0], [0.5, 0.5]], ["x"], ["y"]), "matrix is not a rectangular array"),
+    "words for numbers": (lambda ax: viz.heatmap(ax, [["a"]], ["x"], ["y"]), "matrix is not a rectangular array"),
+    "empty": (lambda ax: viz.heatmap(ax, np.zeros((0, 2)), [], ["y", "z"]), "matrix has shape .* it is empty"),
+    "gold outside": (lambda ax: viz.heatmap(ax, WEIGHTS, ROWS, COLUMNS, gold=[(1, 3)]), r"gold holds \(1, 3\)"),
+    "gold below zero": (lambda ax: viz.heatmap(ax, WEIGHTS, ROWS, COLUMNS, gold=[(-1, 0)]), r"gold holds \(-1, 0\)"),
+    "a figure": (lambda ax: viz.heatmap(ax.figure, WEIGHTS, ROWS, COLUMNS), "ax is a Figure: expected matplotlib Axes"),
+    "axes in an array": (lambda ax: viz.bars(np.array([ax]), ["a"], [1.0]), "ax is a ndarray"),
+    "lengths that fall": (lambda ax: viz.length_curve(ax, [2, 1], [1, 1], "x"), "lengths do not rise"),
+    "a value missing": (lambda ax: viz.length_curve(ax, [1, 2], [1], "x"), "values has 1 numbers for 2 lengths"),
+    "a NaN value": (lambda ax: viz.length_curve(ax, [1, 2], [1, NAN], "x"), "values holds NaN"),
+    "a short spread": (lambda ax: viz.length_curve(ax, [1, 2], [1, 1], "x", spread=[1]), r"spread has shape \(1,\)"),
+    "a negative spread": (lambda ax: viz.length_curve(ax, [1, 2], [1, 1], "x", spread=[1, -1]), "spread is negative"),
+    "no such colour": (lambda ax: viz.length_curve(ax, [1], [1], "x", colour="bleu"), "colour='bleu' is neither"),
+    "a bar without name": (lambda ax: viz.bars(ax, ["a"], [1.0, 2.0]), "labels has 1 words for 2 values"),
+    "a bar without colour": (lambda ax: viz.bars(ax, ["a", "b"], [1, 2], ["red"]), "colours has 1 colours for 2 bars"),
+    "a short error": (lambda ax: viz.bars(ax, ["a", "b"], [1, 2], errors=[1]), "errors has 1 numbers for 2 values"),
+    "a negative error": (lambda ax: viz.bars(ax, ["a"], [1], errors=[-1]), "errors holds -1"),
+    "a box without size": (lambda ax: viz.draw_boxes(ax, ["a"], 0, width=0), "width=0"),
+    "a box without place": (lambda ax: viz.draw_boxes(ax, ["a"], 0, x=[]), "x has 0 centres for 1 labels"),
+    "half a point": (lambda ax: viz.draw_arrow(ax, (1,), (2, 2)), r"start=\(1,\)"),
+    "no sheet": (lambda ax: viz.canvas(0, 1), "width=0: expected a positive number"),
+    "a wide sheet": (lambda ax: viz.canvas(20, 1, unit=1), "width=20 units of 1 inches"),
+    "a flat viewer": (
+        lambda ax: viz.attention_viewer([1.0], ["x"], ["y"]),
+        r"weights has shape \(1,\): expected 2 or 3",
+    ),
+    "an empty viewer": (lambda ax: viz.attention_viewer({}, ["x"], ["y"]), "weights is an empty mapping"),
+    "maps that differ": (
+        lambda ax: viz.attention_viewer({"a": [[1.0]], "b": [[0.5, 0.5]]}, ["x"], ["y"]),
+        "weights holds matrices of different shapes",
+    ),
+    "a NaN map": (lambda ax: viz.attention_viewer({"a": [[NAN]]}, ["x"], ["y"]), r"weights\['a'\] holds NaN"),
+    "viewer words": (lambda ax: viz.attention_viewer(WEIGHTS, COLUMNS, ROWS), "rows has 4 words for 3 rows"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_right_is_refused(ax, name):
+    draw, message = REFUSED[name]
+    with pytest.raises(ValueError, match=message):
+        draw(ax)

@@ -4,10 +4,10 @@
     python tools/pages.py --shots FOLDER      also photograph every page, wide and narrow, light and dark
     python tools/pages.py --only api/metrics  only pages whose address contains this
 
-Checked on every page: no errors in the console, no failed request, no request to another host, nothing that overflows at
-390 pixels, the menu opens on a phone, axe finds nothing but the listed findings of the theme. Checked on chapters: the
-link to Colab, the marks of exported cells, no directive and no hidden cell is shown. Checked once: the search finds
-something, the 404 page exists and its links work.
+Checked on every page: no errors in the console, no failed request, no request to another host, no formula left as text,
+nothing that overflows at 390 pixels, the menu opens on a phone, axe finds nothing but the listed findings of the theme.
+Checked on chapters: the link to Colab, the marks of exported cells, no directive and no hidden cell is shown. Checked
+once: the search finds something, the 404 page exists and its links work.
 
 Needs chromium, ``pip install playwright``, and axe-core (``npm install axe-core``; say where with ``--axe``).
 """
@@ -52,6 +52,9 @@ OVERFLOW = """() => {
     .slice(0, 5)
     .map((node) => node.tagName + "." + node.className + ": " + node.textContent.slice(0, 60));
 }"""
+
+
+UNSET = "() => [...document.querySelectorAll('.math')].some((node) => !node.querySelector('mjx-container'))"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -195,6 +198,8 @@ def check_page(browser: Browser, root: str, name: str, axe: str, shots: Path | N
                     excused.add(line) if rule in THEMES_OWN else visit.problems.append(f"axe: {line}")
             if width == 390:
                 visit.problems += [f"overflows: {one}" for one in visit.page.evaluate(OVERFLOW)]
+            if visit.page.evaluate(UNSET):
+                visit.problems.append("a formula is shown as text")
             if width == 1280 and mode == "light":
                 visit.problems += look_at_chapter(visit.page, name, url, branch)
             if shots:

@@ -23,6 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 logger = logging.getLogger(__name__)
 
 PACKAGE = "transformer_lib"
+HELD = "\ue000"
 FIELD = re.compile(r"(?:^|(?<=\s))(Source|Chapter):\s+")
 NOTEBOOK = re.compile(r"\s*\(book/[\w/]+\.ipynb\)")
 
@@ -30,7 +31,7 @@ NOTEBOOK = re.compile(r"\s*\(book/[\w/]+\.ipynb\)")
 NOT_LINKED = [
     (
         "py:.*",
-        r"(collections\.abc|pathlib|argparse|dataclasses|typing|torch|numpy|matplotlib|jaxtyping|tokenizers)\..*",
+        r"(collections\.abc|os|pathlib|argparse|dataclasses|typing|torch|numpy|matplotlib|jaxtyping|tokenizers)\..*",
     ),
     ("py:.*", r"(Tensor|Path|Module|Generator|Axes|Figure|Path|Sequence|Iterable|Iterator|optional)"),
     ("py:.*", r"(float|int|str|bool|list|dict|tuple)[\[ ].*"),
@@ -83,14 +84,25 @@ def pages_by_title(app: Sphinx) -> dict[str, str]:
 
 
 def _docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    if what == "module":  # its page begins with the same words
+        lines[:] = []
+        return
     new, unknown = fields(lines, pages_by_title(app))
     for title in unknown:
         logger.warning("%s names the chapter %r, which no page of the book has as its title", name, title)
+    if what in ("property", "attribute", "data") and new:
+        new[0] = new[0].replace(": ", HELD)  # napoleon would take what stands before it for a type
     lines[:] = new
+
+
+def _give_back(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    lines[:] = [line.replace(HELD, ": ") for line in lines]
 
 
 def show_annotation(annotation: Any, config: Config) -> str | None:
     """Shapes as they are written; None leaves the annotation to the extension that asks."""
+    if annotation is Ellipsis:
+        return "..."
     if getattr(annotation, "__module__", "") == "jaxtyping" and hasattr(annotation, "dim_str"):
         array = getattr(annotation.array_type, "__name__", str(annotation.array_type))
         kind = re.match(r"\w+", annotation.__name__)
@@ -176,4 +188,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("library-table", LibraryTable)
     app.connect("config-inited", _configure)
     app.connect("autodoc-process-docstring", _docstring, priority=400)  # before napoleon reads it
+    app.connect("autodoc-process-docstring", _give_back, priority=600)  # after it
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

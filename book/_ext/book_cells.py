@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from docutils import nodes
@@ -35,7 +36,7 @@ def installs_on_colab(source: str) -> bool:
     return source.lstrip().startswith("import sys") and "google.colab" in source and "%pip install" in source
 
 
-def is_element(name: str):  # noqa: ANN201
+def is_element(name: str) -> Callable[[nodes.Node], bool]:
     """A condition for ``findall``: the container that myst-nb made for this part of a cell."""
     return lambda node: isinstance(node, nodes.container) and node.get("nb_element") == name
 

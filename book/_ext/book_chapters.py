@@ -131,7 +131,7 @@ class ChapterTable(SphinxDirective):
             rows.append([[nodes.Text(found.number)], [name], [nodes.Text(found.builds)], [module]])
         if not rows:
             return [nodes.paragraph("", "None: the book is complete." if coming else "None yet.")]
-        heads = ["", "Chapter", "What it builds", "Module"]
+        heads = ["No.", "Chapter", "What it builds", "Module"]
         return [table(heads, rows, [4, 26, 54, 16], ["chapters", "to-come-table" if coming else "written-table"])]
 
 
@@ -147,8 +147,9 @@ class Road(SphinxDirective):
             path = HERE / "glyphs" / f"{drawing}.svg"
             self.env.note_dependency(str(path))
             name = nodes.paragraph(classes=["road-title"])
-            found = chapter(key)
-            name += link(self.env, self.env.docname, found, title) if published(self.env, found) else nodes.Text(title)
+            found = chapter(key) if key != "-" else None
+            linked = found and published(self.env, found)
+            name += link(self.env, self.env.docname, found, title) if linked else nodes.Text(title)
             name += nodes.inline(year, year, classes=["road-year"])
             words = nodes.container("", name, nodes.paragraph("", sentence), classes=["road-words"])
             stations += nodes.list_item("", nodes.raw("", path.read_text(encoding="utf-8"), format="html"), words)
@@ -203,17 +204,17 @@ def _renumber(env: BuildEnvironment) -> None:
 
 
 def _keep_file_numbers(app: Sphinx) -> None:
-    original = TocTreeCollector.assign_section_numbers
+    """Renumber between Sphinx's two steps: after the sections have their numbers, before the figures take theirs."""
+    original = TocTreeCollector.assign_figure_numbers
     if getattr(original, "keeps_file_numbers", False):
         return
 
-    def assign_section_numbers(self: TocTreeCollector, env: BuildEnvironment) -> list[str]:
-        changed = original(self, env)
+    def assign_figure_numbers(self: TocTreeCollector, env: BuildEnvironment) -> list[str]:
         _renumber(env)
-        return changed
+        return original(self, env)
 
-    assign_section_numbers.keeps_file_numbers = True
-    TocTreeCollector.assign_section_numbers = assign_section_numbers
+    assign_figure_numbers.keeps_file_numbers = True
+    TocTreeCollector.assign_figure_numbers = assign_figure_numbers
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

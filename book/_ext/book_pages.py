@@ -12,6 +12,14 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 
 EXPORTED = re.compile(r'class="([^"]*\btag_export\b[^"]*\bmodule-(\w+)[^"]*)"')
+CHAPTER = re.compile(r'(<h1>)<span class="section-number">(\w+)\. </span>')
+EMPTY_HEAD = re.compile(r"<th([^>]*)>(?:\s|<p>|</p>)*</th>")
+# Roles and labels that say less than the elements they stand on.
+REPLACED = {
+    '<div role="list" class="citation-list">': '<div class="citation-list">',
+    ' role="doc-biblioentry"': "",
+    '<summary aria-label="Toggle hidden content">': "<summary>",
+}
 NOT_OURS = ("sphinx-thebe", "THEBE_JS_URL")
 
 
@@ -51,20 +59,35 @@ def describe(doctree: nodes.document) -> str | None:
     return None
 
 
-def _finish_page(
+def tidy(body: str) -> str:
+    """The page's text with what only HTML can carry: names of modules, "Chapter 3", roles that mean something."""
+    body = EXPORTED.sub(r'class="\1" data-module="transformer_lib.\2"', body)
+    body = CHAPTER.sub(r'\1<span class="section-number">Chapter \2 </span>', body)
+    for theirs, ours in REPLACED.items():
+        body = body.replace(theirs, ours)
+    return EMPTY_HEAD.sub(r"<td\1></td>", body)
+
+
+def _describe_page(
     app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    context["script_files"] = without_thebe(context.get("script_files", []))
-    context["css_files"] = [file for file in context.get("css_files", []) if "thebe" not in str(file)]
     if body := context.get("body"):
-        context["body"] = EXPORTED.sub(r'class="\1" data-module="transformer_lib.\2"', body)
+        context["body"] = tidy(body)
     if doctree is not None and (line := describe(doctree)):
         line = html.escape(line)
         context["meta"] = {**(context.get("meta") or {}), "og:description": line}
         context["metatags"] = context.get("metatags", "") + f'<meta name="description" content="{line}" />\n'
 
 
+def _drop_scripts(
+    app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    context["script_files"] = without_thebe(context.get("script_files", []))
+    context["css_files"] = [file for file in context.get("css_files", []) if "thebe" not in str(file)]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", _set_addresses)
-    app.connect("html-page-context", _finish_page, priority=400)
+    app.connect("html-page-context", _describe_page, priority=400)  # before the description is asked for
+    app.connect("html-page-context", _drop_scripts, priority=900)  # after every script was added
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""``{results-table}`` and ``{results-records}``: the records of long runs, read from ``results/*.json`` at build time."""
+"""``{results-table}`` and ``{results-records}``: long runs, read from ``results/*.json`` when the book is built."""
 
 from __future__ import annotations
 

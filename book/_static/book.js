@@ -1,18 +1,42 @@
-// Let a keyboard reach the formulas and tables that scroll sideways; the theme does it for code.
+// Small things for people who read with a keyboard or a screen reader, which the theme leaves open.
 (() => {
-  const regions = "div.math, .pst-scrollable-table-container, .table-scroll";
+  // Formulas and tables that scroll sideways can be reached and scrolled by keyboard; the theme does it for code.
+  const regions = "mjx-container[display], .pst-scrollable-table-container";
   const mark = () => {
     for (const region of document.querySelectorAll(regions)) {
       if (region.scrollWidth > region.clientWidth + 1) region.tabIndex = 0;
       else region.removeAttribute("tabindex");
     }
   };
+
+  // What a button says is what it is called.
+  const name = () => {
+    for (const button of document.querySelectorAll(".search-button-field")) button.removeAttribute("aria-label");
+    for (const button of document.querySelectorAll("button.copybtn")) button.setAttribute("aria-label", "Copy");
+    for (const button of document.querySelectorAll(".theme-switch-button[aria-label]")) {
+      const label = document.createElement("span");
+      label.className = "visually-hidden";
+      label.textContent = button.getAttribute("aria-label");
+      button.removeAttribute("aria-label");
+      for (const icon of button.children) icon.setAttribute("aria-hidden", "true");
+      button.append(label);
+    }
+    for (const summary of document.querySelectorAll("nav.bd-links summary")) {
+      summary.setAttribute("aria-label", "Pages below");
+    }
+    const side = document.querySelector("div.bd-sidebar-primary");
+    side?.setAttribute("role", "complementary");
+    side?.setAttribute("aria-label", "Book");
+  };
+
   let waiting;
   window.addEventListener("resize", () => {
     clearTimeout(waiting);
     waiting = setTimeout(mark, 150);
   });
+  document.addEventListener("DOMContentLoaded", name);
   window.addEventListener("load", () => {
+    name();
     mark();
     window.MathJax?.startup?.promise?.then(mark);
   });

@@ -123,6 +123,13 @@ def test_impossible_tokens_and_empty_targets():
     assert sequence_log_probability(torch.zeros(2, 0, 4), torch.zeros(2, 0, dtype=torch.long)).tolist() == [0, 0]
 
 
+def test_a_model_that_broke_down_is_not_hidden():
+    logits, targets = example(5)
+    logits[0, 0, 2] = math.nan
+    assert math.isnan(sequence_log_probability(logits, targets)[0])
+    assert torch.isfinite(sequence_log_probability(logits, targets)[1:]).all()
+
+
 def test_gradient_is_that_of_cross_entropy():
     logits, targets = example(2)
     ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
@@ -324,11 +331,12 @@ def test_bleu_prints_score_and_signature():
         result.score = 1.0
 
 
-def test_text_cut_at_spaces_is_scored_without_complaint(capfd):
+def test_text_cut_at_spaces_is_scored_without_complaint(caplog):
     text = ["the dog sees a tree ."] * 120
     assert bleu(text, text, tokenize="none").score == pytest.approx(100)
-    captured = capfd.readouterr()
-    assert captured.out == captured.err == ""
+    assert not caplog.records
+    bleu(text, text)  # but text that should have been plain is remarked upon
+    assert "forgot to detokenize" in caplog.text
 
 
 def test_sacrebleu_is_imported_only_when_it_is_needed():

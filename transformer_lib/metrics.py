@@ -39,7 +39,7 @@ def _check_logits(logits: Tensor, targets: Tensor) -> None:
 def sequence_log_probability(
     logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], pad: int = 0
 ) -> Float[Tensor, " B"]:
-    """Sum the log-probabilities that a model gives to the tokens of each target.
+    """Sum the log-probabilities that a model gives to each target's tokens.
 
     Args:
         logits: scores of the next token at each step, before the softmax.
@@ -47,7 +47,8 @@ def sequence_log_probability(
         pad: the token that fills up short rows; it adds nothing.
 
     Returns:
-        log P(target | source) of each row, in nats; at least in float32, whatever the logits came in.
+        log P(target | source) of each row, in nats; in float32 for logits in half
+        precision, in the type of the logits otherwise.
 
     Raises:
         TypeError: if logits are not floating point or targets are not integers.
@@ -59,34 +60,38 @@ def sequence_log_probability(
     _check_logits(logits, targets)
     real = targets != pad  # (B, T)
     tokens = targets.masked_fill(~real, 0).long()
-    outside = (tokens < 0) | (tokens >= logits.shape[-1])
+    last = logits.shape[-1] - 1
+    outside = (tokens < 0) | (tokens > last)
     if outside.any():
-        raise ValueError(f"targets holds {int(tokens[outside][0])}, expected tokens from 0 to {logits.shape[-1] - 1}")
-    log_probabilities = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    chosen = log_probabilities.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)  # (B, T)
+        raise ValueError(f"targets holds {int(tokens[outside][0])}, expected tokens from 0 to {last}")
+    precision = torch.promote_types(logits.dtype, torch.float32)
+    log_p = logits.log_softmax(-1, dtype=precision)  # (B, T, V)
+    chosen = log_p.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)  # (B, T)
     return chosen.masked_fill(~real, 0.0).sum(-1)
 
 # %% ../book/history/01_translation_as_prediction.ipynb #9224cfbe
 def perplexity(log_probability: float, n_tokens: int) -> float:
-    """The number of equally likely tokens among which a model seems to choose at each step.
+    """The number of equally likely tokens a model seems to choose from at each step.
 
     Args:
         log_probability: the sum of the log-probabilities of all tokens, in nats.
         n_tokens: how many tokens that sum runs over, ends of sentences included.
 
     Returns:
-        exp(-log_probability / n_tokens): 1 for a model that is always sure and right, infinite for one that called
-        impossible what did happen.
+        exp(-log_probability / n_tokens): 1 for a model that is always sure and right,
+        infinite for one that called impossible what did happen.
 
     Raises:
-        ValueError: if there are no tokens, or the log-probability is positive (a loss has the opposite sign).
+        ValueError: if there are no tokens, or the log-probability is positive
+            (a loss has the opposite sign).
 
     Source: the exponential of Shannon's entropy per symbol (1948), section 7.
     Chapter: Translation as prediction.
     """
     if n_tokens < 1:
         raise ValueError(f"n_tokens={n_tokens}, expected at least 1")
-    if math.isnan(log_probability) or log_probability > 1e-5 * n_tokens:  # a little above 0 is rounding
+    rounding = 1e-5 * n_tokens
+    if math.isnan(log_probability) or log_probability > rounding:
         raise ValueError(f"log_probability={log_probability}, expected at most 0 (a loss is minus a log-probability)")
     try:
         return math.exp(-log_probability / n_tokens)
@@ -111,7 +116,7 @@ def _check_corpus(hypotheses: Any, references: Any) -> None:
 
 # %% ../book/history/01_translation_as_prediction.ipynb #d02e0216
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """The share of hypotheses that equal their reference, character by character.
+    """The share of hypotheses that equal their reference exactly.
 
     Args:
         hypotheses: what a system wrote, one string for each sentence.
@@ -139,11 +144,13 @@ class Bleu:
 
     Attributes:
         score: BLEU of the whole corpus, from 0 to 100.
-        signature: sacreBLEU's record of references, case, tokenizer, smoothing and version; print it with the score.
+        signature: sacreBLEU's record of references, case, tokenizer, smoothing and
+            version; print it with the score.
         precisions: share of matching n-grams for n = 1 to 4, in percent.
         brevity_penalty: the factor for output that is too short, from 0 to 1.
         hypothesis_length: tokens in all hypotheses.
-        reference_length: tokens in all references; of several, the one closest in length counts.
+        reference_length: tokens in all references; of several, the one closest in
+            length to the hypothesis counts.
 
     Chapter: Translation as prediction.
     """
@@ -160,7 +167,7 @@ class Bleu:
 
 # %% ../book/history/01_translation_as_prediction.ipynb #c2f56eb4
 def _reference_streams(references: Sequence[Any]) -> list[list[str | None]]:
-    """Turn one list for each sentence into one list for each set of references, with None where there is none."""
+    """One list for each set of references, with None where a sentence has fewer."""
     rows = [[entry] if isinstance(entry, str) else entry for entry in references]
     for i, row in enumerate(rows):
         if not isinstance(row, Sequence) or not all(isinstance(text, str) for text in row):
@@ -180,10 +187,11 @@ def bleu(
     """Corpus BLEU, computed by sacreBLEU, with its signature.
 
     Args:
-        hypotheses: what a system wrote, one string for each sentence; it may be empty.
-        references: what it should have written, one string for each sentence, or a list of good translations of it.
-        tokenize: how sacreBLEU cuts the text: "13a" for plain text, "none" for text with spaces between its tokens,
-            or another name that it knows, such as "intl" and "char".
+        hypotheses: what a system wrote, one string (it may be empty) for each sentence.
+        references: what it should have written, one string for each sentence, or a
+            list of good translations for each sentence.
+        tokenize: how sacreBLEU cuts the text: "13a" for plain text, "none" for text
+            with spaces between its tokens, or another of its names, such as "intl".
         lowercase: whether to ignore case.
 
     Returns:
@@ -191,7 +199,8 @@ def bleu(
 
     Raises:
         TypeError: if hypotheses or references are not lists of strings.
-        ValueError: if they are empty or differ in length, a reference is empty, or the tokenizer is unknown.
+        ValueError: if they are empty or differ in length, a reference is empty, or
+            the tokenizer is unknown.
 
     Source: Papineni et al. (2002), section 2.3; Post (2018).
     Chapter: Translation as prediction.
@@ -242,17 +251,20 @@ def alignment_error_rate(
     """How far predicted word alignments are from gold ones, over a corpus.
 
     Args:
-        predicted: for each sentence, the (source, target) positions that were linked, counted from 0.
+        predicted: for each sentence, the (source, target) positions that were linked,
+            counted from 0.
         sure: the links that must be found.
-        possible: links that may be predicted as well; a sure link is always possible and need not be repeated here.
-            Without it only the sure links are.
+        possible: links that may be predicted as well. A sure link is always possible
+            and need not be repeated; without this argument only sure links are.
 
     Returns:
-        The error rate, from 0 (all sure links and none that is not possible) to 1 (nothing in common).
+        The error rate, from 0 (all sure links, and none that is not possible) to 1
+        (nothing in common).
 
     Raises:
         TypeError: if one of them is not a list of collections.
-        ValueError: if the numbers of sentences differ, a link is not a pair of positions, or there are no links at all.
+        ValueError: if the numbers of sentences differ, a link is not a pair of
+            positions, or there are no links at all.
 
     Source: Och and Ney (2003), section 5.
     Chapter: Translation as prediction.

@@ -1,0 +1,83 @@
+"""What the documents at the root promise: the example runs, links lead somewhere, versions and licences agree."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The code blocks of a document in one language."""
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```$", text, re.M | re.S)
+
+
+def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
+    (example,) = blocks(README, "python")
+    assert len(example.splitlines()) <= 8
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "BLEU" in done.stdout and len(done.stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_to_files(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset)="([^"]+)"', text)
+    local = {target.split("#")[0] for target in targets if "://" not in target and not target.startswith("#")}
+    local |= set(re.findall(r"/blob/main/([^)\s]+)", text))
+    assert [target for target in sorted(local) if target and not (ROOT / target).exists()] == []
+
+
+def test_pictures_say_what_they_show() -> None:
+    pictures = re.findall(r"<img [^>]*>", README)
+    assert pictures and all(re.search(r'alt="[^"]{20,}"', picture) for picture in pictures)
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_every_make_command_exists(name: str) -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    code = "\n".join(re.findall(r"`[^`\n]+`|^make .*$", (ROOT / name).read_text(encoding="utf-8"), re.M))
+    named = set(re.findall(r"\bmake (\w+)", code))
+    assert named and named <= targets
+
+
+def declared(field: str, text: str = PROJECT) -> str:
+    """The value of a one-line field of pyproject.toml (``field = "value"``) or CITATION.cff (``field: value``)."""
+    (value,) = re.findall(rf'^{field}(?: = |: )"?([^"\n]*)"?$', text, re.M)
+    return value
+
+
+def author() -> str:
+    """Who is named as author in pyproject.toml."""
+    (name,) = re.findall(r'^authors = \[\{ name = "([^"]+)" \}\]$', PROJECT, re.M)
+    return name
+
+
+def test_citation_changelog_and_package_agree() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert declared("version", citation) == declared("version")
+    assert declared("repository-code", citation) == declared("Homepage")
+    assert re.findall(r"^  - name: (.*)$", citation, re.M) == [author()]
+    assert all(re.search(rf"^{field}:", citation, re.M) for field in ("cff-version", "title", "message", "authors"))
+    released = re.findall(r"^## \[([\d.]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert released[0] == declared("version")
+
+
+def test_licences_are_complete() -> None:
+    code = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert code.startswith("MIT License") and author() in code
+    prose = (ROOT / "LICENSE-PROSE").read_text(encoding="utf-8")
+    assert prose.startswith("Attribution 4.0 International\n") and "ShareAlike" not in prose
+    assert re.findall(r"^Section (\d) --", prose, re.M) == list("12345678")
+    assert len(prose) == 18653  # of the text as Creative Commons published it

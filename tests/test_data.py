@@ -197,6 +197,7 @@ def test_decode_stops_at_the_end():
     assert BPE.decode([BOS, *ids, EOS, 10**9]) == "the dog"  # what follows the end is not looked at
     assert BPE.decode(torch.tensor([BOS, *ids, PAD])) == "the dog"
     assert BPE.decode([]) == WORDS.decode([EOS]) == ""
+    assert BPE.encode("") == WORDS.encode("") == WORDS.encode(" ") == []
     broken = BPE.encode("🐕")[1:-1]  # a model may stop in the middle of a character
     assert "\ufffd" in BPE.decode(broken)
 

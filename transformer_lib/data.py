@@ -119,6 +119,29 @@ def _learn_merges(texts: list[str], vocab_size: int) -> tuple[tuple[str, ...], t
     return tuple(pieces), tuple((left, right) for left, right in learned["merges"])
 
 # %% ../book/history/02_words_to_batches.ipynb #ea1d7a51
+def _check_vocabulary(level: str, pieces: tuple[str, ...], merges: tuple[tuple[str, str], ...]) -> None:
+    """Refuse a level, pieces and merges that do not make a tokenizer."""
+    if level not in ("bpe", "word"):
+        raise ValueError(f"level={level!r} is unknown: it must be 'bpe' or 'word'")
+    known = set(pieces)
+    if len(known) < len(pieces):
+        raise ValueError("pieces holds one piece twice")
+    if level == "word":
+        if merges:
+            raise ValueError("merges must be empty at level 'word'")
+        if bad := [word for word in pieces if word.split() != [word]]:
+            raise ValueError(f"pieces holds {bad[0]!r}: a word is not empty and holds no white space")
+        return
+    letters = _byte_letters().keys()
+    if missing := letters - known:
+        raise ValueError(f"pieces lacks {len(missing)} of the 256 byte letters")
+    if foreign := set("".join(pieces)) - letters:
+        raise ValueError(f"pieces holds {min(foreign)!r}, which is none of the 256 byte letters")
+    for left, right in merges:
+        if not {left, right, left + right} <= known:
+            raise ValueError(f"merges joins {left!r} and {right!r}, but not all of it is in pieces")
+
+# %% ../book/history/02_words_to_batches.ipynb #cc7b52a0
 @dataclass(frozen=True, repr=False)
 class Tokenizer:
     """Turns text into ids and ids into text; made by ``Tokenizer.train`` or ``Tokenizer.load``.
@@ -145,22 +168,7 @@ class Tokenizer:
 
     def __post_init__(self) -> None:
         """Check that the parts fit together."""
-        if self.level not in ("bpe", "word"):
-            raise ValueError(f"level={self.level!r} is unknown: it must be 'bpe' or 'word'")
-        if len(self._ids) != len(self.pieces):
-            raise ValueError("pieces holds one piece twice")
-        if self.level == "word" and self.merges:
-            raise ValueError("merges must be empty at level 'word'")
-        if self.level == "word" and (bad := [word for word in self.pieces if word.split() != [word]]):
-            raise ValueError(f"pieces holds {bad[0]!r}: a word is not empty and holds no white space")
-        if self.level == "bpe":
-            if missing := _byte_letters().keys() - self._ids.keys():
-                raise ValueError(f"pieces lacks {len(missing)} of the 256 byte letters")
-            if foreign := set("".join(self.pieces)) - _byte_letters().keys():
-                raise ValueError(f"pieces holds {min(foreign)!r}, which is none of the 256 byte letters")
-            for left, right in self.merges:
-                if not {left, right, left + right} <= self._ids.keys():
-                    raise ValueError(f"merges joins {left!r} and {right!r}, but not all of it is in pieces")
+        _check_vocabulary(self.level, self.pieces, self.merges)
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int | None = None, level: str = "bpe") -> "Tokenizer":
@@ -482,15 +490,12 @@ def collate(examples: Sequence[Example], indices: Sequence[int] | None = None) -
     return Batch(_pad(list(sources), "source"), _pad(list(targets), "target"), rows)
 
 # %% ../book/history/02_words_to_batches.ipynb #2ace0a20
-def _plan(lengths: list[int], order: list[int], max_tokens: int) -> list[list[int]]:
-    """Cut an order into groups whose size times longest length stays within the budget."""
+def _cut(order: list[int], lengths: list[int], max_tokens: int) -> list[list[int]]:
+    """Cut indices that are sorted by length into groups whose size times longest length is within the budget."""
     groups: list[list[int]] = [[]]
-    longest = 0
-    for index in order:
-        longest = max(longest, lengths[index])
-        if longest * (len(groups[-1]) + 1) > max_tokens:
+    for index in order:  # each is at least as long as those before it
+        if lengths[index] * (len(groups[-1]) + 1) > max_tokens:
             groups.append([])
-            longest = lengths[index]
         groups[-1].append(index)
     return groups
 
@@ -527,15 +532,13 @@ def batches(examples: Sequence[Example], max_tokens: int, seed: int | None = Non
             f"max_tokens={max_tokens} is less than the {lengths[longest]} tokens of examples[{longest}]: "
             "raise max_tokens, or leave out long examples yourself"
         )
+    chance = None if seed is None else random.Random(f"{_whole_number('seed', seed, 0)} {epoch}")
     order = list(range(len(examples)))
-    if seed is None:
-        order.sort(key=lengths.__getitem__)
-        groups = _plan(lengths, order, max_tokens)
-    else:
-        chance = random.Random(f"{_whole_number('seed', seed, 0)} {epoch}")
+    if chance:
         chance.shuffle(order)
-        order.sort(key=lengths.__getitem__)  # stable: examples of one length stay shuffled
-        groups = _plan(lengths, order, max_tokens)
+    order.sort(key=lengths.__getitem__)  # stable: examples of one length stay shuffled
+    groups = _cut(order, lengths, max_tokens)
+    if chance:
         chance.shuffle(groups)
     return (collate([examples[i] for i in group], group) for group in groups)
 
@@ -668,7 +671,7 @@ _MULTI30K_SHA256 = {
     "test_2017_mscoco.de.gz": "799e4854c25d601cb6cb6be29eabe5667734c61ace2f495e03e429031a0bc338",
     "test_2017_mscoco.fr.gz": "754f3072ba9f124569ba5258b32730fc1d214bbf8e0c6dfb2b74401676220db0",
 }
-MULTI30K = {
+MULTI30K: dict[str, DataFile] = {
     name: DataFile("multi30k", name, _MULTI30K_URL + name, sha256, _MULTI30K_LINES[name.split(".")[0]])
     for name, sha256 in _MULTI30K_SHA256.items()
 }

@@ -179,7 +179,7 @@ def test_the_scale_is_drawn_when_asked_for(ax):
     assert [label.get_text() for label in ax.figure.axes[1].get_yticklabels()] == ["0.0", "0.5", "1.0"]
 
 
-@pytest.mark.parametrize(("count", "inches"), [(4, 3), (12, 5), (24, 6), (36, 7)])
+@pytest.mark.parametrize(("count", "inches"), [(4, 3), (12, 5), (30, 5), (36, 7)])
 def test_words_do_not_clash(count, inches):
     words = [f"Wort{i}" for i in range(count)]
     figure, ax = plt.subplots(figsize=(inches, inches))
@@ -191,7 +191,7 @@ def test_words_do_not_clash(count, inches):
     cell = abs(ax.transData.transform((1, 0))[0] - ax.transData.transform((0, 0))[0])
     thickness = labels[0].get_fontsize() / 72 * figure.dpi  # of a line of text
     slant = np.sin(np.radians(labels[0].get_rotation()))
-    assert cell * slant >= 0.95 * thickness
+    assert cell * slant >= 1.1 * thickness
 
 
 # ---- curves and bars ----

@@ -673,6 +673,7 @@ _VIEWER_STYLE = """
 .tl-attention button:focus-visible, .tl-attention select:focus-visible { outline: 3px solid rgb(var(--tl-light));
   outline-offset: 2px; }
 .tl-attention p { margin: 0; }
+.text_html:has(> .tl-attention) { background: none !important; padding: 0 !important; }
 .tl-attention select { font: inherit; color: inherit; background: var(--tl-ground); margin: 0 1em 0.6em 0.3em; }
 .tl-attention option { color: #22262B; background: #FBFAF7; }
 """

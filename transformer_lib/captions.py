@@ -1,4 +1,4 @@
-"""A grammar that writes English and German captions, with the words that translate each other.
+"""A grammar that writes English captions with their German translations, and says which words translate each other.
 
 Chapter: The caption grammar (book/appendix/caption_grammar.ipynb).
 """
@@ -8,15 +8,26 @@ Chapter: The caption grammar (book/appendix/caption_grammar.ipynb).
 # %% auto #0
 __all__ = ['Pair', 'make_captions']
 
-# %% ../book/appendix/caption_grammar.ipynb #captions-03
+# %% ../book/appendix/caption_grammar.ipynb #captions-05
 import random
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
 
-# %% ../book/appendix/caption_grammar.ipynb #captions-04
+# %% ../book/appendix/caption_grammar.ipynb #captions-07
 @dataclass(frozen=True)
 class Pair:
-    """A sentence and its translation, with the words that translate each other.
+    """A sentence and its translation, and which words translate each other.
+
+    Args:
+        source: the sentence, its words separated by spaces.
+        target: its translation.
+        alignment: (source word, target word) for words that translate each other, counted from 0.
+        referents: (the word "it", the word it stands for) in the source, counted from 0.
+
+    Raises:
+        ValueError: the alignment or the referents name a word that is not there.
 
     Chapter: The caption grammar.
     """
@@ -26,29 +37,61 @@ class Pair:
     alignment: tuple[tuple[int, int], ...] = ()
     referents: tuple[tuple[int, int], ...] = ()
 
+    def __post_init__(self) -> None:
+        """Check that every index is that of a word."""
+        n_source, n_target = len(self.source.split()), len(self.target.split())
+        for first, second in self.alignment:
+            if not (0 <= first < n_source and 0 <= second < n_target):
+                raise ValueError(
+                    f"alignment holds ({first}, {second}), but there are {n_source} source and {n_target} target words"
+                )
+        for first, second in self.referents:
+            if not (0 <= first < n_source and 0 <= second < n_source):
+                raise ValueError(f"referents holds ({first}, {second}), but there are {n_source} source words")
 
+# %% ../book/appendix/caption_grammar.ipynb #captions-11
+_COLUMNS = {"m": 0, "f": 1, "n": 2, "p": 3}
 _ARTICLES = {
-    "the": {"nom": "der die das die", "acc": "den die das die", "dat": "dem der dem den"},
-    "a": {"nom": "ein eine ein -", "acc": "einen eine ein -", "dat": "einem einer einem -"},
-    "many": {"nom": "- - - viele", "acc": "- - - viele", "dat": "- - - vielen"},
+    "the nom": "der die das die",
+    "the acc": "den die das die",
+    "the dat": "dem der dem den",
+    "a nom": "ein eine ein -",
+    "a acc": "einen eine ein -",
+    "a dat": "einem einer einem -",
+    "many nom": "- - - viele",
+    "many acc": "- - - viele",
+    "many dat": "- - - vielen",
 }
 _NUMERALS = {"two": "zwei", "three": "drei", "four": "vier"}
+
+
+def _form(table: dict[str, str], name: str, case: str, column: str) -> str:
+    """One entry of a table: the row of this name and case, the column m, f, n or p."""
+    return table[f"{name} {case}"].split()[_COLUMNS[column]]
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-14
 _ENDINGS = {
-    "weak": {"nom": "e e e en", "acc": "en e e en", "dat": "en en en en"},
-    "mixed": {"nom": "er e es -", "acc": "en e es -", "dat": "en en en -"},
-    "strong": {"nom": "er e es e", "acc": "en e es e", "dat": "em er em en"},
+    "weak nom": "e e e en",
+    "weak acc": "en e e en",
+    "weak dat": "en en en en",
+    "mixed nom": "er e es -",
+    "mixed acc": "en e es -",
+    "mixed dat": "en en en -",
+    "strong nom": "er e es e",
+    "strong acc": "en e es e",
+    "strong dat": "em er em en",
 }
-_RELATIVES = {"nom": "der die das die", "acc": "den die das die", "dat": "dem der dem denen"}
-_PRONOUNS = "er sie es"
-_COLUMN = {"m": 0, "f": 1, "n": 2, "p": 3}
 
 
-def _cell(table, case, column):
-    return table[case].split()[_COLUMN[column]]
+def _strength(determiner: str) -> str:
+    """Which adjective endings go with an English determiner; "" stands for none."""
+    return {"the": "weak", "a": "mixed"}.get(determiner, "strong")
 
-
+# %% ../book/appendix/caption_grammar.ipynb #captions-19
 @dataclass(frozen=True, eq=False)
 class _Adjective:
+    """An adjective; endings are added to the stem."""
+
     english: str
     german: str
     stem: str
@@ -61,52 +104,35 @@ age    | old alt, new neu
 youth  | young jung
 colour | red rot, blue blau, green grün, yellow gelb, white weiß, black schwarz, brown braun, grey grau
 mood   | tired müde/müd, hungry hungrig, happy fröhlich, sad traurig, friendly freundlich, brave mutig, clever klug
-kind   | heavy schwer, beautiful schön, sweet süß, ripe reif, fresh frisch, hot heiß, cold kalt, warm warm, soft weich, long lang, wide breit, deep tief, high hoch/hoh, steep steil, dark dunkel/dunkl, quiet ruhig
-state  | thirsty durstig, lazy faul, weak schwach, sick krank, slow langsam, fast schnell, timid ängstlich, dirty schmutzig, wet nass, hard hart, sour sauer/saur
+kind   | heavy schwer, beautiful schön, sweet süß, ripe reif, fresh frisch, hot heiß, cold kalt, warm warm
+kind   | soft weich, long lang, wide breit, deep tief, high hoch/hoh, dark dunkel/dunkl, quiet ruhig
+state  | thirsty durstig, lazy faul, weak schwach, sick krank, slow langsam, fast schnell, timid ängstlich
+state  | dirty schmutzig, wet nass, hard hart, sour sauer/saur, narrow eng, steep steil
 """
 
 
-def _read_adjectives(text):
+def _read_adjectives(table: str) -> dict[str, _Adjective]:
+    """The adjectives of a table by their English form."""
     found = {}
-    for line in text.strip().splitlines():
+    for line in table.strip().splitlines():
         dimension, entries = line.split("|")
         for entry in entries.split(","):
             english, german = entry.split()
-            word, _, stem = german.partition("/")
-            found[english] = _Adjective(english, word, stem or word, dimension.strip())
+            german, _, stem = german.partition("/")
+            found[english] = _Adjective(english, german, stem or german, dimension.strip())
     return found
 
 
 _ADJECTIVE = _read_adjectives(_ADJECTIVES)
-_COLOURED = {"age", "youth", "colour"}
-_PAIRS = {(a, b) for a in ("mood", "kind") for b in ("age", "youth", "colour")} | {
-    ("size", "age"),
-    ("size", "colour"),
-    ("age", "colour"),
-}
+_COUPLES = {
+    *((first, second) for first in ("mood", "kind") for second in ("age", "youth", "colour")),
+    *(("size", "age"), ("size", "colour"), ("age", "colour")),
+}  # the dimensions of two adjectives in a row
 
-
-@dataclass(frozen=True, eq=False)
-class _Noun:
-    english: str
-    plural: str
-    german: str
-    german_plural: str
-    gender: str
-    weak: bool
-    tags: frozenset
-    adjectives: tuple
-
-    def german_form(self, case, plural):
-        if plural:
-            form = self.german_plural
-            return form + "n" if case == "dat" and form[-1] not in "ns" else form
-        return self.german_plural if self.weak and case != "nom" else self.german
-
-
-_WORDSETS = {
+# %% ../book/appendix/caption_grammar.ipynb #captions-21
+_SHARED = {
     "ADULT": "old young tired hungry happy sad friendly brave clever",
-    "CHILD": "small young tired hungry happy sad friendly brave clever",
+    "CHILD": "small tired hungry happy sad friendly brave clever",
     "BEAST": "small big old tired hungry clever thirsty lazy weak sick slow fast timid",
 }
 _NOUNS = """
@@ -122,42 +148,39 @@ neighbour neighbours Nachbar Nachbarn mw | person adult | ADULT
 grandmother grandmothers Großmutter Großmütter f | person adult | tired hungry happy sad friendly brave clever
 grandfather grandfathers Großvater Großväter m | person adult | tired hungry happy sad friendly brave clever
 aunt aunts Tante Tanten f | person adult | ADULT
-dog dogs Hund Hunde m | pet | BEAST friendly brave brown black white grey
-cat cats Katze Katzen f | pet climber | BEAST friendly brave black white grey
-rabbit rabbits Kaninchen Kaninchen n | pet prey | BEAST white brown grey black
-horse horses Pferd Pferde n | farm | BEAST friendly brave brown black white grey
-cow cows Kuh Kühe f | farm | BEAST friendly brown black white
-goat goats Ziege Ziegen f | farm | BEAST friendly brave white brown black
-donkey donkeys Esel Esel m | farm | BEAST friendly brave grey brown
-pig pigs Schwein Schweine n | farm | BEAST friendly black
-calf calves Kalb Kälber n | farm | small tired hungry thirsty lazy weak sick slow fast timid friendly brown black white
-chicken chickens Huhn Hühner n | farm prey | BEAST white brown black
-duck ducks Ente Enten f | farm bird prey | BEAST white brown grey
-goose geese Gans Gänse f | farm bird prey | BEAST white grey
-bird birds Vogel Vögel m | wild bird climber prey | BEAST brave red blue green yellow black
-mouse mice Maus Mäuse f | pet prey | BEAST brave grey white brown
-hare hares Hase Hasen mw | wild prey | BEAST brave grey brown
-fox foxes Fuchs Füchse m | wild | BEAST brave red
-wolf wolves Wolf Wölfe m | wild | BEAST brave grey black white
-bear bears Bär Bären mw | wild | BEAST friendly brave brown black
-elephant elephants Elefant Elefanten mw | wild | BEAST friendly brave grey
-monkey monkeys Affe Affen mw | wild climber | BEAST friendly brave brown black
-apple apples Apfel Äpfel m | food fruit | small big red yellow sweet ripe fresh sour hard dirty
-pear pears Birne Birnen f | food fruit | small big green yellow sweet ripe fresh sour hard dirty
-carrot carrots Karotte Karotten f | food | small big long fresh sweet hard dirty
+dog dogs Hund Hunde m | pet walker leaper drinker hunter | BEAST friendly brave brown black white grey
+cat cats Katze Katzen f | pet walker leaper drinker hunter climber | BEAST friendly brave black white grey
+rabbit rabbits Kaninchen Kaninchen n | pet walker leaper muncher prey | BEAST white brown grey black
+mouse mice Maus Mäuse f | pet walker muncher prey | BEAST brave grey white brown
+horse horses Pferd Pferde n | farm walker leaper muncher grazer drinker | BEAST friendly brave brown black white grey
+cow cows Kuh Kühe f | farm walker grazer drinker | BEAST friendly brown black white
+goat goats Ziege Ziegen f | farm walker leaper muncher grazer drinker | BEAST friendly brave white brown black
+donkey donkeys Esel Esel m | farm walker leaper muncher grazer drinker | BEAST friendly brave grey brown
+pig pigs Schwein Schweine n | farm walker muncher drinker | BEAST friendly black
+calf calves Kalb Kälber n | farm walker grazer drinker | CHILD thirsty lazy weak sick slow fast timid brown black white
+chicken chickens Huhn Hühner n | farm walker prey | BEAST white brown black
+duck ducks Ente Enten f | farm flier prey | BEAST white brown grey
+bird birds Vogel Vögel m | wild flier climber prey | BEAST brave red blue green yellow black
+hare hares Hase Hasen mw | wild walker leaper muncher prey | BEAST brave grey brown
+fox foxes Fuchs Füchse m | wild walker leaper hunter | BEAST brave red
+wolf wolves Wolf Wölfe m | wild walker leaper hunter | BEAST brave grey black white
+bear bears Bär Bären mw | wild walker muncher drinker | BEAST friendly brave brown black
+elephant elephants Elefant Elefanten mw | wild walker muncher drinker | BEAST friendly brave grey
+monkey monkeys Affe Affen mw | wild muncher drinker climber | BEAST friendly brave brown black
+apple apples Apfel Äpfel m | food fruit | small big red yellow sweet ripe fresh sour hard
+pear pears Birne Birnen f | food fruit | small big green yellow sweet ripe fresh sour hard
+carrot carrots Karotte Karotten f | food root | small big long fresh sweet hard dirty
 cake cakes Kuchen Kuchen m | food | small big fresh sweet warm
 egg eggs Ei Eier n | food | small big fresh white brown
-bread - Brot - n | food mass | fresh warm hard dirty
-soup - Suppe - f | mass | hot warm cold
-water - Wasser - n | drink mass | fresh cold warm dirty
-milk - Milch - f | drink mass | fresh cold warm sour
-tea - Tee - m | drink mass | hot warm cold
-hay - Heu - n | fodder mass | fresh warm soft wet dirty
-grass - Gras - n | fodder mass | fresh green wet dirty
-ball balls Ball Bälle m | toy light | small big red blue green yellow old new dirty
-doll dolls Puppe Puppen f | toy light | small big old new beautiful dirty
-toy toys Spielzeug Spielzeuge n | toy light | small big old new dirty
-book books Buch Bücher n | light | small big old new heavy beautiful red blue dirty
+bread - Brot - n | food root | fresh warm hard
+water - Wasser - n | drink | fresh cold warm dirty
+milk - Milch - f | drink | fresh cold warm sour
+tea - Tee - m | drink | hot warm cold
+hay - Heu - n | fodder | fresh warm soft wet dirty
+grass - Gras - n | fodder | fresh green wet dirty
+ball balls Ball Bälle m | light | small big red blue green yellow old new dirty
+doll dolls Puppe Puppen f | light | small big old new beautiful
+book books Buch Bücher n | light | small big old new heavy beautiful red blue
 letter letters Brief Briefe m | light | old new long beautiful
 newspaper newspapers Zeitung Zeitungen f | light | old new
 picture pictures Bild Bilder n | light | small big old new beautiful
@@ -167,79 +190,93 @@ coat coats Mantel Mäntel m | wear | long warm old new red blue green black brow
 shirt shirts Hemd Hemden n | wear | old new red blue green white yellow beautiful dirty wet
 umbrella umbrellas Regenschirm Regenschirme m | light | small big old new red blue black
 key keys Schlüssel Schlüssel m | light | small big old new
-stick sticks Stock Stöcke m | light | long heavy wet dirty
-bone bones Knochen Knochen m | light | small big old white heavy dirty
+stick sticks Stock Stöcke m | - | long heavy wet dirty
+bone bones Knochen Knochen m | - | small big old white heavy dirty
 basket baskets Korb Körbe m | holder | small big old new heavy brown dirty
 bag bags Tasche Taschen f | holder | small big old new heavy red blue black dirty
 box boxes Kiste Kisten f | holder | small big old new heavy brown dirty
 suitcase suitcases Koffer Koffer m | holder | small big old new heavy black brown
 lamp lamps Lampe Lampen f | device | small big old new beautiful
 radio radios Radio Radios n | device | small big old new
-chair chairs Stuhl Stühle m | furniture | small big old new heavy
-table tables Tisch Tische m | furniture | small big old new heavy long high
-bed beds Bett Betten n | furniture | small big old new soft warm hard dirty wet
-sofa sofas Sofa Sofas n | furniture | small big old new soft warm red blue grey hard dirty wet
-carpet carpets Teppich Teppiche m | furniture | small big old new soft warm red blue grey hard dirty wet
-blanket blankets Decke Decken f | furniture | small big old new soft warm red blue white dirty wet
-ladder ladders Leiter Leitern f | - | long old new heavy high steep
+table tables Tisch Tische m | - | small big old new heavy long high
+bed beds Bett Betten n | - | small big old new soft warm hard
+sofa sofas Sofa Sofas n | - | small big old new soft warm red blue grey hard
+carpet carpets Teppich Teppiche m | - | small big old new soft warm red blue grey hard dirty wet
+blanket blankets Decke Decken f | - | small big old new soft warm red blue white dirty wet
 door doors Tür Türen f | - | small big old new heavy red green white
 window windows Fenster Fenster n | - | small big old new
 bicycle bicycles Fahrrad Fahrräder n | vehicle | small big old new red blue green black
 car cars Auto Autos n | vehicle | small big old new red blue black white heavy
 boat boats Boot Boote n | vehicle | small big old new red blue white heavy
 cart carts Wagen Wagen m | vehicle | small big old new heavy
-sled sleds Schlitten Schlitten m | vehicle | small big old new heavy red
-park parks Park Parks m | place | small big old beautiful quiet
-garden gardens Garten Gärten m | place | small big old beautiful quiet
-meadow meadows Wiese Wiesen f | place | small big green beautiful wide wet
-field fields Feld Felder n | place | small big green wide wet
-yard yards Hof Höfe m | place | small big old quiet
-forest forests Wald Wälder m | place | small big old beautiful dark quiet
-beach beaches Strand Strände m | place | small big beautiful quiet wide long
-street streets Straße Straßen f | place | old new wide long quiet dirty
-market markets Markt Märkte m | place | small big old
-village villages Dorf Dörfer n | place | small big old quiet beautiful
-city cities Stadt Städte f | place | small big old new beautiful
-station stations Bahnhof Bahnhöfe m | place | small big old new
-house houses Haus Häuser n | place building | small big old new beautiful white red dark cold
-school schools Schule Schulen f | place building | small big old new
-church churches Kirche Kirchen f | place building | small big old beautiful
-kitchen kitchens Küche Küchen f | place | small big old new warm
-room rooms Zimmer Zimmer n | place | small big warm quiet dark
-barn barns Scheune Scheunen f | place building | small big old red dark cold warm dirty
-stable stables Stall Ställe m | place building | small big old new dark cold warm dirty
-cave caves Höhle Höhlen f | place | small big dark deep cold wet
-river rivers Fluss Flüsse m | place | small big wide deep long cold
-brook brooks Bach Bäche m | place | small wide deep cold
-lake lakes See Seen m | place | small big deep cold beautiful
-bridge bridges Brücke Brücken f | place | small big old new high long
-tree trees Baum Bäume m | place | small big old green beautiful
-bench benches Bank Bänke f | place | small old new long green red
+park parks Park Parks m | - | small big old beautiful quiet
+garden gardens Garten Gärten m | - | small big old beautiful quiet
+meadow meadows Wiese Wiesen f | - | small big green beautiful wide
+field fields Feld Felder n | - | small big green wide
+yard yards Hof Höfe m | - | small big old quiet
+forest forests Wald Wälder m | - | small big old beautiful dark quiet
+beach beaches Strand Strände m | - | small big beautiful quiet long
+street streets Straße Straßen f | - | old new wide long quiet
+market markets Markt Märkte m | - | small big old
+village villages Dorf Dörfer n | - | small big old quiet beautiful
+city cities Stadt Städte f | - | small big old new beautiful
+station stations Bahnhof Bahnhöfe m | - | small big old new
+house houses Haus Häuser n | - | small big old new beautiful white red dirty
+school schools Schule Schulen f | - | small big old new
+church churches Kirche Kirchen f | - | small big old beautiful
+kitchen kitchens Küche Küchen f | - | small big old new warm
+room rooms Zimmer Zimmer n | - | small big warm quiet dark
+barn barns Scheune Scheunen f | - | small big old red dark dirty narrow
+stable stables Stall Ställe m | - | small big old new dark dirty narrow
+cave caves Höhle Höhlen f | - | small big dark deep narrow
+river rivers Fluss Flüsse m | - | small big wide deep long
+brook brooks Bach Bäche m | - | small wide deep
+lake lakes See Seen m | - | small big deep beautiful
+bridge bridges Brücke Brücken f | - | small big old new high long narrow
+tree trees Baum Bäume m | - | small big old green beautiful
+bench benches Bank Bänke f | - | small old new long green red
 wall walls Mauer Mauern f | - | old new high long grey white
 fence fences Zaun Zäune m | - | old new high long white green
 gate gates Tor Tore n | - | old new high big heavy
 roof roofs Dach Dächer n | - | old new red high steep
-tower towers Turm Türme m | - | old new high grey
-tail tails Schwanz Schwänze m | body | long black white brown
-ear ears Ohr Ohren n | body | long big small black white brown
+tail tails Schwanz Schwänze m | - | long black white brown
+ear ears Ohr Ohren n | - | long big small black white brown
 """
 
+# %% ../book/appendix/caption_grammar.ipynb #captions-22
+@dataclass(frozen=True, eq=False)
+class _Noun:
+    """A noun; a weak noun looks like its plural in all cases but the nominative."""
 
-def _read_nouns(text):
+    english: str
+    english_plural: str
+    german: str
+    german_plural: str
+    gender: str
+    weak: bool
+    tags: frozenset[str]
+    adjectives: tuple[_Adjective, ...]
+
+    def in_german(self, case: str, plural: bool) -> str:
+        """The German form for a case and a number."""
+        if plural:
+            n = case == "dat" and self.german_plural[-1] not in "ns"
+            return self.german_plural + "n" * n
+        return self.german_plural if self.weak and case != "nom" else self.german
+
+
+def _read_nouns(table: str) -> dict[str, _Noun]:
+    """The nouns of a table by their English form."""
     found = {}
-    for line in text.strip().splitlines():
-        forms, tags, adjectives = (part.split() for part in line.split("|"))
-        english, plural, german, german_plural, gender = forms
-        names = " ".join(_WORDSETS.get(name, name) for name in adjectives).split()
+    for line in table.strip().splitlines():
+        words, tags, names = (part.split() for part in line.split("|"))
+        english, english_plural, german, german_plural, gender = words
+        mass = ["mass"] if german_plural == "-" else []
+        names = " ".join(_SHARED.get(name, name) for name in names).split()
+        adjectives = tuple(_ADJECTIVE[name] for name in names)
+        tagged = frozenset([english, *tags, *mass])
         found[english] = _Noun(
-            english,
-            plural,
-            german,
-            german_plural,
-            gender[0],
-            gender.endswith("w"),
-            frozenset([english, *tags]),
-            tuple(_ADJECTIVE[n] for n in names),
+            english, english_plural, german, german_plural, gender[0], gender.endswith("w"), tagged, adjectives
         )
     return found
 
@@ -247,13 +284,186 @@ def _read_nouns(text):
 _NOUN = _read_nouns(_NOUNS)
 
 
-@lru_cache(None)
-def _nouns(selector):
-    wanted = selector.split()
-    return tuple(noun for noun in _NOUN.values() if any(w in noun.tags for w in wanted))
+@cache
+def _nouns(wanted: str) -> tuple[_Noun, ...]:
+    """All nouns that bear one of the wanted tags; every noun bears its own English name as a tag."""
+    return tuple(noun for noun in _NOUN.values() if any(tag in noun.tags for tag in wanted.split()))
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-25
+_Words = list[tuple[str, tuple[int, ...]]]  # words of one language, each with its labels
 
 
-# group | english | german case | nouns | who
+def _say(text: str, *labels: int) -> _Words:
+    """Words that all carry the same labels."""
+    return [(word, labels) for word in text.split()]
+
+
+class _DeadEnd(Exception):
+    """No word fits here: the writer takes another way."""
+
+
+class _Writer:
+    """What it takes to write one caption after another: chance, labels, and the words already used."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed).random
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the last caption, but not where the dice were."""
+        self.n_labels = 0
+        self.used: set[Any] = set()
+        self.referents: list[tuple[int, int]] = []
+
+    def label(self) -> int:
+        """A label that no word of this caption carries yet."""
+        self.n_labels += 1
+        return self.n_labels
+
+    def below(self, n: int) -> int:
+        """A number from 0 to n - 1."""
+        return int(self.chance() * n)
+
+    def pick(self, options: Any) -> Any:
+        """One of the options, all equally likely."""
+        if not options:
+            raise _DeadEnd
+        return options[int(self.chance() * len(options))]
+
+    def weighted(self, options: Any) -> Any:
+        """One of the options, given as (option, whole-number weight)."""
+        total = 0
+        for _, weight in options:
+            total += weight
+        if not total:
+            raise _DeadEnd
+        rest = int(self.chance() * total)
+        for option, weight in options:
+            rest -= weight
+            if rest < 0:
+                return option
+        return option
+
+    def fresh(self, options: Any) -> Any:
+        """An option that this caption has not used, and that counts as used from now on."""
+        option = self.pick([option for option in options if option not in self.used])
+        self.used.add(option)
+        return option
+
+    def attempt(self, build: Callable[..., Any], *arguments: Any) -> Any:
+        """What ``build(self, *arguments)`` gives, tried again from here when it runs into a dead end."""
+        used, n_referents = set(self.used), len(self.referents)
+        for _ in range(60):
+            try:
+                return build(self, *arguments)
+            except _DeadEnd:
+                self.used = set(used)
+                del self.referents[n_referents:]
+        raise _DeadEnd
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-29
+@dataclass
+class _Phrase:
+    """A noun phrase in both languages."""
+
+    noun: _Noun
+    plural: bool
+    label: int
+    english: _Words = field(default_factory=list)
+    german: _Words = field(default_factory=list)
+    adjectives: tuple[_Adjective, ...] = ()
+
+    def is_a(self, *tags: str) -> bool:
+        """Whether the noun bears one of these tags."""
+        return any(tag in self.noun.tags for tag in tags)
+
+
+@cache
+def _choices(noun: _Noun, n: int, clash: frozenset[str], only: str) -> tuple[tuple[_Adjective, ...], ...]:
+    """Every way to put n adjectives before a noun, none of them in ``clash``, all of the dimensions in ``only``."""
+    able = [adjective for adjective in noun.adjectives if adjective.english not in clash]
+    able = [adjective for adjective in able if adjective.dimension != "state"]
+    if only:
+        able = [adjective for adjective in able if adjective.dimension in only.split()]
+    if n == 0:
+        return ((),)
+    if n == 1:
+        return tuple((adjective,) for adjective in able)
+    return tuple((a, b) for a in able for b in able if (a.dimension, b.dimension) in _COUPLES)
+
+
+@cache
+def _room(noun: _Noun, clash: frozenset[str] = frozenset(), only: str = "") -> int:
+    """How many adjectives a noun can take: 0, 1 or 2."""
+    return max(n for n in (0, 1, 2) if _choices(noun, n, clash, only))
+
+
+_DETERMINERS = (
+    *((("the", False), 42), (("a", False), 32), (("the", True), 8), (("", True), 8)),
+    *((("two", True), 4), (("three", True), 3), (("four", True), 1), (("many", True), 2)),
+)
+_MASS_DETERMINERS = ((("the", False), 50), (("", False), 50))
+_NUMBERS = {  # which determiners a phrase may have
+    "any": lambda determiner, plural: True,
+    "few": lambda determiner, plural: determiner not in ("four", "many"),
+    "one": lambda determiner, plural: not plural,
+    "more": lambda determiner, plural: plural and determiner in ("the", ""),
+    "a": lambda determiner, plural: determiner == "a",
+    "bare": lambda determiner, plural: determiner == "",
+    "the": lambda determiner, plural: determiner == "the" and not plural,
+}
+
+
+@cache
+def _determiners(mass: bool, number: str, size: int, room: int, rich: bool) -> tuple[Any, ...]:
+    """The determiners with which a phrase can have this size, weighted: ((word, plural), weight)."""
+    found = []
+    for (determiner, plural), weight in _MASS_DETERMINERS if mass else _DETERMINERS:
+        extras = size - 1 - (determiner != "")
+        fits = 0 <= extras <= room or (rich and 3 <= extras <= 10)
+        if fits and _NUMBERS[number](determiner, plural):
+            found.append(((determiner, plural), weight))
+    return tuple(found)
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-31
+def _noun_phrase(
+    w: _Writer,
+    noun: _Noun,
+    size: int,
+    case: str,
+    number: str = "any",
+    clash: frozenset[str] = frozenset(),
+    only: str = "",
+    head: "_Head | None" = None,
+) -> _Phrase:
+    """A noun phrase of this many English words; with a head it may hold more than adjectives."""
+    room = _room(noun, clash, only)
+    determiner, plural = w.weighted(_determiners("mass" in noun.tags, number, size, room, head is not None))
+    extras = size - 1 - (determiner != "")
+    modifier = 0 if extras <= room else w.pick([extras - n for n in range(room + 1) if 3 <= extras - n <= 8])
+    ways = _choices(noun, extras - modifier, clash, only)
+    unused = [way for way in ways if not any(adjective in w.used for adjective in way)]
+    phrase = _Phrase(noun, plural, w.label(), adjectives=w.pick(unused or ways))
+    w.used.update(phrase.adjectives)
+    column = "p" if plural else noun.gender
+    if determiner:
+        label = w.label()
+        article = _NUMERALS.get(determiner) or _form(_ARTICLES, determiner, case, column)
+        phrase.english += _say(determiner, label)
+        phrase.german += _say(article, label)
+    for adjective in phrase.adjectives:
+        label = w.label()
+        phrase.english += _say(adjective.english, label)
+        phrase.german += _say(adjective.stem + _form(_ENDINGS, _strength(determiner), case, column), label)
+    phrase.english += _say(noun.english_plural if plural else noun.english, phrase.label)
+    phrase.german += _say(noun.in_german(case, plural), phrase.label)
+    if determiner == "a" and phrase.english[1][0][0] in "aeiou":
+        phrase.english[0] = ("an", phrase.english[0][1])
+    if head and modifier:
+        w.attempt(_modify, phrase, modifier, head)
+    return phrase
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-35
 _PLACES = """
 home | in | in dat | kitchen room house | person pet
 green | in | in dat | park garden | person pet bird
@@ -270,12 +480,13 @@ city | at | an dat | station | person
 city | in | in dat | village city | person
 city | on | an dat | beach | person pet
 front | in front of | vor dat | house school church | person pet
-front | beside | neben dat | house church school | person pet
-water | in | in dat | lake river brook | person pet farm wild
+front | beside | neben dat | house school church | person pet
+water | in | in dat | lake river | person pet farm wild
 kitchen | in | in dat | kitchen | person
 market | at | auf dat | market | person
 market | in | in dat | village city | person
-seat | on | auf dat | bench wall chair sofa | person
+seat | on | auf dat | bench sofa wall | person
+soft | on | auf dat | bench sofa | person
 perch | on | auf dat | roof wall fence | climber
 bed | on | auf dat | sofa carpet blanket bed | dog cat
 through | through | durch acc | park garden village city | person pet
@@ -291,1077 +502,827 @@ out | out of | aus dat | school church | person
 out | out of | aus dat | forest | person pet wild
 out | out of | aus dat | barn stable | person pet farm
 over | over | über acc | fence wall gate brook | person pet farm wild
-above | over | über acc | house lake forest park village river roof | bird
-onto | onto | auf acc | roof wall tree tower | person climber goat
-town2 | in | in dat | village city | person
+above | over | über acc | house lake forest park village river roof | flier
+onto | onto | auf acc | roof wall table | climber goat
 """
 
 
-@dataclass(frozen=True, eq=False)
-class _Place:
-    group: str
-    english: tuple
+class _Place(NamedTuple):
+    """Somewhere to be or to go, and who may."""
+
+    english: str
     german: str
     case: str
-    noun: "_Noun"
-    who: frozenset
+    noun: _Noun
+    who: frozenset[str]
 
 
-def _read_places(text):
+@cache
+def _places(groups: str) -> tuple[_Place, ...]:
+    """All places of some groups."""
     found = []
-    for line in text.strip().splitlines():
-        group, english, german, nouns, who = (part.strip() for part in line.split("|"))
-        preposition, case = german.split()
-        found += [
-            _Place(group, tuple(english.split()), preposition, case, _NOUN[n], frozenset(who.split()))
-            for n in nouns.split()
-        ]
+    for line in _PLACES.strip().splitlines():
+        group, english, german, names, who = (part.strip() for part in line.split("|"))
+        if group in groups.split():
+            places = (_Place(english, *german.split(), _NOUN[name], frozenset(who.split())) for name in names.split())
+            found.extend(places)
     return tuple(found)
 
 
-_PLACE = _read_places(_PLACES)
+_CONTRACTIONS = {"in dem": "im", "an dem": "am", "zu dem": "zum", "zu der": "zur", "in das": "ins"}
 
 
-@lru_cache(None)
-def _places(groups):
-    wanted = groups.split()
-    return tuple(p for p in _PLACE if p.group in wanted)
+def _after(preposition: str, label: int, phrase: _Phrase) -> _Words:
+    """A German preposition and its phrase; preposition and article may melt into one word with the labels of both."""
+    (article, labels), *rest = phrase.german
+    if phrase.english[0][0] == "the" and (melted := _CONTRACTIONS.get(f"{preposition} {article}")):
+        return [*_say(melted, label, *labels), *rest]
+    return [*_say(preposition, label), *phrase.german]
+
+
+def _place_phrase(w: _Writer, place: _Place, size: int) -> tuple[_Words, _Words]:
+    """A place of this many English words, in both languages."""
+    label = w.label()
+    phrase = _noun_phrase(w, place.noun, size - len(place.english.split()), place.case, "the")
+    return _say(place.english, label) + phrase.english, _after(place.german, label, phrase)
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-39
+_VERBS = """
+sleep sleeps sleeping | schläft schlafen | rest | person pet farm wild | - | home green farm wild edge | not=hungry
+play plays playing | spielt spielen | rest | young dog cat monkey calf | - | home green farm edge | quietly not=tired,sad
+laugh laughs laughing | lacht lachen | rest | person | - | home green front | loudly quietly not=sad,tired free
+sing sings singing | singt singen | rest | person bird | - | home green edge front | loudly quietly often not=sad free
+dance dances dancing | tanzt tanzen | rest | person | - | home green front city | not=tired,sad also=laugh,sing
+swim swims swimming | schwimmt schwimmen | rest | person dog bear elephant duck | - | water | slowly quickly not=tired
+wait waits waiting | wartet warten | rest | person dog | - | front city town | also=sing,laugh free
+cry cries crying | weint weinen | rest | young | - | home green front | quietly loudly not=happy,brave
+work works working | arbeitet arbeiten | rest | adult | - | green farm home | quickly slowly quietly often not=tired
+wake_up wakes_up waking_up | wacht_auf wachen_auf | rest | person pet | - | - | slowly not=tired
+get_up gets_up getting_up | steht_auf stehen_auf | rest | person | - | - | slowly quickly
+arrive arrives arriving | kommt_an kommen_an | rest | person | - | city | simple free
+run runs running | rennt rennen | go | person leaper calf pig | - | through across to into out | quickly not=tired
+walk walks walking | geht gehen | go | person | - | through across to into out | slowly quickly quietly also=laugh,sing free
+jump jumps jumping | springt springen | go | leaper young | - | over | quickly not=tired
+fly flies flying | fliegt fliegen | go | flier | - | above | slowly quickly not=tired
+climb climbs climbing | klettert klettern | go | cat monkey young goat | - | onto | slowly quickly quietly not=tired
+sit sits sitting | sitzt sitzen | go | person climber | - | seat perch | also=laugh,sing free
+stand stands standing | steht stehen | go | person farm | - | farm edge front | also=laugh,sing free
+lie lies lying | liegt liegen | go | dog cat | - | bed |
+chase chases chasing | jagt jagen | acc | hunter young | prey cat | green farm wild edge | not=tired also=run
+chase chases chasing | jagt jagen | acc | dog | young | green farm edge | not=tired also=run
+watch watches watching | beobachtet beobachten | acc | person hunter | pet farm wild | green farm wild edge | rel scene=sleep,play quietly free
+see sees seeing | sieht sehen | acc | person pet farm wild | person pet farm wild house boat car | - | calm rel scene=sleep,play,run free
+hear hears hearing | hört hören | acc | person pet farm | person dog horse bird cow donkey | - | calm rel scene=sing,laugh free
+love loves loving | liebt lieben | acc | person | person pet horse donkey calf | - | calm rel free
+know knows knowing | kennt kennen | acc | person | person | - | calm rel free
+trust trusts trusting | vertraut vertrauen | dat | person | person dog horse | - | calm rel free
+think_of thinks_of thinking_of | denkt denken | acc | person | person pet horse farmer | - | calm rel via=an free
+wait_for waits_for waiting_for | wartet warten | acc | person dog | person | front city town | rel via=auf free
+look_for looks_for looking_for | sucht suchen | acc | person pet | key ball hat child doll cat mouse book | home green farm | rel
+find finds finding | findet finden | acc | person | key ball hat book flower stick bone dog cat umbrella | home green front edge | simple
+feed feeds feeding | füttert füttern | acc | person | pet farm bird elephant monkey | green farm edge | also=sing,laugh
+stroke strokes stroking | streichelt streicheln | acc | person | dog cat rabbit horse donkey goat calf | home green farm | slowly also=sing,laugh
+wash washes washing | wäscht waschen | acc | person | dog horse car bicycle shirt coat | farm edge front | slowly quickly one also=sing
+carry carries carrying | trägt tragen | acc | person | holder book picture lamp umbrella | home farm green town | slowly quickly also=sing,laugh
+catch catches catching | fängt fangen | acc | person | ball | green edge farm | one also=laugh
+catch catches catching | fängt fangen | acc | hunter | prey | green farm wild edge | quickly not=tired
+pull pulls pulling | zieht ziehen | acc | person horse donkey cow elephant | cart boat | - | slowly quickly one not=tired
+read reads reading | liest lesen | acc | person | book letter newspaper | home green soft edge | quietly slowly often one also=laugh
+write writes writing | schreibt schreiben | acc | person | letter | home green soft | slowly quickly often one make dull=old,new
+eat eats eating | isst essen | acc | person | food | home green soft | slowly quickly often
+eat eats eating | frisst fressen | acc | muncher | fruit root | green farm wild edge | slowly quickly
+eat eats eating | frisst fressen | acc | grazer | fodder | farm | slowly quickly dull=warm,soft
+drink drinks drinking | trinkt trinken | acc | person | drink | home green soft | slowly quickly often
+drink drinks drinking | trinkt trinken | acc | drinker fox wolf | water | edge farm | slowly quickly
+drink drinks drinking | trinkt trinken | acc | cat dog pig calf | milk | - | slowly quickly
+buy buys buying | kauft kaufen | acc | person | food wear flower book newspaper basket bag bicycle | market | often free
+sell sells selling | verkauft verkaufen | acc | adult | food wear flower book newspaper basket bag bicycle | market | often also=sing,laugh
+bring_along brings_along bringing_along | bringt_mit bringen_mit | acc | person | cake flower book ball bread basket | - | often
+open opens opening | macht_auf machen_auf | acc | person | door window box gate suitcase letter bag | - | slowly quickly quietly
+close closes closing | macht_zu machen_zu | acc | person | door window box gate suitcase bag | - | slowly quickly quietly
+turn_on turns_on turning_on | schaltet_ein schalten_ein | acc | person | lamp radio | home | one quickly
+pick_up picks_up picking_up | hebt_auf heben_auf | acc | person dog monkey elephant | ball stick bone doll box bag hat book | home green farm | slowly quickly
+look_at looks_at looking_at | sieht_an sehen_an | acc | person | picture flower book pet farm house car | - | often scene=sleep,play free
+call calls calling | ruft_an rufen_an | acc | person | person | - | often
+put_on puts_on putting_on | zieht_an ziehen_an | acc | person | coat shirt | - | slowly quickly same
+put_on puts_on putting_on | setzt_auf setzen_auf | acc | person | hat | - | slowly quickly same
+wear wears wearing | trägt tragen | acc | person | wear | home green city | calm same often also=laugh,sing
+paint paints painting | malt malen | acc | person | picture house tree horse bird flower boat bridge | green edge | slowly often one make also=sing
+repair repairs repairing | repariert reparieren | acc | person | car bicycle cart roof boat lamp radio door fence gate | - | slowly quickly one dull=new also=sing
+build builds building | baut bauen | acc | adult | house boat wall fence | - | slowly quickly one make dull=old,grey
+bake bakes baking | backt backen | acc | adult | cake bread | kitchen | often make also=sing
+visit visits visiting | besucht besuchen | acc | person | person | - | often free
+help helps helping | hilft helfen | dat | person | person | home green farm market | often
+follow follows following | folgt folgen | dat | dog cat calf duck goat young | adult cow horse | green farm edge town | slowly quickly quietly
+listen_to listens_to listening_to | hört_zu hören_zu | dat | person | person bird | home green | quietly scene=sing
+ride rides riding | reitet reiten | acc | person | horse donkey elephant | - | slowly quickly same also=laugh,sing
+cross crosses crossing | überquert überqueren | acc | person pet farm | street bridge field meadow | - | slowly quickly one
+give gives giving | gibt geben | give | person | person ; book ball flower letter key fruit cake | - |
+give gives giving | gibt geben | give | person | horse donkey goat rabbit elephant monkey pig ; fruit root | - |
+show shows showing | zeigt zeigen | give | person | person ; picture letter book bicycle horse dog house | - |
+bring brings bringing | bringt bringen | give | person | person ; cake tea newspaper letter flower egg milk | - |
+fit fits fitting | passt passen | only | book | - | - |
+go goes going | geht gehen | only | dog | - | - |
+"""  # noqa: E501
+_ADVERBS = {"slowly": "langsam", "quickly": "schnell", "quietly": "leise", "loudly": "laut", "often": "oft"}
 
 
 @dataclass(frozen=True, eq=False)
 class _Verb:
+    """A verb, who can do it, to whom, and where."""
+
+    name: str
     base: str
     third: str
     ing: str
-    particle: str  # english
+    particle: str
     singular: str
     plural: str
-    prefix: str  # german separable
+    prefix: str
     kind: str
-    subjects: tuple
-    objects: tuple
-    gifts: tuple
+    subjects: tuple[_Noun, ...]
+    objects: tuple[_Noun, ...]
+    gifts: tuple[_Noun, ...]
     places: str
-    adverbs: tuple
-    clash: frozenset
-    also: tuple
-    number: str
-    flags: frozenset
+    adverbs: tuple[str, ...]
+    flags: frozenset[str]
+    lists: dict[str, tuple[str, ...]]
+
+    def listed(self, key: str) -> tuple[str, ...]:
+        """The words of an option such as ``not=tired,sad``."""
+        return self.lists.get(key, ())
 
 
-# english | german | kind | subjects | objects | places | options
-_VERBS = """
-sleep sleeps sleeping | schläft schlafen | rest | person pet farm wild | - | home green farm wild edge | clash=hungry
-play plays playing | spielt spielen | rest | young dog cat monkey calf | - | home green farm edge | adverbs=quietly clash=tired,sad
-laugh laughs laughing | lacht lachen | rest | person | - | home green front | adverbs=loudly,quietly clash=sad,tired
-sing sings singing | singt singen | rest | person bird | - | home green edge front | adverbs=loudly,quietly,often clash=sad
-dance dances dancing | tanzt tanzen | rest | person | - | home green front city | clash=tired,sad also=laugh,sing
-swim swims swimming | schwimmt schwimmen | rest | person dog duck goose bear elephant | - | water | adverbs=slowly,quickly clash=tired
-wait waits waiting | wartet warten | rest | person dog | - | front city town | also=sing,laugh
-cry cries crying | weint weinen | rest | young | - | home green front | adverbs=quietly,loudly clash=happy,brave
-work works working | arbeitet arbeiten | rest | adult | - | green farm home | adverbs=quickly,slowly,quietly,often clash=tired also=sing
-wake_up wakes_up waking_up | wacht_auf wachen_auf | rest | person pet | - | - | adverbs=slowly clash=tired
-get_up gets_up getting_up | steht_auf stehen_auf | rest | person | - | - | adverbs=slowly,quickly
-arrive arrives arriving | kommt_an kommen_an | rest | person | - | city | flags=simple
-run runs running | rennt rennen | go | person dog cat horse goat calf fox hare wolf pig | - | through across to into out | adverbs=quickly clash=tired also=laugh
-walk walks walking | geht gehen | go | person | - | through across to into out | adverbs=slowly,quickly,quietly also=laugh,sing
-jump jumps jumping | springt springen | go | dog horse hare goat cat fox young | - | over | adverbs=quickly clash=tired
-fly flies flying | fliegt fliegen | go | bird | - | above | adverbs=slowly,quickly clash=tired
-climb climbs climbing | klettert klettern | go | cat monkey young goat | - | onto | adverbs=slowly,quickly,quietly clash=tired
-sit sits sitting | sitzt sitzen | go | person climber | - | seat perch | also=laugh,sing
-stand stands standing | steht stehen | go | person farm | - | farm edge front | also=laugh,sing
-lie lies lying | liegt liegen | go | dog cat | - | bed |
-chase chases chasing | jagt jagen | do | dog cat fox wolf young | prey cat | green farm wild edge | clash=tired also=run
-chase chases chasing | jagt jagen | do | dog goose | young | green farm edge | clash=tired also=run
-watch watches watching | beobachtet beobachten | do | person cat fox | pet farm wild | green farm wild edge | adverbs=quietly flags=rel
-see sees seeing | sieht sehen | do | person pet farm wild | person pet farm wild house boat car tower | - | flags=calm,rel
-hear hears hearing | hört hören | do | person pet farm | person dog horse bird cow donkey | - | flags=calm,rel
-love loves loving | liebt lieben | do | person | person pet horse donkey calf | - | flags=calm,rel
-know knows knowing | kennt kennen | do | person | person | - | flags=calm,rel
-feed feeds feeding | füttert füttern | do | person | pet farm bird elephant monkey | green farm edge | flags=rel also=sing,laugh
-stroke strokes stroking | streichelt streicheln | do | person | dog cat rabbit horse donkey goat calf | home green farm | adverbs=slowly flags=rel also=sing,laugh
-wash washes washing | wäscht waschen | do | person | dog horse car bicycle shirt coat | farm edge front | adverbs=slowly,quickly number=one flags=rel also=sing
-carry carries carrying | trägt tragen | do | person | holder book picture chair lamp umbrella | home farm green town | adverbs=slowly,quickly,quietly also=sing,laugh
-hold holds holding | hält halten | do | person | ball basket bag book flower umbrella stick doll lamp apple key | green front home | also=sing,laugh
-throw throws throwing | wirft werfen | do | person | ball stick | green edge farm | number=one also=laugh
-catch catches catching | fängt fangen | do | person | ball | green edge farm | number=one also=laugh
-catch catches catching | fängt fangen | do | cat fox dog | prey | green farm wild edge | adverbs=quickly clash=tired
-push pushes pushing | schiebt schieben | do | person | cart bicycle car | town front farm | adverbs=slowly,quickly number=one also=sing,laugh
-pull pulls pulling | zieht ziehen | do | person horse donkey cow elephant | cart sled boat | - | adverbs=slowly,quickly number=one clash=tired
-read reads reading | liest lesen | do | person | book letter newspaper | home green seat edge | adverbs=quietly,slowly,often number=one also=laugh
-write writes writing | schreibt schreiben | do | person | letter book | home green seat | adverbs=slowly,quickly,often number=one
-eat eats eating | isst essen | do | person | food | home green seat | adverbs=slowly,quickly,often also=laugh
-eat eats eating | frisst fressen | do | horse goat donkey pig rabbit mouse monkey bear elephant hare | fruit carrot bread | green farm wild edge | adverbs=slowly,quickly
-eat eats eating | frisst fressen | do | horse cow goat donkey calf | fodder | farm | adverbs=slowly,quickly
-drink drinks drinking | trinkt trinken | do | person | drink | home green seat | adverbs=slowly,quickly,often also=laugh
-drink drinks drinking | trinkt trinken | do | dog cat horse cow goat donkey pig calf elephant bear monkey fox wolf | water | edge farm | adverbs=slowly,quickly
-drink drinks drinking | trinkt trinken | do | cat dog pig calf | milk | home farm | adverbs=slowly,quickly
-buy buys buying | kauft kaufen | do | person | food wear flower book newspaper toy basket bag umbrella bicycle | market | adverbs=often flags=rel
-sell sells selling | verkauft verkaufen | do | adult | food wear flower book newspaper toy basket bag umbrella bicycle | market | adverbs=often flags=rel also=sing,laugh
-bring_along brings_along bringing_along | bringt_mit bringen_mit | do | person | cake flower book ball bread basket | - | adverbs=often
-take_along takes_along taking_along | nimmt_mit nehmen_mit | do | person | umbrella bag suitcase book dog doll | - | adverbs=often
-open opens opening | macht_auf machen_auf | do | person | door window box gate suitcase letter bag | - | adverbs=slowly,quickly,quietly
-close closes closing | macht_zu machen_zu | do | person | door window box gate suitcase bag | - | adverbs=slowly,quickly,quietly
-turn_on turns_on turning_on | schaltet_ein schalten_ein | do | person | lamp radio | home | number=one adverbs=quickly
-pick_up picks_up picking_up | hebt_auf heben_auf | do | person dog monkey elephant | ball stick bone doll box bag hat book toy | home green farm | adverbs=slowly,quickly
-look_at looks_at looking_at | sieht_an sehen_an | do | person | picture flower book pet farm tower house car | - | adverbs=often
-call calls calling | ruft_an rufen_an | do | person | person | home | adverbs=often flags=rel
-put_on puts_on putting_on | zieht_an ziehen_an | do | person | coat shirt | - | adverbs=slowly,quickly number=same
-put_on puts_on putting_on | setzt_auf setzen_auf | do | person | hat | - | adverbs=slowly,quickly number=same
-wear wears wearing | trägt tragen | do | person | wear | home green city | number=same also=laugh,sing adverbs=often
-hang_up hangs_up hanging_up | hängt_auf hängen_auf | do | person | picture shirt coat lamp | home | adverbs=slowly,quickly
-paint paints painting | malt malen | do | person | picture house tree horse bird flower boat bridge | home green seat edge | adverbs=slowly,often number=one flags=rel also=sing
-repair repairs repairing | repariert reparieren | do | person | car bicycle cart roof boat lamp radio door fence chair gate | - | adverbs=slowly,quickly number=one flags=rel also=sing
-build builds building | baut bauen | do | adult | house boat wall fence ladder | - | adverbs=slowly,quickly number=one flags=rel
-bake bakes baking | backt backen | do | adult | cake bread | kitchen | adverbs=often flags=rel also=sing
-cook cooks cooking | kocht kochen | do | adult | soup egg | kitchen | adverbs=often also=sing
-look_for looks_for looking_for | sucht suchen | do | person dog cat | key ball hat child doll cat mouse | home green farm | flags=rel
-find finds finding | findet finden | do | person | key ball hat book flower stick bone dog cat umbrella | home green front edge | flags=simple,rel
-visit visits visiting | besucht besuchen | do | person | person | - | adverbs=often flags=rel
-help helps helping | hilft helfen | dat | person | person | home green farm market | adverbs=often flags=rel
-thank thanks thanking | dankt danken | dat | person | person | - | flags=rel
-follow follows following | folgt folgen | dat | dog cat calf duck goose goat young | adult cow horse | green farm edge town | adverbs=slowly,quickly,quietly flags=rel
-listen_to listens_to listening_to | hört_zu hören_zu | dat | person | person bird | home green | adverbs=quietly,often flags=rel
-ride rides riding | reitet reiten | do | person | horse donkey elephant | - | adverbs=slowly,quickly number=same also=laugh,sing
-cross crosses crossing | überquert überqueren | do | person pet farm | street bridge field meadow | - | adverbs=slowly,quickly number=one
-give gives giving | gibt geben | give | person | person ; book ball flower letter key fruit cake | - |
-give gives giving | gibt geben | give | person | horse donkey goat rabbit elephant monkey pig ; fruit carrot bread | - |
-show shows showing | zeigt zeigen | give | person | person ; picture letter book bicycle horse dog house | - |
-bring brings bringing | bringt bringen | give | person | person ; cake tea soup newspaper letter flower chair | - |
-fit fits fitting | passt passen | only | book | - | - |
-go goes going | geht gehen | only | dog | - | - |
-"""
+def _read_verb(line: str) -> _Verb:
+    """One line of the table of verbs."""
+    english, german, kind, subjects, objects, places, options = (part.strip() for part in line.split("|"))
+    (base, particle), (third, _), (ing, _) = (form.partition("_")[::2] for form in english.split())
+    (singular, prefix), (plural, _) = (form.partition("_")[::2] for form in german.split())
+    receivers, _, gifts = objects.partition(";")
+    lists = {key: tuple(words.split(",")) for key, _, words in (o.partition("=") for o in options.split()) if words}
+    adverbs = tuple(option for option in options.split() if option in _ADVERBS)
+    return _Verb(
+        *(english.split()[0], base, third, ing, particle, singular, plural, prefix, kind),
+        *(_nouns(subjects), _nouns(receivers), _nouns(gifts), places.strip("-")),
+        *(adverbs, frozenset(options.split()), lists),
+    )
 
 
-def _read_verbs(text):
+_VERB = tuple(_read_verb(line) for line in _VERBS.strip().splitlines())
+
+
+def _verb(word: str) -> _Verb:
+    """The first verb with this English name or this German form."""
+    return next(verb for verb in _VERB if word in (verb.name, verb.singular))
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-42
+def _in_english(verb: _Verb, plural: bool, progressive: bool, label: int, adverb: _Words | None = None) -> _Words:
+    """An English verb: "picks up", "is slowly picking up"."""
+    particle = _say(verb.particle, label)
+    if progressive:
+        return [*_say("are" if plural else "is", label), *(adverb or []), *_say(verb.ing, label), *particle]
+    return [*(adverb or []), *_say(verb.base if plural else verb.third, label), *particle]
+
+
+def _in_order(
+    verb: _Verb, front: _Words, subject: _Words, plural: bool, middle: _Words, label: int, final: bool
+) -> _Words:
+    """A German clause: the verb second, or at the end."""
+    finite = verb.plural if plural else verb.singular
+    if final:
+        return [*subject, *middle, *_say(verb.prefix + finite, label)]
+    first, then = (front, subject) if front else (subject, [])
+    return [*first, *_say(finite, label), *then, *middle, *_say(verb.prefix, label)]
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-45
+class _Head(NamedTuple):
+    """What a noun phrase is part of: the verb, and whether it is the verb's subject or its object."""
+
+    verb: _Verb
+    role: str
+
+
+def _noun(w: _Writer, options: tuple[_Noun, ...], size: int, clash: frozenset[str] = frozenset()) -> _Noun:
+    """A noun not yet used that can fill a phrase of this size."""
+    room = size - 2 if 2 < size <= 4 else 0
+    return w.fresh([noun for noun in options if _room(noun, clash) >= room])
+
+
+def _object(w: _Writer, verb: _Verb, noun: _Noun, size: int, plural: bool, rich: bool) -> _Phrase:
+    """The object of a verb, in the case and the number the verb asks for."""
+    number = "one" if "one" in verb.flags else ("more" if plural else "one") if "same" in verb.flags else "few"
+    case = "dat" if verb.kind == "dat" else "acc"
+    clash = frozenset(verb.listed("dull"))
+    return _noun_phrase(w, noun, size, case, number, clash, head=_Head(verb, "object") if rich else None)
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-48
+_RELATIVES = {"- nom": "der die das die", "- acc": "den die das die", "- dat": "dem der dem denen"}
+
+
+def _relative(
+    w: _Writer, phrase: _Phrase, case: str, english: _Words, german: _Words, via: _Words | None = None
+) -> None:
+    """Append a relative clause to a phrase."""
+    label = w.label()
+    word = ("who" if case == "nom" else "whom") if phrase.is_a("person") else "that"
+    pronoun = _form(_RELATIVES, "-", case, "p" if phrase.plural else phrase.noun.gender)
+    phrase.english += _say(word, label) + english
+    phrase.german += [*_say(","), *(via or []), *_say(pronoun, label), *german, *_say(",")]
+
+
+def _that_is(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
+    """The dog that is (very) tired."""
+    taken = {adjective.dimension for adjective in phrase.adjectives} | {"state", "youth", "age" if size == 4 else ""}
+    clash = head.verb.listed("not" if head.role == "subject" else "dull")
+    able = [word for word in phrase.noun.adjectives if word.dimension not in taken and word.english not in clash]
+    if size == 4:
+        able = [adjective for adjective in able if adjective.dimension != "colour"]
+    adjective = w.fresh(able)
+    be, very, label = w.label(), w.label(), w.label()
+    english = _say("are" if phrase.plural else "is", be) + _say("very" if size == 4 else "", very)
+    german = _say("sehr" if size == 4 else "", very) + _say(adjective.german, label)
+    finite = _say("sind" if phrase.plural else "ist", be)
+    _relative(w, phrase, "nom", english + _say(adjective.english, label), german + finite)
+
+
+def _who_wears(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
+    """The man who is wearing a red hat."""
+    if head.verb.base in ("wear", "put", "swim", "sleep", "wake", "get"):
+        raise _DeadEnd
+    wear, label = _verb("wear"), w.label()
+    progressive = size == 7 or (size > 4 and w.below(2) == 1)
+    rest = size - 2 - progressive
+    thing = _object(w, wear, _noun(w, wear.objects, rest), rest, phrase.plural, False)
+    english = _in_english(wear, phrase.plural, progressive, label) + thing.english
+    _relative(w, phrase, "nom", english, _in_order(wear, [], [], phrase.plural, thing.german, label, True))
+
+
+def _who_lives(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
+    """The man who lives in the city, the fox that lives in the forest."""
+    forms = (("lives", "live", "in"), ("lebt", "leben", "in"))
+    if phrase.is_a("person"):
+        live = (("lives", "live", "in"), ("wohnt", "wohnen", "in"))
+        forms = w.pick((live, (("comes", "come", "from"), ("kommt", "kommen", "aus"))))
+    place = _noun(w, _nouns("village city" if phrase.is_a("person") else "forest"), size - 3)
+    inner = _noun_phrase(w, place, size - 3, "dat", "one")
+    verb, label = w.label(), w.label()
+    (*english, preposition), (*german, german_preposition) = forms
+    before = _say(english[phrase.plural], verb) + _say(preposition, label)
+    after = _after(german_preposition, label, inner) + _say(german[phrase.plural], verb)
+    _relative(w, phrase, "nom", before + inner.english, after)
+
+
+def _that_belongs(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
+    """The ball that belongs to the boy: in German the owner is in the dative."""
+    label = w.label()
+    owner = _noun_phrase(w, _noun(w, _nouns("person"), size - 3), size - 3, "dat", "few")
+    belong, finite = ("belong to", "gehören") if phrase.plural else ("belongs to", "gehört")
+    _relative(w, phrase, "nom", _say(belong, label) + owner.english, owner.german + _say(finite, label))
+
+
+def _whom(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
+    """The dog that the boy loves: the noun is the object of its relative clause."""
+    options = []
+    for verb in _VERB:
+        if "rel" in verb.flags and phrase.noun in verb.objects and verb.name not in w.used:
+            for progressive in (False, True)[: 1 if "calm" in verb.flags else 2]:
+                rest = size - 2 - progressive - bool(verb.particle)
+                if 2 <= rest <= 4:
+                    options.append((verb, progressive, rest))
+    verb, progressive, rest = w.pick(options)
+    w.used.add(verb.name)
+    people = tuple(noun for noun in verb.subjects if "person" in noun.tags)
+    label = w.label()
+    subject = _noun_phrase(w, _noun(w, people, rest), rest, "nom", "few")
+    english = subject.english + _in_english(verb, subject.plural, progressive, label)
+    german = _in_order(verb, [], subject.german, subject.plural, [], label, True)
+    via = _say("".join(verb.listed("via")), label)
+    _relative(w, phrase, "dat" if verb.kind == "dat" else "acc", english, german, via)
+
+
+def _who_does(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
+    """The man who is laughing: something that can be done at the same time."""
+    verb = _verb(w.pick(head.verb.listed("also" if head.role == "subject" else "scene")))
+    clash = {adjective.english for adjective in phrase.adjectives} & set(verb.listed("not"))
+    if phrase.noun not in verb.subjects or clash or verb.name in w.used:
+        raise _DeadEnd
+    w.used.add(verb.name)
+    label, manner = w.label(), w.label()
+    name = w.pick([adverb for adverb in verb.adverbs if adverb != "often"]) if size == 4 else ""
+    english = _in_english(verb, phrase.plural, True, label, _say(name, manner))
+    adverb = _say(_ADVERBS.get(name, ""), manner)
+    _relative(w, phrase, "nom", english, _in_order(verb, [], [], phrase.plural, adverb, label, True))
+
+
+def _with(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
+    """The woman with the red hat, the rabbit with long ears: "mit" always takes the dative."""
+    label = w.label()
+    if phrase.is_a("person"):
+        if head.role == "subject" and "free" not in head.verb.flags:
+            raise _DeadEnd
+        noun = _noun(w, _nouns("hat bag basket umbrella suitcase"), size - 1)
+        number = "more" if phrase.plural else "one"
+    else:
+        noun = w.fresh(_nouns("tail ear"))
+        number = "a" if noun.english == "tail" and not phrase.plural else "bare"
+    inner = _noun_phrase(w, noun, size - 1, "dat", number)
+    if not (inner.adjectives or phrase.is_a("person")):
+        raise _DeadEnd
+    phrase.english += _say("with", label) + inner.english
+    phrase.german += _say("mit", label) + inner.german
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-50
+_MODIFIERS = (
+    (_that_is, 3, 4, ("person", "pet", "farm", "wild", "light", "holder", "device", "vehicle", "house", "tree")),
+    (_who_wears, 4, 7, ("person",)),
+    (_who_lives, 5, 6, ("person", "wild")),
+    (_that_belongs, 5, 6, ("pet", "farm", "light", "holder", "device", "vehicle")),
+    (_whom, 4, 8, ("person", "pet", "farm", "wild", "light", "house", "boat", "car")),
+    (_who_does, 3, 4, ("person", "pet", "farm", "wild")),
+    (_with, 3, 4, ("person", "dog", "cat", "rabbit", "mouse", "horse", "cow", "goat", "donkey", "hare", "fox", "wolf")),
+)
+
+
+def _modify(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
+    """Append a modifier of this many English words to a phrase."""
+    able = [build for build, least, most, tags in _MODIFIERS if least <= size <= most and phrase.is_a(*tags)]
+    w.pick(able)(w, phrase, size, head)
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-53
+_Slot = tuple[tuple[int, int], ...]
+
+
+@cache
+def _slot(table: str) -> _Slot:
+    """A slot from text: "2:60 3:40" means two words in 60 of 100 cases, three in 40."""
+    return tuple((int(size), int(weight)) for size, weight in (entry.split(":") for entry in table.split()))
+
+
+@cache
+def _ways(slots: tuple[_Slot, ...], total: int) -> int:
+    """How many ways there are to fill the slots with this many words, each counted by its weight."""
+    if not slots:
+        return int(total == 0)
+    ways = 0
+    for size, weight in slots[0]:
+        if size <= total:
+            ways += weight * _ways(slots[1:], total - size)
+    return ways
+
+
+@cache
+def _shares(slots: tuple[_Slot, ...], total: int) -> tuple[tuple[int, int], ...]:
+    """The sizes the first slot may have, weighted by the ways to fill the others."""
+    return tuple((size, weight * _ways(slots[1:], total - size)) for size, weight in slots[0] if size <= total)
+
+
+def _fill(w: _Writer, slots: tuple[_Slot, ...], total: int) -> list[int]:
+    """Sizes for the slots that add up to the total."""
+    sizes = []
+    for i in range(len(slots)):
+        sizes.append(w.weighted(_shares(slots[i:], total)))
+        total -= sizes[-1]
+    return sizes
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-57
+_NOTHING = _slot("0:100")
+_TIME = _slot("1:45 2:20 3:35")
+_WHERE = _slot("3:66 4:20 5:12 6:2")
+_BASIC = _slot("2:62 3:33 4:5")
+_PLAIN = _slot("1:5 2:56 3:33 4:6")
+_RICH = _slot("1:4 2:50 3:23 4:3 5:7 6:5 7:4 8:2 9:1 10:1")
+_DEED = _slot("1:54 2:38 3:8")
+_MAYBE = _slot("0:82 1:18")
+
+
+class _Shape(NamedTuple):
+    """What a clause consists of: the front is a time, a place or nothing."""
+
+    front: str
+    kind: str
+    slots: tuple[_Slot, ...]
+    weight: int
+
+
+def _all_shapes(first: bool, final: bool) -> tuple[_Shape, ...]:
+    """The shapes of the first or a later main clause, or of a subordinate clause with its verb at the end."""
+    fronts = [("", _NOTHING, 70)]
+    if not final:
+        fronts += [("place", _WHERE, 18), ("time", _TIME, 12)][: 1 + first]
+    shapes = []
+    for front, before, often in fronts:
+        shared = (before, _RICH, _DEED)
+        away = _NOTHING if front == "place" or final else _slot("0:60 3:28 4:8 5:4")
+        shapes.append(_Shape(front, "rest", (*shared, _MAYBE, _NOTHING, _NOTHING, away), often * 24))
+        shapes.append(_Shape(front, "do", (*shared, _MAYBE, _NOTHING, _PLAIN if final else _RICH, away), often * 48))
+        shapes.append(_Shape(front, "give", (*shared, _NOTHING, _BASIC, _BASIC, _NOTHING), often * 6))
+        if front != "place":
+            shapes.append(_Shape(front, "go", (*shared, _MAYBE, _NOTHING, _NOTHING, _WHERE), often * 14))
+    return tuple(shapes)
+
+
+_SHAPES = {(first, final): _all_shapes(first, final) for first in (True, False) for final in (True, False)}
+
+
+@cache
+def _shapes(size: int, first: bool, final: bool) -> tuple[tuple[_Shape, int], ...]:
+    """The shapes that can have this size, weighted."""
+    return tuple((shape, shape.weight * _ways(shape.slots, size)) for shape in _SHAPES[first, final])
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-59
+class _Sizes(NamedTuple):
+    """The number of English words of each part of a clause."""
+
+    front: int
+    subject: int
+    verb: int
+    adverb: int
+    receiver: int
+    object: int
+    place: int
+
+
+class _Deed(NamedTuple):
+    """A verb, simple or progressive, with the adverbs it may take."""
+
+    verb: _Verb
+    progressive: bool
+    adverbs: tuple[str, ...]
+
+
+def _suits(verb: _Verb, progressive: bool, shape: _Shape, sizes: _Sizes, alone: bool) -> bool:
+    """Whether a verb goes with a shape and the sizes of its parts."""
+    rich = sizes.object > 4
+    return not (
+        shape.kind != ("do" if verb.kind in ("acc", "dat") else verb.kind)
+        or sizes.verb != 1 + progressive + bool(verb.particle)
+        or (progressive and (verb.flags & {"simple", "calm"} or (shape.front == "time" and sizes.front > 1)))
+        or ("calm" in verb.flags and (shape.front or not alone))
+        or ((sizes.place or shape.front == "place") and not verb.places)
+        or (sizes.object == 1 and verb.flags & {"one", "same"})
+        or (rich and (verb.prefix or sizes.place or "make" in verb.flags))
+    )
+
+
+@cache
+def _deeds(shape: _Shape, sizes: _Sizes, alone: bool) -> tuple[_Deed, ...]:
+    """All verbs that suit."""
     found = []
-    for line in text.strip().splitlines():
-        english, german, kind, subjects, objects, places, options = (part.strip() for part in line.split("|"))
-        (base, particle), (third, _), (ing, _) = (form.partition("_")[::2] for form in english.split())
-        (singular, prefix), (plural, _) = (form.partition("_")[::2] for form in german.split())
-        option = dict(entry.split("=") for entry in options.split())
-        names = lambda key: tuple(option[key].split(",")) if key in option else ()
-        receivers, _, gifts = objects.partition(";")
-        found.append(
-            _Verb(
-                base,
-                third,
-                ing,
-                particle,
-                singular,
-                plural,
-                prefix,
-                kind,
-                _nouns(subjects),
-                _nouns(receivers),
-                _nouns(gifts),
-                places,
-                names("adverbs"),
-                frozenset(names("clash")),
-                names("also"),
-                option.get("number", "any"),
-                frozenset(names("flags")),
-            )
-        )
+    for verb in _VERB:
+        for progressive in (False, True):
+            if _suits(verb, progressive, shape, sizes, alone):
+                habit = alone and not progressive and not shape.front
+                adverbs = tuple(adverb for adverb in verb.adverbs if adverb != "often" or habit)
+                if adverbs or not sizes.adverb:
+                    found.append(_Deed(verb, progressive, adverbs))
     return tuple(found)
 
+# %% ../book/appendix/caption_grammar.ipynb #captions-61
+def _place(w: _Writer, groups: str, size: int, nouns: list[_Noun]) -> _Place:
+    """A place of this size where all the living may be."""
+    who = [noun.tags for noun in nouns if noun.tags & {"person", "pet", "farm", "wild"}]
+    options = [place for place in _places(groups) if place.noun not in w.used and all(tags & place.who for tags in who)]
+    place = w.pick([place for place in options if 0 <= size - len(place.english.split()) - 2 <= _room(place.noun)])
+    w.used.add(place.noun)
+    return place
 
-_VERB = _read_verbs(_VERBS)
-_ADVERBS = {"slowly": "langsam", "quickly": "schnell", "quietly": "leise", "loudly": "laut", "often": "oft"}
+
 _TIMES = {
     1: (("today", "heute"), ("now", "jetzt")),
     2: (("at noon", "am Mittag"), ("on sunday", "am Sonntag"), ("on monday", "am Montag")),
     3: (("in the morning", "am Morgen"), ("in the evening", "am Abend")),
 }
-_CONTRACTIONS = {
-    ("in", "dem"): "im",
-    ("an", "dem"): "am",
-    ("zu", "dem"): "zum",
-    ("zu", "der"): "zur",
-    ("in", "das"): "ins",
-}
 
 
-class _DeadEnd(Exception):
-    pass
-
-
-class _Writer:
-    def __init__(self, chance):
-        self.chance = chance
-        self.start()
-
-    def start(self):
-        self.labels = 0
-        self.used = set()
-        self.referents = []
-
-    def label(self):
-        self.labels += 1
-        return self.labels
-
-    def below(self, n):
-        return int(self.chance() * n)
-
-    def pick(self, options):
-        if not options:
-            raise _DeadEnd
-        return options[int(self.chance() * len(options))]
-
-    def weighted(self, options):
-        """options: list of (value, weight)"""
-        total = 0
-        for _, weight in options:
-            total += weight
-        if not total:
-            raise _DeadEnd
-        rest = int(self.chance() * total)
-        for value, weight in options:
-            rest -= weight
-            if rest < 0:
-                return value
-
-    def noun(self, options, capacity=0):
-        noun = self.pick([n for n in options if n not in self.used and _capacity(n) >= capacity])
-        self.used.add(noun)
-        return noun
-
-
-@lru_cache(None)
-def _ways(slots, total):
-    if not slots:
-        return int(total == 0)
-    n = 0
-    for size, weight in slots[0]:
-        if size <= total:
-            n += weight * _ways(slots[1:], total - size)
-    return n
-
-
-def _fill(w, slots, total):
-    sizes = []
-    for i in range(len(slots)):
-        size = w.weighted([(s, weight * _ways(slots[i + 1 :], total - s)) for s, weight in slots[i] if s <= total])
-        sizes.append(size)
-        total -= size
-    return sizes
-
-
-@lru_cache(None)
-def _describing(noun, clash, dims):
-    return tuple(
-        a
-        for a in noun.adjectives
-        if a.dimension != "state" and a.english not in clash and (dims is None or a.dimension in dims)
+def _time(w: _Writer, size: int) -> tuple[_Words, _Words]:
+    """A time of one, two or three English words; "am" translates both "in" and "the"."""
+    english, german = (words.split() for words in w.pick(_TIMES[size]))
+    labels = [w.label() for _ in german]
+    if size == 1:
+        return _say(english[0], *labels), _say(german[0], *labels)
+    preposition, day = labels
+    return _say(" ".join(english[:-1]), preposition) + _say(english[-1], day), _say(german[0], preposition) + _say(
+        german[1], day
     )
 
+# %% ../book/appendix/caption_grammar.ipynb #captions-62
+def _clause(w: _Writer, size: int, first: bool, final: bool, alone: bool) -> tuple[_Words, _Words]:
+    """A clause of this many English words."""
+    shape = w.weighted(_shapes(size, first, final))
+    sizes = _Sizes(*_fill(w, shape.slots, size))
+    verb, progressive, adverbs = w.pick([deed for deed in _deeds(shape, sizes, alone) if deed.verb.name not in w.used])
+    w.used.add(verb.name)
+    clash = frozenset(verb.listed("not"))
+    nouns = [_noun(w, verb.subjects, sizes.subject, clash)]
+    if sizes.receiver:
+        nouns.append(_noun(w, verb.objects, sizes.receiver))
+    if sizes.object:
+        things = verb.gifts if sizes.receiver else verb.objects
+        nouns.append(_noun(w, things, sizes.object, frozenset(verb.listed("dull"))))
+    where = sizes.front if shape.front == "place" else sizes.place
+    place = _place(w, verb.places, where, nouns) if where else None
 
-@lru_cache(None)
-def _couples(noun, clash, dims):
-    able = _describing(noun, clash, dims)
-    return tuple((a, b) for a in able for b in able if (a.dimension, b.dimension) in _PAIRS)
-
-
-@lru_cache(None)
-def _capacity(noun, clash=frozenset(), dims=None):
-    return 2 if _couples(noun, clash, dims) else 1 if _describing(noun, clash, dims) else 0
-
-
-@dataclass
-class _Phrase:
-    english: list
-    german: list
-    noun: object
-    plural: bool
-    label: int
-
-
-def _a(word):
-    return "an" if word[0] in "aeiou" else "a"
-
-
-_DETERMINERS = (
-    ("the", False, 42),
-    ("a", False, 32),
-    ("the", True, 8),
-    ("", True, 8),
-    ("two", True, 4),
-    ("three", True, 3),
-    ("four", True, 1),
-    ("many", True, 2),
-)
-
-
-@lru_cache(None)
-def _determiners(mass, number, definite, size, capacity, rich):
-    most = 10 if rich else capacity
-    options = _DETERMINERS
-    if mass:
-        options = (("the", False, 50), ("", False, 50))
-    kept = []
-    for word, plural, weight in options:
-        if definite and word != "the":
-            continue
-        if number == "one" and plural or number == "many" and not plural:
-            continue
-        extras = size - (word != "")
-        if not (0 <= extras <= most) or (rich and capacity < extras < 3):
-            continue
-        if mass and extras > capacity:
-            continue
-        kept.append(((word, plural), weight))
-    return tuple(kept)
-
-
-def _noun_phrase(w, noun, size, case, number="any", definite=False, clash=frozenset(), rich=None, dims=None):
-    """rich: the verb (or True) when modifiers allowed"""
-    capacity = _capacity(noun, clash, dims)
-    determiner, plural = w.weighted(
-        _determiners("mass" in noun.tags, number, definite, size, capacity, rich is not None)
-    )
-    extras = size - (determiner != "")
+    front: tuple[_Words, _Words] = ([], [])
+    if shape.front:
+        front = _place_phrase(w, place, where) if shape.front == "place" else _time(w, sizes.front)
+    subject = _noun_phrase(w, nouns[0], sizes.subject, "nom", "any", clash, head=_Head(verb, "subject"))
     label = w.label()
-    mod = 0
-    if extras > capacity or (extras > 2):
-        mod = w.pick([extras - a for a in range(capacity + 1) if 3 <= extras - a <= 8])
-    count = extras - mod
-    adjectives = (
-        ()
-        if not count
-        else (w.pick(_describing(noun, clash, dims)),)
-        if count == 1
-        else w.pick(_couples(noun, clash, dims))
-    )
-    column = "p" if plural else noun.gender
-    english, german = [], []
-    if determiner:
-        l = w.label()
-        english.append((determiner, l))
-        german.append((_NUMERALS.get(determiner) or _cell(_ARTICLES[determiner], case, column), l))
-    style = "weak" if determiner == "the" else "mixed" if determiner == "a" else "strong"
-    for adjective in adjectives:
-        l = w.label()
-        english.append((adjective.english, l))
-        german.append((adjective.stem + _cell(_ENDINGS[style], case, column), l))
-    english.append((noun.plural if plural else noun.english, label))
-    german.append((noun.german_form(case, plural), label))
-    if determiner == "a":
-        english[0] = (_a(english[1][0]), english[0][1])
-    phrase = _Phrase(english, german, noun, plural, label)
-    if mod:
-        _modify(w, phrase, mod, rich, {a.english for a in adjectives}, {a.dimension for a in adjectives})
-    return phrase
-
-
-def _relative(phrase, case):
-    return _cell(_RELATIVES, case, "p" if phrase.plural else phrase.noun.gender)
-
-
-def _modify(w, phrase, size, verb, words, dimensions):
-    options = [m for m in _MODIFIERS if m[1] <= size <= m[2] and m[3](phrase)]
-    w.pick(options)[0](w, phrase, size, verb, dimensions)
-
-
-def _is_person(phrase):
-    return "person" in phrase.noun.tags
-
-
-def _is_animal(phrase):
-    return not _is_person(phrase) and bool(phrase.noun.tags & {"pet", "farm", "wild"})
-
-
-def _link(w, phrase, case, english, german):
-    """add a relative clause"""
-    l = w.label()
-    who = ("whom" if case != "nom" else "who") if _is_person(phrase) else "that"
-    phrase.english += [(who, l), *english]
-    phrase.german += [(",", 0), (_relative(phrase, case), l), *german, (",", 0)]
-
-
-def _be(plural):
-    return ("are", "sind") if plural else ("is", "ist")
-
-
-def _m_adjective(w, phrase, size, verb, dimensions):
-    clash = verb.clash if verb else frozenset()
-    able = [
-        a
-        for a in _describing(phrase.noun, clash, None)
-        if a.dimension in ("mood", "kind", "colour")
-        and not (dimensions & ({"mood"} if a.dimension == "mood" else {"kind", "colour"}))
-    ]
-    adjective = w.pick(able)
-    be, ist = _be(phrase.plural)
-    v, a, s = w.label(), w.label(), w.label()
-    very = size == 4
-    if very and adjective.dimension == "colour":
-        raise _DeadEnd
-    english = [(be, v)] + [("very", s)] * very + [(adjective.english, a)]
-    german = [("sehr", s)] * very + [(adjective.german, a), (ist, v)]
-    _link(w, phrase, "nom", english, german)
-
-
-def _verb_english(verb, plural, progressive, l, adverb=None):
-    words = []
-    if progressive:
-        words = [(_be(plural)[0], l), *(adverb or []), (verb.ing, l)]
-    else:
-        words = [*(adverb or []), (verb.base if plural else verb.third, l)]
-    return words + [(verb.particle, l)] * bool(verb.particle)
-
-
-def _verb_german(verb, plural, l):
-    finite = verb.plural if plural else verb.singular
-    return (finite, l), ([(verb.prefix, l)] if verb.prefix else [])
-
-
-def _verb_final(verb, plural, l):
-    return [(verb.prefix + (verb.plural if plural else verb.singular), l)]
-
-
-def _same(verb, plural):
-    return ("many" if plural else "one") if verb.number == "same" else verb.number
-
-
-_WEAR = next(v for v in _VERB if v.base == "wear")
-
-
-def _m_wear(w, phrase, size, verb, dimensions):
-    if verb is _WEAR or (verb and verb.base == "put"):
-        raise _DeadEnd
-    progressive = w.below(2) if 5 <= size <= 6 else size > 6
-    l = w.label()
-    o = _noun_phrase(w, w.noun(_WEAR.objects), size - 2 - progressive, "acc", _same(_WEAR, phrase.plural))
-    _link(
-        w,
-        phrase,
-        "nom",
-        _verb_english(_WEAR, phrase.plural, progressive, l) + o.english,
-        o.german + _verb_final(_WEAR, phrase.plural, l),
-    )
-
-
-def _m_from(w, phrase, size, verb, dimensions):
-    if _is_person(phrase):
-        base, forms = w.pick(
-            (
-                (("comes", "come", "from"), ("kommt", "kommen", "aus")),
-                (("lives", "live", "in"), ("wohnt", "wohnen", "in")),
-            )
-        )
-        noun = w.noun(_nouns("village city"), size - 5)
-    else:
-        base, forms, noun = ("lives", "live", "in"), ("lebt", "leben", "in"), w.noun(_nouns("forest"), size - 5)
-    l, p = w.label(), w.label()
-    o = _noun_phrase(w, noun, size - 3, "dat", number="one")
-    english = [(base[phrase.plural], l), (base[2], p), *o.english]
-    german = [*_contract((forms[2], p), o), (forms[phrase.plural], l)]
-    _link(w, phrase, "nom", english, german)
-
-
-def _m_belong(w, phrase, size, verb, dimensions):
-    l = w.label()
-    o = _noun_phrase(w, w.noun(_nouns("person"), size - 5), size - 3, "dat")
-    _link(
-        w,
-        phrase,
-        "nom",
-        [("belong" if phrase.plural else "belongs", l), ("to", l), *o.english],
-        [*o.german, ("gehören" if phrase.plural else "gehört", l)],
-    )
-
-
-_REL_VERBS = tuple(v for v in _VERB if "rel" in v.flags)
-
-
-def _m_object(w, phrase, size, verb, dimensions):
-    options = []
-    for v in _REL_VERBS:
-        if phrase.noun in v.objects and v is not verb and (verb is None or v.base != verb.base):
-            for progressive in (0, 1):
-                if progressive and v.flags & {"calm", "simple"}:
-                    continue
-                rest = size - 2 - progressive - bool(v.particle)
-                if 2 <= rest <= 4 and not (v.number == "one" and phrase.plural):
-                    options.append((v, progressive, rest))
-    v, progressive, rest = w.pick(options)
-    subject = _noun_phrase(w, w.noun([n for n in v.subjects if "person" in n.tags], min(2, rest - 2)), rest, "nom")
-    l = w.label()
-    case = "dat" if v.kind == "dat" else "acc"
-    _link(
-        w,
-        phrase,
-        case,
-        subject.english + _verb_english(v, subject.plural, progressive, l),
-        subject.german + _verb_final(v, subject.plural, l),
-    )
-
-
-_BY_BASE = {}
-for _v in _VERB:
-    _BY_BASE.setdefault(_v.base, _v)
-
-
-def _m_active(w, phrase, size, verb, dimensions):
-    if verb is None or not verb.also:
-        raise _DeadEnd
-    v = _BY_BASE[w.pick(verb.also)]
-    if phrase.noun not in v.subjects:
-        raise _DeadEnd
-    l = w.label()
-    adverb, tail = [], []
-    if size == 4:
-        name = w.pick([a for a in v.adverbs if a not in ("often", "slowly")])
-        x = w.label()
-        adverb, tail = [(name, x)], [(_ADVERBS[name], x)]
-    _link(w, phrase, "nom", _verb_english(v, phrase.plural, True, l, adverb), tail + _verb_final(v, phrase.plural, l))
-
-
-def _m_with(w, phrase, size, verb, dimensions):
-    p = w.label()
-    if _is_person(phrase):
-        if verb is not None and verb.base in ("wear", "put", "carry", "hold"):
-            raise _DeadEnd
-        o = _noun_phrase(
-            w,
-            w.noun(_nouns("hat bag basket umbrella suitcase"), size - 3),
-            size - 1,
-            "dat",
-            "many" if phrase.plural else "one",
-        )
-    else:
-        part, number = (
-            (_NOUN["tail"], "many" if phrase.plural else "one")
-            if size == 4 and not phrase.plural
-            else (_NOUN["ear"], "many")
-        )
-        if part in w.used:
-            raise _DeadEnd
-        w.used.add(part)
-        l, a, d = w.label(), w.label(), w.label()
-        adjective = w.pick(_describing(part, frozenset(), None))
-        many = part.english == "ear"
-        o = _Phrase(
-            [*([] if many else [("a", d)]), (adjective.english, a), (part.plural if many else part.english, l)],
-            [*([] if many else [("einem", d)]), (adjective.stem + "en", a), (part.german_form("dat", many), l)],
-            part,
-            many,
-            l,
-        )
-        if 1 + len(o.english) != size:
-            raise _DeadEnd
-    phrase.english += [("with", p), *o.english]
-    phrase.german += [("mit", p), *o.german]
-
-
-_MODIFIERS = (
-    (_m_adjective, 3, 4, lambda p: True),
-    (_m_wear, 4, 7, _is_person),
-    (_m_from, 5, 6, lambda p: _is_person(p) or "wild" in p.noun.tags),
-    (_m_belong, 5, 6, lambda p: bool(p.noun.tags & {"pet", "farm", "light", "holder", "vehicle", "device"})),
-    (_m_object, 4, 8, lambda p: True),
-    (_m_active, 3, 4, lambda p: _is_person(p) or _is_animal(p)),
-    (_m_with, 3, 5, lambda p: _is_person(p) or (_is_animal(p) and not p.noun.tags & {"bird", "chicken", "pig"})),
-)
-
-
-def _contract(preposition, phrase):
-    word, l = preposition
-    first, m = phrase.german[0]
-    joined = _CONTRACTIONS.get((word, first)) if phrase.english[0][0] == "the" else None
-    if joined:
-        return [(joined, (l, m)), *phrase.german[1:]]
-    return [(word, l), *phrase.german]
-
-
-def _place_phrase(w, place, size, dims=None):
-    w.used.add(place.noun)
-    l = w.label()
-    o = _noun_phrase(
-        w, place.noun, size - len(place.english), place.case, "one", definite=place.noun.english != "tree" or True
-    )
-    return [(x, l) for x in place.english] + o.english, _contract((place.german, l), o)
-
-
-def _choose_place(w, groups, size, beings):
-    options = [
-        p
-        for p in _places(groups)
-        if p.noun not in w.used
-        and all(b.tags & p.who for b in beings)
-        and 2 <= size - len(p.english) <= 2 + min(1, _capacity(p.noun))
-    ]
-    return w.pick(options)
-
-
-_NONE = ((0, 100),)
-
-
-def _t(**k):
-    pass
-
-
-def _table(text):
-    return tuple((int(a), int(b)) for a, b in (e.split(":") for e in text.split()))
-
-
-_TIME = _table("1:45 2:20 3:35")
-_WHERE = _table("3:66 4:20 5:12 6:2")
-_PLAIN = _table("1:5 2:52 3:34 4:9")
-_RICH = _table("1:4 2:42 3:27 4:7 5:6 6:5 7:4 8:3 9:1 10:1")
-_BASIC = _table("2:60 3:33 4:7")
-_ACT = _table("1:52 2:40 3:8")
-_SOME = _table("0:80 1:20")
-
-
-# weight kind  front subject verb adverb receiver object place
-def _shapes(first, final):
-    shapes = []
-    subject = _RICH
-    obj = _PLAIN if final else _RICH
-    fronts = [("none", _NONE, 70)]
-    if not final:
-        if first:
-            fronts.append(("time", _TIME, 12))
-        fronts.append(("place", _WHERE, 18))
-    for front, table, weight in fronts:
-        for place in (0, 1):
-            if place and (front == "place" or final):
-                continue
-            for kind, share in (("rest", 26), ("do", 58), ("give", 8), ("go", 24)):
-                if kind == "go" and (place == 1 or front == "place"):
-                    continue
-                if kind == "give" and place:
-                    continue
-                adverb = _NONE if kind == "give" else _SOME
-                receiver = _BASIC if kind == "give" else _NONE
-                object_ = _BASIC if kind == "give" else _NONE if kind in ("rest", "go") else _PLAIN if place else obj
-                where = _WHERE if place or kind == "go" else _NONE
-                shapes.append(((front, kind), weight * share, (table, subject, _ACT, adverb, receiver, object_, where)))
-    return tuple(shapes)
-
-
-_SHAPES = {(first, final): _shapes(first, final) for first in (True, False) for final in (True, False)}
-
-
-@lru_cache(None)
-def _shape_weights(first, final, size):
-    return tuple((shape, shape[1] * _ways(shape[2], size)) for shape in _SHAPES[first, final])
-
-
-def _simple(w, size, first, final, alone):
-    (front, kind), _, slots = w.weighted(_shape_weights(first, final, size))
-    before, s, v, adv, r, o, where = _fill(w, slots, size)
-    options = []
-    for verb in _VERB:
-        if verb.kind != kind and not (kind == "do" and verb.kind == "dat"):
-            continue
-        if verb in w.used or verb.base in w.used:
-            continue
-        words = 1 + bool(verb.particle)
-        progressive = v - words
-        if progressive not in (0, 1) or progressive and verb.flags & {"simple", "calm"}:
-            continue
-        if adv and not (verb.adverbs if not progressive else [a for a in verb.adverbs if a != "often"]):
-            continue
-        if "calm" in verb.flags and not (alone and front == "none"):
-            continue
-        if (where or front == "place") and verb.places in ("", "-"):
-            continue
-        if o == 1 and verb.number != "any":
-            continue
-        if o > 4 and verb.prefix:
-            continue
-        if progressive and before == 3 and front == "time":
-            continue
-        options.append((verb, progressive))
-    verb, progressive = w.pick(options)
-    w.used.add(verb.base)
-    subject_noun = w.noun(verb.subjects, min(2, s - 2) if s < 5 else 0)
-    case = "dat" if verb.kind == "dat" else "acc"
-    receiver_noun = object_noun = None
-    if r:
-        receiver_noun = w.noun(verb.objects, r - 2)
-        object_noun = w.noun(verb.gifts, o - 2)
-    elif o:
-        object_noun = w.noun(verb.objects, min(2, o - 2) if o < 5 else 0)
-    beings = [n for n in (subject_noun, object_noun) if n and n.tags & {"person", "pet", "farm", "wild"}]
-    place = None
-    if front == "place" or where:
-        place = _choose_place(w, verb.places, before if front == "place" else where, beings)
-        w.used.add(place.noun)
-    subject = _noun_phrase(w, subject_noun, s, "nom", clash=verb.clash, rich=verb if s > 4 else None)
-    english_front, german_front = [], []
-    if front == "time":
-        english_front, german_front = _time(w, before)
-    elif front == "place":
-        english_front, german_front = _place_phrase(w, place, before)
-    adverb_e, adverb_g = [], []
-    if adv:
-        name = w.pick([a for a in verb.adverbs if not (progressive and a == "often")])
-        x = w.label()
-        adverb_e, adverb_g = [(name, x)], [(_ADVERBS[name], x)]
-    l = w.label()
-    english = english_front + subject.english + _verb_english(verb, subject.plural, progressive, l, adverb_e)
-    middle = list(adverb_g)
-    if r:
-        receiver = _noun_phrase(w, receiver_noun, r, "dat", "one")
-        english += receiver.english
-        middle += receiver.german
-    if o:
-        thing = _noun_phrase(w, object_noun, o, case, _same(verb, subject.plural), rich=_OBJECT if o > 4 else None)
-        english += thing.english
-        middle += thing.german
-    if where:
-        e, g = _place_phrase(w, place, where)
-        english += e
-        middle += g
-    return english, _order(german_front, subject.german, verb, subject.plural, l, middle, final)
-
-
-_OBJECT = None
-
-
-class _O:  # marks objects: no verb to clash with
-    clash = frozenset()
-    also = ()
-    base = ""
-
-
-_OBJECT = _O()
-
-
-def _order(front, subject, verb, plural, l, middle, final):
-    if final:
-        return [*subject, *middle, *_verb_final(verb, plural, l)]
-    finite, prefix = _verb_german(verb, plural, l)
-    if front:
-        return [*front, finite, *subject, *middle, *prefix]
-    return [*subject, finite, *middle, *prefix]
-
-
-def _time(w, size):
-    english, german = w.pick(_TIMES[size])
-    l = w.label()
-    return [(x, l) for x in english.split()], [(x, l) for x in german.split()]
-
-
-# verb german | no | english german case | subjects | objects | about subject | about object
+    adverb, middle = [], []
+    if sizes.adverb:
+        name, manner = w.pick(adverbs), w.label()
+        adverb, middle = _say(name, manner), _say(_ADVERBS[name], manner)
+    english = front[0] + subject.english + _in_english(verb, subject.plural, progressive, label, adverb)
+    if sizes.receiver:
+        receiver = _noun_phrase(w, nouns[1], sizes.receiver, "dat", "one")
+        english, middle = english + receiver.english, middle + receiver.german
+    if sizes.object:
+        thing = _object(w, verb, nouns[-1], sizes.object, subject.plural, rich=not final and not sizes.place)
+        middle = middle + _say("".join(verb.listed("via")), label)
+        english, middle = english + thing.english, middle + thing.german
+    if sizes.place:
+        where_english, where_german = _place_phrase(w, place, sizes.place)
+        english, middle = english + where_english, middle + where_german
+    return english, _in_order(verb, front[1], subject.german, subject.plural, middle, label, final)
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-66
 _REASONS = """
-cross | not | | acc | dog cat horse cow goat donkey pig mouse hare chicken elephant fox rabbit calf | street river field bridge brook meadow | tired lazy weak slow sick timid | wide deep cold wet high long
-jump | not | over | über acc | dog cat horse goat hare fox donkey calf rabbit | fence wall gate brook | tired lazy weak slow sick timid | high wide
-frisst | not | | acc | horse goat donkey pig rabbit monkey bear elephant mouse hare | apple pear carrot bread | tired sick | sour hard dirty
-frisst | not | | acc | horse cow goat donkey calf | hay grass | tired sick | wet dirty
-frisst | - | | acc | horse goat donkey pig rabbit monkey bear elephant mouse hare | apple pear carrot bread cake | hungry | fresh sweet ripe
-frisst | - | | acc | horse cow goat donkey calf | hay grass | hungry | fresh
-drink | not | | acc | dog cat horse cow goat donkey pig calf elephant bear monkey | water | tired sick weak | cold warm dirty
+cross | not | | acc | walker | street river field bridge brook meadow | tired lazy weak slow sick timid | wide deep high long narrow
+jump | not | over | über acc | leaper | fence wall gate brook | tired lazy weak slow sick timid | high wide
+frisst | not | | acc | muncher | fruit root | tired sick | sour hard dirty
+frisst | not | | acc | grazer | fodder | tired sick | wet dirty
+frisst | - | | acc | muncher | fruit root cake | hungry | fresh sweet ripe
+frisst | - | | acc | grazer | fodder | hungry | fresh
+drink | not | | acc | drinker | water | tired sick weak | cold warm dirty
 drink | not | | acc | cat dog pig calf mouse | milk | tired sick weak | cold sour
-drink | - | | acc | dog cat horse cow goat donkey pig calf elephant bear monkey | water | thirsty | fresh cold
+drink | - | | acc | drinker | water | thirsty | fresh cold
 drink | - | | acc | cat dog pig calf mouse | milk | thirsty hungry | fresh warm
-pull | not | | acc | horse donkey cow elephant dog | cart sled boat car | tired weak lazy sick | heavy
-climb | not | onto | auf acc | cat monkey goat mouse bear | wall roof tower ladder table | tired lazy weak timid sick | high steep
-catch | not | | acc | cat dog fox wolf | prey | slow lazy | fast clever
-follow | not | | dat | dog cat goat duck calf pig | horse hare fox rabbit cat dog goat mouse | slow tired lazy | fast
-fit | not | into | in acc | ball book hat umbrella doll cake lamp picture toy radio | box bag basket suitcase | big | small
-fit | not | into | in acc | suitcase bicycle sled sofa bed ladder table box | car boat room kitchen barn | big long | small
-hebt | not | | acc | dog monkey elephant bear | stick bone ball box bag basket toy book shirt | tired lazy weak timid | heavy dirty wet
-go | not | into | in acc | dog cat horse cow goat donkey pig bear fox mouse calf | cave barn stable house forest lake river water | tired timid sick | dark cold deep dirty
-sleep | - | on | auf dat | dog cat rabbit | sofa carpet blanket bed | tired | soft warm
+pull | not | | acc | horse donkey cow elephant dog | cart boat car | tired weak lazy sick | heavy
+trägt | not | | acc | horse donkey elephant dog | holder table | tired weak lazy sick | heavy
+climb | not | onto | auf acc | cat monkey goat mouse bear | wall roof table | tired lazy weak timid sick | high steep
+catch | not ! | | acc | hunter | prey | slow lazy | fast clever
+follow | not ! | | dat | dog cat goat duck calf pig | horse hare fox rabbit cat dog goat mouse | slow tired lazy | fast
+fit | not ! | into | in acc | ball book hat umbrella doll cake lamp picture radio | holder | big | small
+fit | not ! | into | in acc | suitcase bicycle sofa bed table box | car boat room kitchen barn | big | small
+hebt | not | | acc | dog monkey elephant bear | stick bone ball holder book shirt | tired lazy weak timid | heavy dirty wet
+go | not | into | in acc | walker | cave barn stable house lake river water | tired timid sick | deep dirty narrow
+sleep | - | on | auf dat | dog cat rabbit | sofa carpet blanket bed | tired | soft
 sleep | not | on | auf dat | dog cat rabbit | sofa carpet blanket bed | hungry timid | hard wet dirty
-sleep | - | in | in dat | horse cow calf goat donkey pig | hay stable barn | tired | warm soft quiet dark
-chase | - | | acc | cat fox wolf dog | prey | hungry | -
-"""
+sleep | - | in | in dat | grazer | hay | tired | soft
+chase | - | | acc | hunter | prey | hungry | -
+"""  # noqa: E501
 
 
-@dataclass(frozen=True, eq=False)
-class _Reason:
+class _Reason(NamedTuple):
+    """A deed that is done or left undone for a reason that lies in its subject or in its object."""
+
     verb: _Verb
     negated: bool
+    contest: bool
     english: str
     german: str
     case: str
-    subjects: tuple
-    objects: tuple
-    about: tuple  # adjectives about subject, about object
-    contest: bool
+    nouns: tuple[tuple[_Noun, ...], tuple[_Noun, ...]]
+    about: tuple[tuple[_Adjective, ...], tuple[_Adjective, ...]]
 
 
-def _read_reasons(text):
+def _read_reason(line: str) -> _Reason:
+    """One line of the table of reasons."""
+    name, mood, english, german, subjects, objects, *about = (part.strip() for part in line.split("|"))
+    *preposition, case = german.split()
+    adjectives = [tuple(_ADJECTIVE[word] for word in words.split() if word != "-") for words in about]
+    return _Reason(
+        *(_verb(name), "not" in mood, "!" in mood, english, "".join(preposition), case),
+        *((_nouns(subjects), _nouns(objects)), (adjectives[0], adjectives[1])),
+    )
+
+
+_REASON = tuple(_read_reason(line) for line in _REASONS.strip().splitlines())
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-68
+@cache
+def _referents(role: int, gender: str) -> tuple[tuple[_Reason, tuple[_Noun, ...]], ...]:
+    """The reasons with nouns of this gender that they can speak of; role 0 is the subject, role 1 the object."""
     found = []
-    for line in text.strip().splitlines():
-        name, negated, english, german, subjects, objects, a, b = (part.strip() for part in line.split("|"))
-        verb = next(v for v in _VERB if name in (v.base, v.singular))
-        *preposition, case = german.split()
-        about = tuple(tuple(_ADJECTIVE[x] for x in names.split() if x != "-") for names in (a, b))
-        found.append(
-            _Reason(
-                verb,
-                negated == "not",
-                english,
-                " ".join(preposition),
-                case,
-                _nouns(subjects),
-                _nouns(objects),
-                about,
-                name in ("catch", "follow", "fit"),
-            )
-        )
+    for reason in _REASON:
+        nouns = [noun for noun in reason.nouns[role] if noun.gender == gender]
+        able = tuple(noun for noun in nouns if any(word in noun.adjectives for word in reason.about[role]))
+        if able:
+            found.append((reason, able))
     return tuple(found)
 
 
-_REASON = _read_reasons(_REASONS)
-
-
-def _cases(role, gender):
-    """Every (reason, referent) where the pronoun for that role has that gender"""
-    found = {}
-    for reason in _REASON:
-        able = tuple(
-            (noun, tuple(a for a in reason.about[role] if a in noun.adjectives))
-            for noun in (reason.subjects, reason.objects)[role]
-            if noun.gender == gender
-        )
-        able = tuple((n, adj) for n, adj in able if adj)
-        if able:
-            found[reason] = able
-    return tuple(found.items())
-
-
-_CASES = {(role, gender): _cases(role, gender) for role in (0, 1) for gender in "mfn"}
-_BDIMS = (frozenset({"size", "age", "colour"}), frozenset({"age", "colour"}))
-
-
-def _because(w, size, first):
-    gender = w.pick("mfn")
-    role = w.below(2)
-    reason, able = w.pick(_CASES[role, gender])
-    referent, adjectives = w.pick([x for x in able if x[0] not in w.used])
-    adjective = w.pick(adjectives)
-    verb = reason.verb
-    if verb.base in w.used:
+def _cast(w: _Writer) -> tuple[_Reason, int, list[_Noun], _Adjective]:
+    """A deed, whom its reason speaks of (0 or 1), its subject and object, and the reason."""
+    gender, role = w.pick("mfn"), w.below(2)
+    reason, able = w.pick(_referents(role, gender))
+    referent = w.fresh(able)
+    cause = w.pick([word for word in reason.about[role] if word in referent.adjectives])
+    others = [noun for noun in reason.nouns[1 - role] if noun.gender != gender]
+    other = w.fresh([noun for noun in others if reason.contest or cause not in noun.adjectives])
+    if reason.verb.name in w.used:
         raise _DeadEnd
-    others = [
-        n
-        for n in (reason.objects, reason.subjects)[role]
-        if n.gender != gender
-        and n not in w.used
-        and n is not referent
-        and (reason.contest or adjective not in n.adjectives)
-    ]
-    other = w.pick(others)
-    w.used.update((referent, other, verb.base))
-    subject_noun, object_noun = (referent, other) if role == 0 else (other, referent)
-    words = 1 + bool(verb.particle) + len(reason.english.split())
-    dims = _BDIMS[1] if reason.contest or verb.base in ("pull", "pick") else _BDIMS[0]
-    cs, co = _capacity(subject_noun, frozenset(), dims), min(1, _capacity(object_noun, frozenset(), _BDIMS[1]))
-    if "mass" in object_noun.tags:
-        co = 0
-    slots = (
-        _table("0:80 1:6 2:5 3:9") if first else _NONE,
-        tuple(x for x in _BASIC if x[0] - 2 <= cs),
-        ((words + 2, 100),) if reason.negated else ((words, 60), (words + 1, 40)),
-        tuple(x for x in _BASIC if x[0] - 2 <= co),
-        ((5, 100),) if reason.negated else ((4, 70), (5, 30)),
-    )
-    before, s, v, o, b = _fill(w, slots, size)
-    subject = _noun_phrase(w, subject_noun, s, "nom", "one", dims=dims)
-    thing = _noun_phrase(
-        w, object_noun, o, reason.case, "one", definite=reason.negated or "mass" in object_noun.tags, dims=_BDIMS[1]
-    )
-    front, german_front = _time(w, before) if before else ([], [])
-    l, n, p = w.label(), w.label(), w.label()
-    if reason.negated:
-        doing = w.below(4) == 0 and verb.base not in ("fit",)
-        verb_english = [("is" if doing else "does", l), ("not", n), (verb.ing if doing else verb.base, l)] + [
-            (verb.particle, l)
-        ] * bool(verb.particle)
-    else:
-        verb_english = _verb_english(verb, False, v - words, l)
-    english = front + subject.english + verb_english
-    nicht = [("nicht", n)] if reason.negated else []
-    if reason.german:
-        english += [(x, p) for x in reason.english.split()] + thing.english
-        middle = nicht + _contract((reason.german, p), thing)
-    else:
-        english += thing.english
-        middle = thing.german + nicht
-    german = _order(german_front, subject.german, verb, False, l, middle, False)
-    weil, it, be, too, a = (w.label() for _ in range(5))
-    more = ("too", "zu") if reason.negated else ("very", "sehr")
-    english += [("because", weil), ("it", it), ("is", be)] + [(more[0], too)] * (b == 5) + [(adjective.english, a)]
-    german += (
-        [(",", 0), ("weil", weil), (_PRONOUNS.split()["mfn".index(gender)], it)]
-        + [(more[1], too)] * (b == 5)
-        + [(adjective.german, a), ("ist", be), (",", 0)]
-    )
-    w.referents.append((it, (subject if role == 0 else thing).label))
-    return english, german
+    w.used.add(reason.verb.name)
+    return reason, role, [referent, other] if role == 0 else [other, referent], cause
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-70
+def _deed_in_english(w: _Writer, reason: _Reason, progressive: bool, label: int, negation: int) -> _Words:
+    """The verb of a reason's main clause: "eats", "is not eating", "does not eat"."""
+    verb = reason.verb
+    if not reason.negated:
+        return _in_english(verb, False, progressive, label)
+    words = _say("is" if progressive else "does", label) + _say("not", negation)
+    return words + _say(verb.ing if progressive else verb.base, label) + _say(verb.particle, label)
 
 
-def _clause(w, size, first, alone, because_ok=True):
-    if because_ok and 8 <= size <= 19 and w.below(100) < 38:
-        for _ in range(30):
-            saved = w.labels, set(w.used), list(w.referents)
-            try:
-                return _because(w, size, first), True
-            except _DeadEnd:
-                w.labels, w.used, w.referents = saved
-    for _ in range(60):
-        saved = w.labels, set(w.used), list(w.referents)
-        try:
-            return _simple(w, size, first, False, alone), False
-        except _DeadEnd:
-            w.labels, w.used, w.referents = saved
-    raise _DeadEnd
+def _because(w: _Writer, size: int, first: bool) -> tuple[_Words, _Words]:
+    """A clause with its reason; the writer notes what "it" stands for."""
+    reason, role, nouns, cause = w.attempt(_cast)
+    verb, negated, preposition = reason.verb, reason.negated, reason.english.split()
+    size_matters = reason.contest or any(word.english == "heavy" for word in reason.about[1])
+    able = "age colour" if size_matters else "size age colour"
+    rooms = [_room(nouns[0], only=able), min(1, _room(nouns[1], only="age colour"))]
+    subject_slot, object_slot = (tuple(entry for entry in _BASIC if entry[0] <= 2 + room) for room in rooms)
+    words = len(preposition) + 1 + bool(verb.particle) + 2 * negated
+    progressive = ((words, 100),) if negated else ((words, 65), (words + 1, 35))
+    slots = (_slot("0:85 1:5 2:4 3:6") if first else _NOTHING, subject_slot, progressive, object_slot)
+    before, *sizes, tail = _fill(w, (*slots, _slot("5:100") if negated else _slot("4:70 5:30")), size)
+
+    front = _time(w, before) if before else ([], [])
+    number = "the" if negated or "mass" in nouns[1].tags else "one"
+    subject = _noun_phrase(w, nouns[0], sizes[0], "nom", "one", only=able)
+    thing = _noun_phrase(w, nouns[1], sizes[2], reason.case, number, only="age colour")
+    label, negation, link = w.label(), w.label(), w.label()
+    ongoing = w.below(4) == 0 and before < 2 and not reason.contest if negated else sizes[1] > words
+    english = front[0] + subject.english + _deed_in_english(w, reason, ongoing, label, negation)
+    english += _say(reason.english, link) + thing.english
+    no = _say("nicht" if negated else "", negation)
+    middle = no + _after(reason.german, link, thing) if preposition else thing.german + no
+    german = _in_order(verb, front[1], subject.german, False, middle, label, False)
+
+    weil, it, be, degree, label = (w.label() for _ in range(5))
+    more, sehr = (("too", "zu") if negated else ("very", "sehr")) if tail == 5 else ("", "")
+    pronoun = {"m": "er", "f": "sie", "n": "es"}[nouns[role].gender]
+    english += _say("because", weil) + _say("it", it) + _say("is", be) + _say(more, degree) + _say(cause.english, label)
+    german += _say(",") + _say("weil", weil) + _say(pronoun, it) + _say(sehr, degree) + _say(cause.german, label)
+    w.referents.append((it, (subject, thing)[role].label))
+    return english, german + _say("ist", be) + _say(",")
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-73
+def _lengths(smallest: int, weights: str) -> _Slot:
+    """A slot with rising sizes."""
+    return tuple((smallest + i, int(weight)) for i, weight in enumerate(weights.split()))
 
 
-_MAIN = tuple((n, k) for n, k in zip(range(3, 19), (2, 5, 8, 11, 12, 11, 10, 9, 8, 7, 6, 4, 3, 2, 1, 1)))
-_SUB = tuple((n, k) for n, k in zip(range(3, 13), (6, 14, 18, 18, 14, 11, 8, 6, 3, 2)))
-_W = ((1, 100),)
-_WHILE, _ALONE = (True,), (False,)
-_OUTLINES = tuple(
-    (outline, weight)
-    for outline, weight in (
-        ((0,), 700),
-        ((1,), 140),
-        ((0, 0), 60),
-        ((1, 0), 20),
-        ((0, 1), 20),
-        ((0, 0, 0), 10),
-        ((1, 1), 12),
-        ((1, 0, 1), 6),
-        ((1, 1, 0), 6),
-        ((0, 0, 1), 6),
-        ((1, 1, 1), 4),
-        ((0, 0, 0, 0), 4),
-        ((1, 0, 1, 0), 3),
-        ((1, 1, 1, 0), 2),
-    )
+_MAIN = _lengths(3, "4 10 14 15 14 12 10 9 8 7 5 4 3 2 1 1")
+_WHILE = _lengths(3, "8 16 19 17 13 10 7 5 3 2")
+_OUTLINES = (  # for each main clause: has it a "while"?
+    *((((False,), 700), ((True,), 150), ((False, False), 80), ((True, False), 25), ((False, True), 25))),
+    *(((False, False, False), 15), ((True, True), 15), ((True, False, True), 8), ((True, True, True), 6)),
+    *(((True, True, False), 8), ((True, False, True, False), 5), ((True, True, True, False), 4)),
 )
 
 
-@lru_cache(None)
-def _outlines(size):
+@cache
+def _outlines(size: int) -> tuple[Any, ...]:
+    """The outlines that can have this size, weighted: ((outline, its slots), weight)."""
     found = []
     for outline, weight in _OUTLINES:
-        slots = []
-        for i, whiled in enumerate(outline):
-            if i:
-                slots.append(((2, 100),))
-            slots.append(_MAIN)
-            if whiled:
-                slots += [_W, _SUB]
-        ways = _ways(tuple(slots), size)
-        scale = 100 ** (12 - len(slots))
-        if ways:
-            found.append(((outline, tuple(slots)), weight * ways * scale))
+        slots: list[_Slot] = []
+        for i, has_while in enumerate(outline):
+            slots += [_slot("2:100")] * (i > 0) + [_MAIN] + [_slot("1:100"), _WHILE] * has_while
+        scale = 100 ** (16 - len(slots))
+        found.append(((outline, tuple(slots)), weight * scale * _ways(tuple(slots), size)))
     return tuple(found)
 
 
-def _caption(w, size):
+def _main(w: _Writer, size: int, first: bool, alone: bool, reasons: bool) -> tuple[_Words, _Words]:
+    """A main clause, with its reason if there is room for one."""
+    if reasons and 8 <= size <= 16 and w.below(100) < 70:
+        try:
+            return w.attempt(_because, size, first)
+        except _DeadEnd:
+            pass
+    return w.attempt(_clause, size, first, False, alone)
+
+
+def _caption(w: _Writer, size: int) -> tuple[_Words, _Words]:
+    """A caption of this many English words."""
     outline, slots = w.weighted(_outlines(size))
-    sizes = _fill(w, slots, size)
+    sizes = iter(_fill(w, slots, size))
+    alone = outline == (False,)
     english, german = [], []
-    alone = len(outline) == 1 and not outline[0]
-    at = 0
-    for i, whiled in enumerate(outline):
+    for i, has_while in enumerate(outline):
         if i:
-            at += 1
-        main, is_because = _clause(w, sizes[at], i == 0, alone, not whiled)
+            next(sizes)
+        n_reasons = len(w.referents)
+        main = _main(w, next(sizes), i == 0, alone, not has_while)
         if i:
-            c, k = w.label(), w.label()
-            word = (
-                w.pick((("and", "und"), ("but", "aber")))
-                if is_because and "not" in [x for x, _ in main[0]]
-                else ("and", "und")
-            )
-            english += [(",", c), (word[0], k)]
-            german += [(",", c), (word[1], k)]
-        english += main[0]
-        german += main[1]
-        at += 1
-        if whiled:
-            at += 1
-            l = w.label()
-            for _ in range(40):
-                saved = w.labels, set(w.used), list(w.referents)
-                try:
-                    sub = _simple(w, sizes[at], False, True, False)
-                    break
-                except _DeadEnd:
-                    w.labels, w.used, w.referents = saved
-            else:
-                raise _DeadEnd
-            english += [("while", l), *sub[0]]
-            german += [(",", 0), ("während", l), *sub[1], (",", 0)]
-            at += 1
+            negated = len(w.referents) > n_reasons and any(word == "not" for word, _ in main[0])
+            comma, label = w.label(), w.label()
+            link = w.pick((("and", "und"), ("but", "aber"))) if negated else ("and", "und")
+            english += _say(",", comma) + _say(link[0], label)
+            german += _say(",", comma) + _say(link[1], label)
+        english, german = english + main[0], german + main[1]
+        if has_while:
+            next(sizes)
+            label, side = w.label(), w.attempt(_clause, next(sizes), False, True, False)
+            english += _say("while", label) + side[0]
+            german += [*_say(","), *_say("während", label), *side[1], *_say(",")]
     return english, german
 
-
-def _commas(words):
-    kept = []
-    for word, label in words:
+# %% ../book/appendix/caption_grammar.ipynb #captions-75
+def _tidy(words: _Words) -> _Words:
+    """Merge commas that meet, and drop one at the end."""
+    kept: _Words = []
+    for word, labels in words:
         if word == "," and kept and kept[-1][0] == ",":
-            kept[-1] = (",", kept[-1][1] or label)
-            continue
-        kept.append((word, label))
-    while kept[-1][0] == ",":
-        kept.pop()
-    return kept
+            kept[-1] = (",", kept[-1][1] + labels)
+        else:
+            kept.append((word, labels))
+    return kept[:-1] if kept[-1][0] == "," else kept
 
 
-def _finish(w, english, german):
-    german = _commas(german)
-    where = {}
+def _pair(english: _Words, german: _Words, referents: list[tuple[int, int]]) -> Pair:
+    """The finished pair: words that share a label translate each other."""
+    german = _tidy(german)
+    where: dict[int, list[int]] = {}
     for j, (_, labels) in enumerate(german):
-        for l in labels if isinstance(labels, tuple) else (labels,):
-            if l:
-                where.setdefault(l, []).append(j)
+        for label in labels:
+            where.setdefault(label, []).append(j)
+    place = {}
     alignment = []
-    position = {}
-    for i, (_, l) in enumerate(english):
-        position[l] = i
-        alignment += [(i, j) for j in where.get(l, ())]
-    return Pair(
-        " ".join(x for x, _ in english),
-        " ".join(x for x, _ in german),
-        tuple(alignment),
-        tuple((position[a], position[b]) for a, b in w.referents),
-    )
+    for i, (_, labels) in enumerate(english):
+        for label in labels:
+            place[label] = i
+        alignment += [(i, j) for j in sorted({j for label in labels for j in where.get(label, ())})]
+    source, target = (" ".join(word for word, _ in words) for words in (english, german))
+    return Pair(source, target, tuple(alignment), tuple((place[it], place[noun]) for it, noun in referents))
+
+# %% ../book/appendix/caption_grammar.ipynb #captions-76
+_SHORTEST, _LONGEST = 3, 60
+_NATURAL = _lengths(4, "4 7 9 10 11 11 10 9 8 6 5 4 3 2 2 1 1")  # 4 to 20 words
+
+
+def _range(min_length: int | None, max_length: int | None) -> _Slot:
+    """The lengths to draw from, weighted: all alike in a range, the natural mixture if none is given."""
+    for name, length in (("min_length", min_length), ("max_length", max_length)):
+        if length is not None and not _SHORTEST <= length <= _LONGEST:
+            raise ValueError(f"{name}={length}: captions have {_SHORTEST} to {_LONGEST} words")
+    if min_length is None and max_length is None:
+        return _NATURAL
+    low = min(4, max_length or 4) if min_length is None else min_length
+    high = max(20, low) if max_length is None else max_length
+    if low > high:
+        raise ValueError(f"min_length={min_length} is more than max_length={max_length}: swap them")
+    return tuple((length, 1) for length in range(low, high + 1))
 
 
 def make_captions(n: int, seed: int, min_length: int | None = None, max_length: int | None = None) -> list[Pair]:
-    """Distinct caption pairs, English and German, the same for the same seed everywhere.
+    """Write distinct English captions with their German translations and gold alignments.
+
+    The same arguments give the same captions on every machine, and a smaller ``n`` gives the first of them. English is
+    in lower case; commas are words of their own. No English caption has two translations.
+
+    Args:
+        n: how many.
+        seed: a whole number, zero or more; another seed gives other captions, some of which may be the same.
+        min_length: the smallest number of English words, commas included; 3 or more.
+        max_length: the largest, at most 60. All lengths of a range are drawn alike; without a range, lengths of
+            4 to 20 words are mixed as in everyday text.
+
+    Returns:
+        ``n`` pairs with ``alignment``, and with ``referents`` where a caption holds "it".
+
+    Raises:
+        TypeError: ``n`` or ``seed`` or a length is not a whole number.
+        ValueError: ``n`` or ``seed`` is negative, a length is out of range, or there are not so many captions.
 
     Chapter: The caption grammar.
     """
-    if n < 0:
-        raise ValueError(f"n={n} is negative: ask for zero or more captions")
-    chance = random.Random(seed).random
-    w = _Writer(chance)
-    natural = min_length is None and max_length is None
-    low = 4 if min_length is None else min_length
-    high = max(20, low) if max_length is None else max_length
-    low = min(low, high) if min_length is None else low
-    if not 3 <= low <= high <= 60:
-        raise ValueError(
-            f"min_length={min_length}, max_length={max_length}: expected 3 <= min_length <= max_length <= 60"
-        )
-    pairs, seen, stale = [], set(), 0
-    while len(pairs) < n:
-        size = low + w.below(high - low + 1)
-        w.start()
+    lengths = {"min_length": min_length, "max_length": max_length}
+    given = {"n": n, "seed": seed, **{name: length for name, length in lengths.items() if length is not None}}
+    for name, value in given.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"{name}={value!r} is a {type(value).__name__}: expected a whole number")
+    for name in ("n", "seed"):
+        if given[name] < 0:
+            raise ValueError(f"{name}={given[name]} is negative: expected zero or more")
+    choices = _range(min_length, max_length)
+    w = _Writer(seed)
+    found: dict[str, Pair] = {}
+    repeats = 0
+    while len(found) < n:
+        w.begin()
         try:
-            pair = _finish(w, *_caption(w, size))
+            pair = _pair(*_caption(w, w.weighted(choices)), w.referents)
         except _DeadEnd:
             continue
-        key = pair.source, pair.target
-        if key in seen:
-            stale += 1
-            if stale > 2000:
-                raise ValueError("only %d" % len(pairs))
-            continue
-        stale = 0
-        seen.add(key)
-        pairs.append(pair)
-    return pairs
+        repeats = repeats + 1 if pair.source in found else 0
+        found.setdefault(pair.source, pair)
+        if repeats == 2000:
+            words = " or ".join(sorted({str(choices[0][0]), str(choices[-1][0])}, key=int)).replace(" or ", " to ")
+            raise ValueError(
+                f"n={n} is more than there is: only {len(found)} captions of {words} words were found; "
+                "ask for fewer, or allow longer ones with max_length"
+            )
+    return list(found.values())

@@ -1,0 +1,419 @@
+"""The recurrent translator: equal to PyTorch's GRU, blind to padding, the same step by step and all at once."""
+
+import copy
+import re
+
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from transformer_lib.data import BOS, EOS, PAD, Batch, Tokenizer, collate
+from transformer_lib.recurrent import (
+    GRU,
+    GRUCell,
+    Memory,
+    RecurrentConfig,
+    RecurrentSeq2Seq,
+    check_tokens,
+    evaluate_loss,
+    greedy_decode,
+    reverse_padded,
+    sequence_loss,
+    train_on,
+    translate,
+)
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+SIZES = {"source_vocab_size": 13, "target_vocab_size": 11, "d_model": 6, "d_hidden": 8}
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def small_model(seed: int = 0, **changes) -> RecurrentSeq2Seq:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = RecurrentSeq2Seq(RecurrentConfig(**{**SIZES, "dropout": 0.0, **changes}))
+        for parameter in model.parameters():  # away from zero, so that nothing is equal by accident
+            parameter.data.add_(0.3 * torch.randn_like(parameter))
+    return model.double()
+
+
+def ragged(lengths: list[int], vocab_size: int, seed: int = 0, first: int | None = None) -> torch.Tensor:
+    """Random sentences, closed by EOS, filled up with PAD."""
+    rows = torch.full((len(lengths), max(lengths)), PAD)
+    for row, length in zip(rows, lengths, strict=True):
+        row[:length] = torch.randint(4, vocab_size, (length,), generator=generator(seed + length))
+        row[length - 1] = EOS
+        if first is not None:
+            row[0] = first
+    return rows
+
+
+def reference(ours: GRU) -> nn.GRU:
+    """``torch.nn.GRU`` with the weights of ours."""
+    theirs = nn.GRU(ours.d_input, ours.d_hidden, ours.n_layers, batch_first=True).to(next(ours.parameters()).dtype)
+    for layer, cell in enumerate(ours.cells):
+        for name, parameter in cell.named_parameters():
+            getattr(theirs, f"{name}_l{layer}").data.copy_(parameter.data)
+    return theirs
+
+
+# ---------------------------------------------------------------- equal to a reference
+
+
+def test_gru_cell_equals_torch():
+    ours, theirs = GRUCell(5, 7).double(), nn.GRUCell(5, 7).double()
+    theirs.load_state_dict(ours.state_dict())
+    inputs, state = torch.randn(3, 5).double(), torch.randn(3, 7).double()
+    torch.testing.assert_close(ours(inputs, state), theirs(inputs, state), atol=1e-12, rtol=0)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=5),
+    widths=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    n_layers=st.integers(1, 3),
+    with_state=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_gru_equals_torch_on_packed_sequences_in_values_and_gradients(lengths, widths, n_layers, with_state, seed):
+    draw = generator(seed)
+    ours = GRU(*widths, n_layers).double()
+    theirs = reference(ours)
+    inputs = torch.randn(len(lengths), max(lengths), widths[0], generator=draw).double()
+    state = torch.randn(len(lengths), n_layers, widths[1], generator=draw).double() if with_state else None
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    ours_in, theirs_in = inputs.clone().requires_grad_(), inputs.clone().requires_grad_()
+
+    outputs, final = ours(ours_in, mask, state)
+    packed = pack_padded_sequence(theirs_in, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+    packed_out, their_final = theirs(packed, None if state is None else state.transpose(0, 1).contiguous())
+    their_outputs, _ = pad_packed_sequence(packed_out, batch_first=True)
+    their_final = their_final.transpose(0, 1)
+    torch.testing.assert_close(outputs, their_outputs, atol=1e-12, rtol=0)
+    torch.testing.assert_close(final, their_final, atol=1e-12, rtol=0)
+
+    weight_out, weight_final = torch.randn(outputs.shape, generator=draw), torch.randn(final.shape, generator=draw)
+    ((outputs * weight_out).sum() + (final * weight_final).sum()).backward()
+    ((their_outputs * weight_out).sum() + (their_final * weight_final).sum()).backward()
+    torch.testing.assert_close(ours_in.grad, theirs_in.grad, atol=1e-10, rtol=0)
+    for layer, cell in enumerate(ours.cells):
+        for name, parameter in cell.named_parameters():
+            expected = getattr(theirs, f"{name}_l{layer}").grad
+            torch.testing.assert_close(parameter.grad, expected, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 5e-2), (torch.float16, 5e-3)])
+def test_gru_in_other_precisions(device, dtype, tolerance):
+    exact = GRU(5, 7, 2).double()
+    inputs = torch.randn(3, 6, 5, generator=generator(0)).double()
+    expected, _ = exact(inputs)
+    outputs, final = copy.deepcopy(exact).to(device, dtype)(inputs.to(device, dtype))
+    assert outputs.dtype == final.dtype == dtype
+    torch.testing.assert_close(outputs.cpu().double(), expected, atol=tolerance, rtol=0)
+
+
+def test_gradients_agree_with_finite_differences():
+    cell = GRUCell(2, 3).double()
+    inputs, state = torch.randn(2, 2).double().requires_grad_(), torch.randn(2, 3).double().requires_grad_()
+    assert torch.autograd.gradcheck(cell, (inputs, state))
+
+
+def test_loss_equals_the_mean_over_a_loop():
+    logits = torch.randn(3, 4, 7, generator=generator(1))
+    target = torch.tensor([[5, 6, 2, 0], [4, 2, 0, 0], [1, 3, 4, 2]])
+    nats = [
+        -torch.log_softmax(logits[row, column], -1)[target[row, column]]
+        for row in range(3)
+        for column in range(4)
+        if target[row, column] != PAD
+    ]
+    torch.testing.assert_close(sequence_loss(logits, target), torch.stack(nats).mean())
+
+
+# ---------------------------------------------------------------- properties
+
+
+@MODES
+@given(extra=st.integers(1, 6), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4), reverse=st.booleans())
+def test_padding_and_company_change_nothing(training, extra, lengths, reverse):
+    model = small_model(reverse_source=reverse).train(training)
+    source, target = ragged(lengths, 13), ragged([4] * len(lengths), 11, first=BOS)
+    expected = model(source, target)
+    padded = nn.functional.pad(source, (0, extra), value=PAD)
+    torch.testing.assert_close(model(padded, target), expected, atol=1e-12, rtol=0)
+    for row, length in enumerate(lengths):
+        alone = model(source[row : row + 1, :length], target[row : row + 1])
+        torch.testing.assert_close(alone[0], expected[row], atol=1e-12, rtol=0)
+
+
+@MODES
+def test_decoder_does_not_look_ahead(training):
+    model = small_model(n_layers=2).train(training)
+    source, target = ragged([5, 3], 13), ragged([6, 6], 11, first=BOS)
+    before = model(source, target)
+    for position in range(1, 6):
+        changed = target.clone()
+        changed[:, position] = 4 + (changed[:, position] + 1) % 7
+        assert not torch.equal(changed, target)
+        after = model(source, changed)
+        torch.testing.assert_close(after[:, :position], before[:, :position], atol=1e-12, rtol=0)
+        assert (after[:, position:] - before[:, position:]).abs().max() > 1e-6
+
+
+@given(n_layers=st.integers(1, 2), seed=st.integers(0, 50), reverse=st.booleans())
+def test_step_by_step_equals_teacher_forcing(n_layers, seed, reverse):
+    model = small_model(seed, n_layers=n_layers, reverse_source=reverse).eval()
+    source, target = ragged([5, 2, 3], 13, seed), ragged([6, 6, 6], 11, seed, first=BOS)
+    memory = model.encode(source, source != PAD)
+    expected = model.decode(target, memory)
+    state = model.start(memory)
+    for position in range(target.shape[1]):
+        logits, state = model.step(target[:, position], state)
+        torch.testing.assert_close(logits, expected[:, position], atol=1e-12, rtol=0)
+
+
+def test_the_source_reaches_the_logits():
+    model = small_model().eval()
+    target = ragged([4], 11, first=BOS)
+    one, other = model(torch.tensor([[5, 6, EOS]]), target), model(torch.tensor([[6, 5, EOS]]), target)
+    assert (one - other).abs().max() > 1e-4
+
+
+def test_a_state_reorders_its_rows_and_shares_the_memory():
+    model = small_model().eval()
+    source = ragged([4, 3], 13)
+    state = model.start(model.encode(source, source != PAD))
+    beams = state.reorder(torch.tensor([0, 0, 0, 1, 1, 1]))
+    assert beams.memory is state.memory
+    token = torch.tensor([BOS, 4, 5, BOS, 6, 7])
+    logits, beams = model.step(token, beams)
+    for row in range(6):
+        sentence = row // 3
+        alone = model.start(model.encode(source[sentence : sentence + 1], source[sentence : sentence + 1] != PAD))
+        expected, _ = model.step(token[row : row + 1], alone)
+        torch.testing.assert_close(logits[row], expected[0], atol=1e-12, rtol=0)
+    swapped = beams.reorder(torch.tensor([2, 1, 0, 3, 3, 3]))
+    assert torch.equal(swapped.hidden[0], beams.hidden[2]) and torch.equal(swapped.hidden[5], beams.hidden[3])
+
+
+def test_memory_selects_sentences():
+    model = small_model().eval()
+    source = ragged([4, 3, 5], 13)
+    memory = model.encode(source, source != PAD)
+    some = memory.select(torch.tensor([2, 0]))
+    assert torch.equal(some.final, memory.final[[2, 0]]) and torch.equal(some.mask, memory.mask[[2, 0]])
+    assert Memory(memory.outputs, memory.mask).select(torch.tensor([1])).final is None
+
+
+@given(lengths=st.lists(st.integers(1, 8), min_size=1, max_size=5))
+def test_reversing_turns_each_row_within_its_length(lengths):
+    tokens = ragged(lengths, 50)
+    mask = tokens != PAD
+    reversed_once = reverse_padded(tokens, mask)
+    for before, after, length in zip(tokens, reversed_once, lengths, strict=True):
+        assert after.tolist() == before[:length].tolist()[::-1] + [PAD] * (tokens.shape[1] - length)
+    assert torch.equal(reverse_padded(reversed_once, mask), tokens)
+
+
+def test_shapes_on_the_meta_device():
+    with torch.device("meta"):
+        model = RecurrentSeq2Seq(RecurrentConfig(**SIZES))
+        logits = model(torch.ones(3, 5, dtype=torch.long), torch.ones(3, 4, dtype=torch.long))
+    assert logits.shape == (3, 4, 11) and logits.is_meta
+
+
+def test_embeddings_start_small_and_the_padding_row_stays_zero():
+    model = RecurrentSeq2Seq(RecurrentConfig(500, 500, d_model=64))
+    for table in (model.encoder.embedding, model.decoder.embedding):
+        assert table.weight.std().item() == pytest.approx(64**-0.5, rel=0.05)
+        assert not table.weight[PAD].any()
+
+
+# ---------------------------------------------------------------- greedy decoding
+
+
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), seed=st.integers(0, 30))
+def test_greedy_batch_equals_one_by_one(lengths, seed):
+    model = small_model(seed).eval()
+    source = ragged(lengths, 13, seed)
+    together = greedy_decode(model, source, max_length=9)
+    for row, length in enumerate(lengths):
+        alone = greedy_decode(model, source[row : row + 1, :length], max_length=9)[0]
+        assert together[row, : len(alone)].tolist() == alone.tolist()
+        assert (together[row, len(alone) :] == PAD).all()
+
+
+@given(seed=st.integers(0, 30))
+def test_greedy_takes_the_best_token_of_the_whole_prefix(seed):
+    model = small_model(seed).eval()
+    source = ragged([4], 13, seed)
+    written = greedy_decode(model, source, max_length=8)[0].tolist()
+    prefix = [BOS]
+    for token in written:
+        logits = model(source, torch.tensor([prefix]))[0, -1]
+        logits[[PAD, BOS]] = -torch.inf
+        assert token == logits.argmax().item()
+        prefix.append(token)
+    assert written[-1] == EOS or len(written) == 8
+    assert EOS not in written[:-1]
+
+
+@MODES
+def test_greedy_is_the_same_in_either_mode_and_restores_it(training):
+    model = small_model(dropout=0.5).train(training)
+    source = ragged([5, 3], 13)
+    first, second = greedy_decode(model, source, 9), greedy_decode(model, source, 9)
+    assert torch.equal(first, second) and model.training is training
+
+
+def test_the_mode_is_restored_when_decoding_fails():
+    model = small_model().train()
+    with pytest.raises(ValueError, match="99"):
+        greedy_decode(model, torch.tensor([[99, EOS]]))
+    assert model.training
+
+
+# ---------------------------------------------------------------- training
+
+
+def copy_task(n: int = 64) -> list[Batch]:
+    draw = generator(0)
+    rows = [torch.randint(4, 11, (int(length),), generator=draw).tolist() for length in torch.arange(n) % 3 + 1]
+    return [collate([([*row, EOS], [BOS, *row, EOS]) for row in rows])]
+
+
+def test_training_learns_to_copy():
+    torch.manual_seed(0)
+    model = RecurrentSeq2Seq(RecurrentConfig(11, 11, d_model=16, d_hidden=32, dropout=0.0))
+    data, optimizer = copy_task(), torch.optim.Adam(model.parameters(), lr=0.01)
+    before = evaluate_loss(model, data)
+    assert before == pytest.approx(torch.log(torch.tensor(11.0)).item(), abs=0.3)
+    for _ in range(120):
+        train_on(model, data, optimizer)
+    assert evaluate_loss(model, data) < 0.05
+    decoded = greedy_decode(model, data[0].source, max_length=6)
+    expected = data[0].target[:, 1:]
+    assert torch.equal(decoded, expected[:, : decoded.shape[1]])
+
+
+def test_reported_loss_is_the_mean_over_tokens():
+    model = small_model().float()
+    data = [
+        Batch(ragged([3, 2], 13), ragged([6, 3], 11, first=BOS), (0, 1)),
+        Batch(ragged([4], 13), ragged([2], 11, first=BOS), (2,)),
+    ]
+    nats = sum(sequence_loss(model(b.source, b.target_input), b.target_output).item() * b.n_tokens for b in data)
+    expected = nats / sum(b.n_tokens for b in data)
+    assert evaluate_loss(model, data) == pytest.approx(expected, rel=1e-6)
+    frozen = torch.optim.SGD(model.parameters(), lr=0.0)
+    assert train_on(model, data, frozen) == pytest.approx(expected, rel=1e-6)
+
+
+def test_evaluation_leaves_the_model_as_it_was():
+    model = small_model(dropout=0.5).float().train()
+    before = copy.deepcopy(model.state_dict())
+    evaluate_loss(model, [Batch(ragged([3], 13), ragged([4], 11, first=BOS), (0,))])
+    assert model.training and all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_clipping_bounds_the_step():
+    model = small_model().float()
+    data = [Batch(ragged([3], 13), ragged([4], 11, first=BOS), (0,))]
+    before = torch.cat([parameter.detach().flatten().clone() for parameter in model.parameters()])
+    train_on(model, data, torch.optim.SGD(model.parameters(), lr=1.0), clip=0.01)
+    after = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_training_under_bfloat16_autocast(device):
+    torch.manual_seed(0)
+    model = RecurrentSeq2Seq(RecurrentConfig(11, 11, d_model=16, d_hidden=32, dropout=0.0)).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = [train_on(model, copy_task(), optimizer, autocast=torch.bfloat16) for _ in range(30)]
+    assert losses[-1] < 0.7 * losses[0]
+    assert next(model.parameters()).dtype == torch.float32
+
+
+def test_translate_keeps_the_order_and_takes_no_sentence():
+    torch.manual_seed(0)
+    words = Tokenizer.train(["a b c d"], level="word")
+    size = words.vocab_size
+    model = RecurrentSeq2Seq(RecurrentConfig(size, size, d_model=16, d_hidden=32, dropout=0.0))
+    lines = ["a", "b c d", "c a", "d d d d", "b"]
+    data = [collate([([*words.encode(line), EOS], [BOS, *words.encode(line), EOS]) for line in lines])]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(150):
+        train_on(model, data, optimizer)
+    assert translate(model, lines, words, words) == lines
+    assert translate(model, lines[::-1], words, words, max_tokens=3) == lines[::-1]
+    assert translate(model, [], words, words) == []
+    assert isinstance(translate(model, [""], words, words)[0], str)
+
+
+# ---------------------------------------------------------------- bad input
+
+SOURCE, TARGET = ragged([3, 2], 13), ragged([4, 3], 11, first=BOS)
+BAD = {
+    "cell width": (lambda: GRUCell(0, 3), "d_input=0"),
+    "cell state": (lambda: GRUCell(3, -1), "d_hidden=-1"),
+    "no layers": (lambda: GRU(3, 3, 0), "n_layers=0"),
+    "gru dropout": (lambda: GRU(3, 3, dropout=1.0), "dropout=1.0"),
+    "input width": (lambda: GRU(3, 4)(torch.zeros(2, 5, 4)), r"expected \(B, S >= 1, 3\)"),
+    "length 0": (lambda: GRU(3, 4)(torch.zeros(2, 0, 3)), r"\(2, 0, 3\)"),
+    "mask shape": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), torch.ones(2, 4, dtype=torch.bool)), r"mask has shape \(2, 4\)"),
+    "state shape": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), None, torch.zeros(2, 2, 4)), r"state has shape"),
+    "vocabulary of 0": (lambda: RecurrentConfig(0, 5), "source_vocab_size=0"),
+    "negative vocabulary": (lambda: RecurrentConfig(5, -2), "target_vocab_size=-2"),
+    "width of 0": (lambda: RecurrentConfig(5, 5, d_model=0), "d_model=0"),
+    "config layers": (lambda: RecurrentConfig(5, 5, n_layers=0), "n_layers=0"),
+    "config dropout": (lambda: RecurrentConfig(5, 5, dropout=-0.1), "dropout=-0.1"),
+    "source token too large": (lambda: small_model()(SOURCE + 10, TARGET), "source holds token id"),
+    "negative token": (lambda: small_model()(SOURCE - 5, TARGET), "source holds token id -"),
+    "target token too large": (lambda: small_model()(SOURCE, TARGET + 9), "target holds token id"),
+    "empty source": (lambda: small_model()(torch.zeros_like(SOURCE), TARGET), "row 0 of source is only padding"),
+    "no column": (lambda: check_tokens(torch.zeros(2, 0, dtype=torch.long), 5, "source"), "at least 1 token"),
+    "unequal rows": (lambda: small_model()(SOURCE, TARGET[:1]), "2 rows and target 1"),
+    "step token": (
+        lambda: small_model().step(
+            torch.tensor([77, 4]), small_model().start(small_model().encode(SOURCE, SOURCE != PAD))
+        ),
+        "token id 77",
+    ),
+    "loss shapes": (lambda: sequence_loss(torch.zeros(2, 3, 5), torch.ones(2, 4, dtype=torch.long)), "must agree"),
+    "loss of nothing": (lambda: sequence_loss(torch.zeros(2, 3, 5), torch.zeros(2, 3, dtype=torch.long)), "only padding"),
+    "no batch to train on": (
+        lambda: train_on(small_model(), [], torch.optim.SGD([nn.Parameter(torch.zeros(1))])),
+        "nothing to train on",
+    ),
+    "no batch to measure": (lambda: evaluate_loss(small_model(), []), "nothing to measure"),
+    "decode length 0": (lambda: greedy_decode(small_model(), SOURCE, max_length=0), "max_length=0"),
+    "a lone string": (lambda: translate(small_model(), "a b", WORDS, WORDS), "sentences"),
+}
+WORDS = Tokenizer.train(["a b"], level="word")
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, message = BAD[case]
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call()
+    # With the annotations enforced, a wrong shape may be caught before our own check; test_errors.py runs without.
+    assert isinstance(caught.value, TypeCheckError) or re.search(message, str(caught.value))
+
+
+def test_a_gradient_that_is_not_finite_stops_the_training():
+    model = small_model().float()
+    model.decoder.bias.data[4] = torch.inf
+    data = [Batch(SOURCE, TARGET, (0, 1))]
+    with pytest.raises(ValueError, match="batch 0 is not finite"):
+        train_on(model, data, torch.optim.SGD(model.parameters(), lr=0.1))

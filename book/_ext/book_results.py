@@ -119,7 +119,7 @@ def curve(name: str, xs: Sequence[float], ys: Sequence[float], width: int = 220,
 
 
 def _bullets(record: dict[str, Any]) -> nodes.field_list:
-    listed = nodes.field_list()
+    listed = nodes.field_list(classes=["facts"])
     shown = ("date", "commit", "hardware", "seeds", "versions", "data", "model", "parameters", "notes")
     for key in shown:
         if record.get(key) not in (None, "", [], {}):
@@ -131,7 +131,8 @@ def _bullets(record: dict[str, Any]) -> nodes.field_list:
         line = nodes.paragraph("", value)
         if signature:
             line += [nodes.Text(" "), nodes.literal(signature, signature)]
-        listed += nodes.field("", nodes.field_name("", key), nodes.field_body("", line))
+        words = key.replace("_", " ")
+        listed += nodes.field("", nodes.field_name("", words), nodes.field_body("", line))
     return listed
 
 
@@ -153,7 +154,9 @@ class ResultsTable(_Records):
     def run(self) -> list[nodes.Node]:
         rows = []
         for name, record in self.read():
-            measures = ", ".join(f"{key} {metric(entry)[0]}" for key, entry in record["metrics"].items())
+            measures = ", ".join(
+                f"{key.replace('_', ' ')} {metric(entry)[0]}" for key, entry in record["metrics"].items()
+            )
             anchor = nodes.reference("", name, refid=nodes.make_id(f"run {name}"), internal=True)
             cells = [
                 named(record["model"], "name", "class", "kind"),
@@ -177,7 +180,7 @@ class ResultsRecords(_Records):
         for name, record in self.read():
             section = nodes.section(ids=[nodes.make_id(f"run {name}")], names=[nodes.fully_normalize_name(name)])
             section += nodes.title("", name)
-            section += nodes.literal_block(record["command"], record["command"], language="console")
+            section += nodes.literal_block(record["command"], record["command"], language="bash")
             section += _bullets(record)
             drawn = "".join(curve(*line) for line in lines_of(record["curves"]))
             if drawn:

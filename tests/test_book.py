@@ -1,0 +1,479 @@
+"""The shell of the book: its contents, extensions, references, pictures and static files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+yaml = pytest.importorskip("yaml")
+pytest.importorskip("sphinx")
+
+ROOT = Path(__file__).resolve().parents[1]
+BOOK, STATIC, EXT = ROOT / "book", ROOT / "book" / "_static", ROOT / "book" / "_ext"
+sys.path[:0] = [str(EXT), str(ROOT / "tools")]
+
+import art  # noqa: E402
+import book_api  # noqa: E402
+import book_cells  # noqa: E402
+import book_chapters  # noqa: E402
+import book_pages  # noqa: E402
+import book_results  # noqa: E402
+from docutils import nodes  # noqa: E402
+from docutils.utils import new_document  # noqa: E402
+
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+CSS = (STATIC / "book.css").read_text(encoding="utf-8")
+NOTEBOOKS = sorted(path for path in BOOK.rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+PAGES = sorted(BOOK.rglob("*.md"))
+
+
+def toc_files() -> list[str]:
+    """Every file named in the table of contents."""
+    found = [TOC["root"]]
+
+    def walk(entries: list[dict]) -> None:
+        for entry in entries:
+            found.append(entry["file"])
+            walk(entry.get("sections", []))
+
+    for part in TOC["parts"]:
+        walk(part["chapters"])
+    return found
+
+
+def markdown() -> dict[Path, str]:
+    """The prose of every page and notebook."""
+    texts = {path: path.read_text(encoding="utf-8") for path in PAGES}
+    for path in NOTEBOOKS:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        texts[path] = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return texts
+
+
+# ---- contents and configuration ----
+
+
+def test_every_file_of_the_contents_exists_once_and_every_file_is_in_the_contents() -> None:
+    files = toc_files()
+    assert len(files) == len(set(files))
+    present = {path.relative_to(ROOT).with_suffix("").as_posix() for path in [*PAGES, *NOTEBOOKS]}
+    assert set(files) == present
+
+
+def test_the_map_agrees_with_the_notebooks() -> None:
+    chapters = book_chapters.chapters()
+    assert len({one.number for one in chapters}) == len({one.module for one in chapters}) == len(chapters)
+    for path in NOTEBOOKS:
+        text = path.read_text(encoding="utf-8")
+        docname = path.relative_to(ROOT).with_suffix("").as_posix()
+        (found,) = [one for one in chapters if one.docname == docname]
+        assert f"#| default_exp {found.module}" in text
+        assert (BOOK / "api" / f"{found.module}.md").exists()
+        if (number := book_chapters.file_number(docname)) is not None:
+            assert str(number) == found.number
+
+
+def test_the_configuration() -> None:
+    assert CONFIG["execute"]["execute_notebooks"] == "off"
+    assert CONFIG["only_build_toc_files"] is True
+    assert CONFIG["repository"]["path_to_book"] == ""
+    assert "thebe" not in CONFIG["launch_buttons"] and "binderhub_url" not in CONFIG["launch_buttons"]
+    settings = CONFIG["sphinx"]["config"]
+    for file in [*settings["html_css_files"], *settings["html_js_files"], settings["mathjax_path"]]:
+        assert (STATIC / file).exists()
+    for name, folder in CONFIG["sphinx"]["local_extensions"].items():
+        assert (ROOT / folder / f"{name}.py").exists()
+
+
+# ---- cells ----
+
+
+@pytest.mark.parametrize(
+    ("source", "found", "shown"),
+    [
+        ("#| export\nx = 1", {"export": ""}, "x = 1"),
+        ("#| default_exp metrics", {"default_exp": "metrics"}, ""),
+        ("#|hide\nx = 1", {"hide": ""}, "x = 1"),
+        ("x = 1  # a comment\n# | not one", {}, "x = 1  # a comment\n# | not one"),
+        ("#| export\n#| some-flag: 3\ndef f():\n    pass\n", {"export": "", "some-flag": ""}, "def f():\n    pass"),
+        ("text = '#| export'", {}, "text = '#| export'"),
+    ],
+)
+def test_directives_are_read_and_taken_off(source: str, found: dict[str, str], shown: str) -> None:
+    assert book_cells.directives(source) == found
+    assert book_cells.shown(source) == shown
+
+
+def code_cell(source: str) -> nodes.container:
+    """A code cell as myst-nb puts it into the document."""
+    block = nodes.literal_block(source, source, language="ipython3")
+    part = nodes.container("", block, nb_element="cell_code_source", classes=["cell_input"])
+    output = nodes.container("", nodes.literal_block("1", "1"), nb_element="cell_code_output", classes=["cell_output"])
+    return nodes.container("", part, output, nb_element="cell_code", classes=["cell"])
+
+
+def test_cells_that_serve_the_exporter_disappear_and_exported_ones_are_marked() -> None:
+    document = new_document("chapter")
+    sources = [
+        'import sys\n\nif "google.colab" in sys.modules:\n    %pip install -q "transformer-lib"',
+        "#| default_exp metrics",
+        "#| hide\nsecret = 1",
+        "#| export\ndef bleu():\n    pass",
+        "bleu()",
+        "#| export",
+    ]
+    document += [code_cell(source) for source in sources]
+    book_cells.TidyCells(document).apply()
+    left = list(document.findall(book_cells.is_element("cell_code")))
+    assert len(left) == 2
+    exported, plain = left
+    assert exported["classes"] == ["cell", "tag_export", "module-metrics"]
+    assert plain["classes"] == ["cell"]
+    block = next(exported.findall(nodes.literal_block))
+    assert block.astext() == block.rawsource == "def bleu():\n    pass"  # they must agree, or colours are lost
+    assert "secret" not in document.astext() and "colab" not in document.astext()
+
+
+def test_a_cell_that_only_speaks_of_colab_stays() -> None:
+    assert not book_cells.installs_on_colab("import sys\nprint('google.colab' in sys.modules)")
+    assert not book_cells.installs_on_colab("%pip install x")
+
+
+# ---- pages ----
+
+
+def test_addresses_follow_from_the_repository() -> None:
+    assert book_pages.pages_url("https://github.com/Some-One/my-book") == "https://some-one.github.io/my-book/"
+    assert book_pages.pages_url("https://github.com/a/b/") == "https://a.github.io/b/"
+
+
+def test_what_only_html_can_carry() -> None:
+    cell = '<div class="cell tag_export module-multi_head docutils container">'
+    assert 'data-module="transformer_lib.multi_head"' in book_pages.tidy(cell)
+    assert "data-module" not in book_pages.tidy('<div class="cell docutils container">')
+    heading = '<h1><span class="section-number">17. </span>Translating</h1>'
+    assert book_pages.tidy(heading) == '<h1><span class="section-number">Chapter 17 </span>Translating</h1>'
+    assert book_pages.tidy('<th class="head"><p></p></th>') == '<td class="head"></td>'
+    assert book_pages.tidy('<th class="head"><p>a</p></th>') == '<th class="head"><p>a</p></th>'
+
+
+def test_scripts_come_once_and_without_thebe() -> None:
+    class Script:
+        def __init__(self, filename: str | None, body: str | None = None) -> None:
+            self.filename, self.attributes = filename, {"body": body} if body else {}
+
+    kept = Script("_static/book.js")
+    inline = Script(None, 'const THEBE_JS_URL = "https://unpkg.com/thebe"')
+    assert book_pages.without_thebe([kept, inline, Script("_static/sphinx-thebe.js"), kept]) == [kept]
+
+
+def test_the_line_under_the_title_describes_the_page() -> None:
+    document = new_document("page")
+    section = nodes.section(
+        "", nodes.title("", "Title"), nodes.block_quote("", nodes.paragraph("", "What it\nbuilds."))
+    )
+    document += section
+    assert book_pages.describe(document) == "What it builds."
+    section.pop()
+    section += nodes.paragraph("", "Prose.")
+    assert book_pages.describe(document) is None
+
+
+# ---- chapters ----
+
+
+def test_chapter_numbers_come_from_file_names() -> None:
+    assert book_chapters.file_number("book/history/03_recurrent_seq2seq") == 3
+    assert book_chapters.file_number("book/translation/17_translating") == 17
+    assert book_chapters.file_number("book/appendix/drawing") is None
+    assert book_chapters.spoken(book_chapters.chapter("9")) == "chapter 9"
+    assert book_chapters.spoken(book_chapters.chapter("captions")) == "appendix A"
+    with pytest.raises(KeyError, match="no chapter '99'"):
+        book_chapters.chapter("99")
+
+
+def test_a_chapter_is_a_link_when_it_is_there_and_words_when_it_is_not() -> None:
+    class Environment:
+        found_docs = frozenset({"book/history/01_translation_as_prediction"})
+
+    there = book_chapters.link(Environment(), "book/index", book_chapters.chapter("1"), "chapter 1")
+    missing = book_chapters.link(Environment(), "book/index", book_chapters.chapter("2"), "chapter 2")
+    assert there["reftarget"] == "/book/history/01_translation_as_prediction" and there.astext() == "chapter 1"
+    assert missing.astext() == "chapter 2 (to come)" and isinstance(missing, nodes.inline)
+
+
+def test_every_chapter_that_the_pages_name_is_on_the_map() -> None:
+    for path, text in markdown().items():
+        for words in re.findall(r"\{chapter\}`([^`]+)`", text):
+            key = found[1] if (found := re.search(r"<(\w+)>$", words)) else words
+            assert book_chapters.chapter(key), path
+    for keys in re.findall(r"^:chapter: (.+)$", (BOOK / "appendix" / "slips.md").read_text(encoding="utf-8"), re.M):
+        assert [book_chapters.chapter(key.strip()) for key in keys.split(",")]
+
+
+# ---- the library's pages ----
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected", "unknown"),
+    [
+        (["One line.", "", "Source: A (2015), eq. 1. Chapter: Masks."],
+         ["One line.", "", ":Source: A (2015), eq. 1.", ":Chapter: :doc:`Masks </book/m>`", ""], []),
+        (["One line.", "", ":returns: a thing", "", "Source: A", "    B.", "Chapter: Masks."],
+         ["One line.", "", ":returns: a thing", "", ":Source: A B.", ":Chapter: :doc:`Masks </book/m>`", ""], []),
+        (["What it is. Chapter: Masks."], ["What it is.", "", ":Chapter: :doc:`Masks </book/m>`", ""], []),
+        (["One line.", "", "Source: none. Chapter: Lost."], ["One line.", "", ":Chapter: Lost.", ""], ["Lost"]),
+        (["The source: a book."], ["The source: a book.", ""], []),
+    ],
+)  # fmt: skip
+def test_sources_and_chapters_become_fields(lines: list[str], expected: list[str], unknown: list[str]) -> None:
+    assert book_api.fields(lines, {"Masks": "book/m"}) == (expected, unknown)
+
+
+def test_shapes_are_shown_as_they_are_written() -> None:
+    from jaxtyping import Bool, Float, Int
+    from torch import Tensor
+
+    assert book_api.show_annotation(Float[Tensor, "B T D"], None) == '``Float[Tensor, "B T D"]``'
+    assert book_api.show_annotation(Bool[Tensor, "B #T S"], None) == '``Bool[Tensor, "B #T S"]``'
+    assert book_api.show_annotation(Int[Tensor, " B"], None) == '``Int[Tensor, "B"]``'
+    assert book_api.show_annotation(int, None) is None
+
+
+def test_every_module_has_a_page() -> None:
+    modules = {path.stem for path in (ROOT / "transformer_lib").glob("[a-z]*.py")}
+    pages = {path.stem for path in (BOOK / "api").glob("*.md")} - {"index"}
+    assert modules == pages
+    for name in pages:
+        assert f"{{library-module}} {name}\n" in (BOOK / "api" / f"{name}.md").read_text(encoding="utf-8")
+
+
+# ---- the records of long runs ----
+
+RECORD = {
+    "command": "transformer-lib train --output run", "commit": "abc", "date": "2026-01-02",
+    "versions": {"python": "3.11"}, "hardware": {"device": "CPU", "threads": 2}, "seeds": [1], "data": "captions",
+    "model": "gru", "parameters": 1234567, "metrics": {"bleu": {"value": 24.312, "signature": "nrefs:1"}, "loss": 2},
+    "curves": [{"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 2.5}, {"epoch": 3, "loss": 2.25}],
+}  # fmt: skip
+
+
+def test_records_are_read_and_faulty_ones_named(tmp_path: Path) -> None:
+    assert book_results.records(tmp_path) == []
+    (tmp_path / "good.json").write_text(json.dumps(RECORD), encoding="utf-8")
+    assert [name for name, _ in book_results.records(tmp_path)] == ["good"]
+    (tmp_path / "poor.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"poor\.json lacks command, commit"):
+        book_results.records(tmp_path)
+    (tmp_path / "poor.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"poor\.json is not JSON"):
+        book_results.records(tmp_path)
+
+
+def test_every_record_of_the_project_can_be_shown() -> None:
+    for _, record in book_results.records(ROOT / "results"):
+        for entry in record["metrics"].values():
+            assert book_results.metric(entry)[0]
+        assert book_results.lines_of(record["curves"]) or not record["curves"]
+
+
+def test_values_are_printed_for_people() -> None:
+    assert [book_results.number(value) for value in (1234567, 24.312, 0.00051, 3.0, True)] == [
+        "1,234,567", "24.31", "0.00051", "3", "True",
+    ]  # fmt: skip
+    assert book_results.metric(RECORD["metrics"]["bleu"]) == ("24.31", "nrefs:1")
+    assert book_results.metric(2) == ("2", None)
+    assert book_results.plain({"a": [1, 2.5], "b": "c"}) == "a 1, 2.50, b c"
+    assert book_results.named({"device": "CPU", "threads": 2}, "device") == "CPU"
+
+
+def test_both_kinds_of_curves_are_drawn() -> None:
+    assert book_results.lines_of(RECORD["curves"]) == [("loss", [1, 2, 3], [3.0, 2.5, 2.25])]
+    assert book_results.lines_of([{"name": "loss", "x": [1, 2], "y": [3.0, 2.0]}]) == [("loss", [1, 2], [3.0, 2.0])]
+    assert book_results.lines_of([]) == []
+    drawn = book_results.curve("a <b>", [1, 2, 3], [3.0, 2.5, 2.25])
+    assert "a &lt;b&gt; from 3 to 2.25" in drawn and drawn.count("<polyline") == 1
+    assert "nan" not in book_results.curve("flat", [1, 2], [1.0, 1.0])
+
+
+# ---- references, figures ----
+
+
+def test_every_cited_work_is_in_the_bibliography() -> None:
+    entries = re.findall(r"^@\w+\{(\w+),", (BOOK / "references.bib").read_text(encoding="utf-8"), re.M)
+    assert len(entries) == len(set(entries))
+    for path, text in markdown().items():
+        for keys in re.findall(r"\{cite(?::\w+)?\}`([^`]+)`", text):
+            for key in keys.split(","):
+                assert key.strip() in entries, f"{path.name} cites {key}"
+
+
+def test_every_work_is_described() -> None:
+    text = (BOOK / "references.bib").read_text(encoding="utf-8")
+    for entry in re.split(r"^@", text, flags=re.M)[1:]:
+        key = re.match(r"\w+\{(\w+)", entry)
+        for field in ("author", "title", "year"):
+            assert re.search(rf"^  {field} = \{{.+\}},$", entry, re.M), f"{key and key[1]} lacks {field}"
+        year = re.search(r"year = \{(\d{4})\}", entry)
+        assert key and year and key[1].endswith(year[1])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_figure_has_a_caption_a_name_and_words_for_who_cannot_see_it(path: Path) -> None:
+    names = []
+    for i, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
+        outputs = cell.get("outputs", [])
+        if not any("image/png" in output.get("data", {}) for output in outputs):
+            continue
+        shown = cell["metadata"].get("mystnb", {})
+        figure, alt = shown.get("figure", {}), shown.get("image", {}).get("alt", "")
+        assert figure.get("caption") and figure.get("name"), f"{path.name}, cell {i}: no caption or no name"
+        assert len(alt) > 20 and alt != figure["caption"], f"{path.name}, cell {i}: say in words what the figure shows"
+        names.append(figure["name"])
+    assert len(names) == len(set(names))
+
+
+# ---- static files ----
+
+
+def test_nothing_is_asked_of_another_host() -> None:
+    for path in [STATIC / "book.css", STATIC / "book.js", *STATIC.glob("*.svg"), *(EXT / "glyphs").glob("*.svg")]:
+        text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert "http:" not in text and "https:" not in text and "@import" not in text, path
+    for url in re.findall(r'url\("([^"]+)"\)', CSS):
+        assert (STATIC / url).exists(), url
+
+
+def test_what_others_made_has_its_licence_beside_it() -> None:
+    assert "Apache License" in (STATIC / "mathjax" / "LICENSE").read_text(encoding="utf-8")
+    assert "SIL Open Font License" in (STATIC / "fonts" / "LICENSE").read_text(encoding="utf-8")
+    size = sum(path.stat().st_size for path in STATIC.rglob("*") if path.is_file())
+    assert size < 2.5e6
+
+
+def test_the_drawings_are_those_of_the_script() -> None:
+    for path, content in art.drawings().items():
+        assert path.read_text(encoding="utf-8") == content, f"run tools/art.py: {path.name} differs"
+
+
+def colours(mode: str) -> dict[str, str]:
+    """The colours of one mode, as the style sheet has them."""
+    block = re.search(rf'html\[data-theme="{mode}"\] \{{\n((?:  --book-.+\n)+)', CSS)
+    assert block
+    return dict(re.findall(r"--book-([\w-]+): (#[0-9a-f]{6});", block[1]))
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours, from 1 to 21 (WCAG 2)."""
+
+    def light(colour: str) -> float:
+        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((light(one), light(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_text_can_be_read_in_both_modes(mode: str) -> None:
+    found = colours(mode)
+    assert len(found) > 15
+    for name in ("ink", "muted", "link", *(name for name in found if name.endswith("-text"))):
+        for ground in ("paper", "panel"):
+            assert contrast(found[name], found[ground]) >= 4.5, f"{name} on {ground}"
+
+
+def test_pages_and_figures_share_their_colours() -> None:
+    viz = pytest.importorskip("transformer_lib.viz")
+    found = colours("light")
+    for name in ("blue", "orange", "green", "red", "sky", "ink", "paper"):
+        assert found[name].lower() == viz.PALETTE[name].lower(), name
+
+
+# ---- a small book, built ----
+
+SAMPLE = [
+    ("markdown", "# Translating\n\n> What this chapter builds, in a line.\n", {}),
+    ("code", 'import sys\n\nif "google.colab" in sys.modules:\n    %pip install -q "transformer-lib"', {}),
+    ("code", "#| default_exp translation", {}),
+    ("code", "#| hide\nhidden_name = 1", {}),
+    ("markdown", "A formula $x$ by {cite:t}`bahdanau2015`, in {chapter}`17` and {chapter}`9`.\n\n"
+     "```{math}\n:label: eq-17-x\nx = 1\n```\n\nSee {eq}`eq-17-x`.", {}),
+    ("code", "#| export\ndef shown_name():\n    return 1", {}),
+]  # fmt: skip
+
+
+def write_notebook(path: Path) -> None:
+    cells = [
+        {"cell_type": kind, "id": f"cell{i}", "metadata": metadata, "source": source}
+        | ({"execution_count": i, "outputs": []} if kind == "code" else {})
+        for i, (kind, source, metadata) in enumerate(SAMPLE)
+    ]
+    metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+                "language_info": {"name": "python"}}  # fmt: skip
+    notebook = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_small_book_is_built_as_promised(tmp_path: Path) -> None:
+    pytest.importorskip("jupyter_book")
+    (tmp_path / "book" / "translation").mkdir(parents=True)
+    shutil.copy(ROOT / "_config.yml", tmp_path)
+    shutil.copy(BOOK / "references.bib", tmp_path / "book")
+    shutil.copytree(EXT, tmp_path / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(STATIC, tmp_path / "book" / "_static")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "first-run.json").write_text(json.dumps(RECORD), encoding="utf-8")
+    write_notebook(tmp_path / "book" / "translation" / "17_translating.ipynb")
+    (tmp_path / "book" / "index.md").write_text(
+        "# Book\n\n```{chapter-table}\n```\n\n```{results-table}\n```\n\n```{results-records}\n```\n\n"
+        "```{bibliography}\n```\n",
+        encoding="utf-8",
+    )
+    chapters = [{"file": "book/translation/17_translating"}]
+    parts = [{"caption": "Translation", "numbered": True, "chapters": chapters}]
+    contents = {"format": "jb-book", "root": "book/index", "parts": parts}
+    (tmp_path / "_toc.yml").write_text(yaml.safe_dump(contents), encoding="utf-8")
+    command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
+    command += ["build", str(tmp_path), "-W", "-n", "--keep-going"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    built = tmp_path / "_build" / "html"
+
+    page = (built / "book" / "translation" / "17_translating.html").read_text(encoding="utf-8")
+    repository = CONFIG["repository"]["url"].removeprefix("https://github.com/")
+    branch = CONFIG["repository"]["branch"]
+    assert (
+        f"https://colab.research.google.com/github/{repository}/blob/{branch}/book/translation/17_translating.ipynb"
+        in page
+    )
+    assert '<span class="section-number">Chapter 17 </span>Translating' in page and "(17.1)" in page
+    assert 'data-module="transformer_lib.translation"' in page and "shown_name" in page
+    assert "hidden_name" not in page and "#|" not in page and "pip install" not in page
+    assert "chapter 9 (to come)" in page and ">chapter 17<" in page
+    assert '<meta property="og:description" content="What this chapter builds, in a line." />' in page
+    assert '<meta name="description" content="What this chapter builds, in a line." />' in page
+    assert page.count("mathjax/tex-chtml-full.js") == 1
+    loaded = re.findall(r'<(?:script|img|source|iframe)[^>]*\ssrc="([^"]+)"', page)
+    loaded += re.findall(r'<link[^>]*rel="(?:stylesheet|preload|icon|shortcut icon)"[^>]*href="([^"]+)"', page)
+    assert loaded and not [url for url in loaded if "//" in url]
+    assert "thebe" not in page
+
+    index = (built / "book" / "index.html").read_text(encoding="utf-8")
+    assert "first-run" in index and "24.31" in index and "1,234,567" in index and 'svg class="curve"' in index
+    assert "Neural Machine Translation by Jointly Learning to Align and Translate" in index
+    lost = (built / "404.html").read_text(encoding="utf-8")
+    prefix = book_pages.pages_url(CONFIG["repository"]["url"]).split("/", 3)[3]
+    assert f'href="/{prefix}book/translation/17_translating.html"' in lost
+    assert "17_translating.html" in (built / "sitemap.xml").read_text(encoding="utf-8")

@@ -228,8 +228,10 @@ def open_menu(page: Page) -> list[str]:
         return ["there is no button for the menu"]
     button.click()
     page.wait_for_timeout(400)
-    menu = page.locator("nav.bd-links a:visible")
-    return [] if menu.count() > 3 else ["the menu does not open"]
+    if page.locator("nav.bd-links a:visible").count() < 4:
+        return ["the menu does not open"]
+    ground = page.evaluate("() => getComputedStyle(document.querySelector('dialog[open]')).backgroundColor")
+    return [f"the page shines through the menu ({ground})"] if ground in ("transparent", "rgba(0, 0, 0, 0)") else []
 
 
 def check_once(browser: Browser, root: str) -> list[str]:

@@ -165,10 +165,10 @@ class LibraryTable(SphinxDirective):
             if page not in self.env.found_docs:
                 continue
             own = found._replace(docname=page)
-            name = link(self.env, self.env.docname, own, f"{PACKAGE}.{found.module}")
-            where = link(self.env, self.env.docname, found, spoken(found).capitalize())
+            name = link(self.env, self.env.docname, own, found.module)
+            where = link(self.env, self.env.docname, found, spoken(found))
             rows.append([[name], [nodes.Text(found.builds)], [where]])
-        return [table(["Module", "What is in it", "Built in"], rows, [30, 50, 20], ["library-modules"])]
+        return [table(["Module", "What is in it", "Built in"], rows, [20, 60, 20], ["library-modules"])]
 
 
 def _configure(app: Sphinx, config: Config) -> None:

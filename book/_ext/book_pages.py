@@ -20,6 +20,7 @@ REPLACED = {
     ' role="doc-biblioentry"': "",
     '<summary aria-label="Toggle hidden content">': "<summary>",
 }
+THEBE = re.compile(r"<script type=\"text/x-thebe-config\">.*?</script>\s*|<script>kernelName = [^<]*</script>", re.S)
 NOT_OURS = ("sphinx-thebe", "THEBE_JS_URL")
 
 
@@ -62,6 +63,7 @@ def describe(doctree: nodes.document) -> str | None:
 def tidy(body: str) -> str:
     """The page's text with what only HTML can carry: names of modules, "Chapter 3", roles that mean something."""
     body = EXPORTED.sub(r'class="\1" data-module="transformer_lib.\2"', body)
+    body = THEBE.sub("", body)
     body = CHAPTER.sub(r'\1<span class="section-number">Chapter \2 </span>', body)
     for theirs, ours in REPLACED.items():
         body = body.replace(theirs, ours)

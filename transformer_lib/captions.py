@@ -27,6 +27,7 @@ class Pair:
         referents: (the word "it", the word it stands for) in the source, counted from 0.
 
     Raises:
+        TypeError: a sentence is not text.
         ValueError: the alignment or the referents name a word that is not there.
 
     Chapter: The caption grammar.
@@ -38,7 +39,10 @@ class Pair:
     referents: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that every index is that of a word."""
+        """Check that both are text, and that every index is that of a word."""
+        for name, text in (("source", self.source), ("target", self.target)):
+            if not isinstance(text, str):
+                raise TypeError(f"{name}={text!r} is a {type(text).__name__}: expected text")
         n_source, n_target = len(self.source.split()), len(self.target.split())
         for first, second in self.alignment:
             if not (0 <= first < n_source and 0 <= second < n_target):
@@ -105,9 +109,9 @@ youth  | young jung
 colour | red rot, blue blau, green grün, yellow gelb, white weiß, black schwarz, brown braun, grey grau
 mood   | tired müde/müd, hungry hungrig, happy fröhlich, sad traurig, friendly freundlich, brave mutig, clever klug
 kind   | heavy schwer, beautiful schön, sweet süß, ripe reif, fresh frisch, hot heiß, cold kalt, warm warm
-kind   | soft weich, long lang, wide breit, deep tief, high hoch/hoh, dark dunkel/dunkl, quiet ruhig
-state  | thirsty durstig, lazy faul, weak schwach, sick krank, slow langsam, fast schnell, timid ängstlich
-state  | dirty schmutzig, wet nass, hard hart, sour sauer/saur, narrow eng, steep steil
+kind   | soft weich, long lang, deep tief, high hoch/hoh, low niedrig, dark dunkel/dunkl, quiet ruhig
+state  | strong stark, thirsty durstig, lazy faul, weak schwach, sick krank, slow langsam, fast schnell, timid ängstlich
+state  | light leicht, dirty schmutzig, wet nass, hard hart, sour sauer/saur, narrow schmal, wide breit, steep steil
 """
 
 
@@ -133,7 +137,7 @@ _COUPLES = {
 _SHARED = {
     "ADULT": "old young tired hungry happy sad friendly brave clever",
     "CHILD": "small tired hungry happy sad friendly brave clever",
-    "BEAST": "small big old tired hungry clever thirsty lazy weak sick slow fast timid",
+    "BEAST": "small big old tired hungry clever strong thirsty lazy weak sick slow fast timid",
 }
 _NOUNS = """
 man men Mann Männer m | person adult | ADULT
@@ -177,7 +181,7 @@ water - Wasser - n | drink | fresh cold warm dirty
 milk - Milch - f | drink | fresh cold warm sour
 tea - Tee - m | drink | hot warm cold
 hay - Heu - n | fodder | fresh warm soft wet dirty
-grass - Gras - n | fodder | fresh green wet dirty
+grass - Gras - n | fodder | fresh green dirty
 ball balls Ball Bälle m | light | small big red blue green yellow old new dirty
 doll dolls Puppe Puppen f | light | small big old new beautiful
 book books Buch Bücher n | light | small big old new heavy beautiful red blue
@@ -192,13 +196,13 @@ umbrella umbrellas Regenschirm Regenschirme m | light | small big old new red bl
 key keys Schlüssel Schlüssel m | light | small big old new
 stick sticks Stock Stöcke m | - | long heavy wet dirty
 bone bones Knochen Knochen m | - | small big old white heavy dirty
-basket baskets Korb Körbe m | holder | small big old new heavy brown dirty
-bag bags Tasche Taschen f | holder | small big old new heavy red blue black dirty
-box boxes Kiste Kisten f | holder | small big old new heavy brown dirty
-suitcase suitcases Koffer Koffer m | holder | small big old new heavy black brown
+basket baskets Korb Körbe m | holder | small big old new heavy brown dirty light
+bag bags Tasche Taschen f | holder | small big old new heavy red blue black dirty light
+box boxes Kiste Kisten f | holder | small big old new heavy brown dirty light
+suitcase suitcases Koffer Koffer m | holder | small big old new heavy black brown light
 lamp lamps Lampe Lampen f | device | small big old new beautiful
 radio radios Radio Radios n | device | small big old new
-table tables Tisch Tische m | - | small big old new heavy long high
+table tables Tisch Tische m | - | small big old new heavy long high low light
 bed beds Bett Betten n | - | small big old new soft warm hard
 sofa sofas Sofa Sofas n | - | small big old new soft warm red blue grey hard
 carpet carpets Teppich Teppiche m | - | small big old new soft warm red blue grey hard dirty wet
@@ -207,8 +211,8 @@ door doors Tür Türen f | - | small big old new heavy red green white
 window windows Fenster Fenster n | - | small big old new
 bicycle bicycles Fahrrad Fahrräder n | vehicle | small big old new red blue green black
 car cars Auto Autos n | vehicle | small big old new red blue black white heavy
-boat boats Boot Boote n | vehicle | small big old new red blue white heavy
-cart carts Wagen Wagen m | vehicle | small big old new heavy
+boat boats Boot Boote n | vehicle | small big old new red blue white heavy light
+cart carts Wagen Wagen m | vehicle | small big old new heavy light
 park parks Park Parks m | - | small big old beautiful quiet
 garden gardens Garten Gärten m | - | small big old beautiful quiet
 meadow meadows Wiese Wiesen f | - | small big green beautiful wide
@@ -226,19 +230,19 @@ school schools Schule Schulen f | - | small big old new
 church churches Kirche Kirchen f | - | small big old beautiful
 kitchen kitchens Küche Küchen f | - | small big old new warm
 room rooms Zimmer Zimmer n | - | small big warm quiet dark
-barn barns Scheune Scheunen f | - | small big old red dark dirty narrow
-stable stables Stall Ställe m | - | small big old new dark dirty narrow
+barn barns Scheune Scheunen f | - | small big old red dark dirty
+stable stables Stall Ställe m | - | small big old new dark dirty
 cave caves Höhle Höhlen f | - | small big dark deep narrow
-river rivers Fluss Flüsse m | - | small big wide deep long
-brook brooks Bach Bäche m | - | small wide deep
+river rivers Fluss Flüsse m | - | small big wide deep long narrow
+brook brooks Bach Bäche m | - | small wide deep narrow
 lake lakes See Seen m | - | small big deep beautiful
 bridge bridges Brücke Brücken f | - | small big old new high long narrow
 tree trees Baum Bäume m | - | small big old green beautiful
 bench benches Bank Bänke f | - | small old new long green red
-wall walls Mauer Mauern f | - | old new high long grey white
-fence fences Zaun Zäune m | - | old new high long white green
-gate gates Tor Tore n | - | old new high big heavy
-roof roofs Dach Dächer n | - | old new red high steep
+wall walls Mauer Mauern f | - | old new high low long grey white
+fence fences Zaun Zäune m | - | old new high low long white green
+gate gates Tor Tore n | - | old new high low big heavy
+roof roofs Dach Dächer n | - | old new red high low steep
 tail tails Schwanz Schwänze m | - | long black white brown
 ear ears Ohr Ohren n | - | long big small black white brown
 """
@@ -573,12 +577,13 @@ chase chases chasing | jagt jagen | acc | dog | young | green farm edge | not=ti
 watch watches watching | beobachtet beobachten | acc | person hunter | pet farm wild | green farm wild edge | rel scene=sleep,play quietly free
 see sees seeing | sieht sehen | acc | person pet farm wild | person pet farm wild house boat car | - | calm rel scene=sleep,play,run free
 hear hears hearing | hört hören | acc | person pet farm | person dog horse bird cow donkey | - | calm rel scene=sing,laugh free
-love loves loving | liebt lieben | acc | person | person pet horse donkey calf | - | calm rel free
+love loves loving | liebt lieben | acc | person | young grandmother grandfather aunt pet horse donkey calf | - | calm rel free
 know knows knowing | kennt kennen | acc | person | person | - | calm rel free
 trust trusts trusting | vertraut vertrauen | dat | person | person dog horse | - | calm rel free
 think_of thinks_of thinking_of | denkt denken | acc | person | person pet horse farmer | - | calm rel via=an free
 wait_for waits_for waiting_for | wartet warten | acc | person dog | person | front city town | rel via=auf free
-look_for looks_for looking_for | sucht suchen | acc | person pet | key ball hat child doll cat mouse book | home green farm | rel
+look_for looks_for looking_for | sucht suchen | acc | person | key ball hat child doll cat mouse book | home green farm | rel
+look_for looks_for looking_for | sucht suchen | acc | dog cat | child mouse ball | home green farm |
 find finds finding | findet finden | acc | person | key ball hat book flower stick bone dog cat umbrella | home green front edge | simple
 feed feeds feeding | füttert füttern | acc | person | pet farm bird elephant monkey | green farm edge | also=sing,laugh
 stroke strokes stroking | streichelt streicheln | acc | person | dog cat rabbit horse donkey goat calf | home green farm | slowly also=sing,laugh
@@ -606,7 +611,7 @@ look_at looks_at looking_at | sieht_an sehen_an | acc | person | picture flower 
 call calls calling | ruft_an rufen_an | acc | person | person | - | often
 put_on puts_on putting_on | zieht_an ziehen_an | acc | person | coat shirt | - | slowly quickly same
 put_on puts_on putting_on | setzt_auf setzen_auf | acc | person | hat | - | slowly quickly same
-wear wears wearing | trägt tragen | acc | person | wear | home green city | calm same often also=laugh,sing
+wear wears wearing | trägt tragen | acc | person | wear | - | calm same often also=laugh,sing
 paint paints painting | malt malen | acc | person | picture house tree horse bird flower boat bridge | green edge | slowly often one make also=sing
 repair repairs repairing | repariert reparieren | acc | person | car bicycle cart roof boat lamp radio door fence gate | - | slowly quickly one dull=new also=sing
 build builds building | baut bauen | acc | adult | house boat wall fence | - | slowly quickly one make dull=old,grey
@@ -621,7 +626,7 @@ give gives giving | gibt geben | give | person | person ; book ball flower lette
 give gives giving | gibt geben | give | person | horse donkey goat rabbit elephant monkey pig ; fruit root | - |
 show shows showing | zeigt zeigen | give | person | person ; picture letter book bicycle horse dog house | - |
 bring brings bringing | bringt bringen | give | person | person ; cake tea newspaper letter flower egg milk | - |
-fit fits fitting | passt passen | only | book | - | - |
+fit fits fitting | passt passen | only | book | - | - | simple
 go goes going | geht gehen | only | dog | - | - |
 """  # noqa: E501
 _ADVERBS = {"slowly": "langsam", "quickly": "schnell", "quietly": "leise", "loudly": "laut", "often": "oft"}
@@ -732,7 +737,9 @@ def _relative(
 
 def _that_is(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
     """The dog that is (very) tired."""
-    taken = {adjective.dimension for adjective in phrase.adjectives} | {"state", "youth", "age" if size == 4 else ""}
+    taken = {adjective.dimension for adjective in phrase.adjectives} | {"state", "youth"}
+    if size == 4 or "youth" in {adjective.dimension for adjective in phrase.adjectives}:
+        taken.add("age")
     clash = head.verb.listed("not" if head.role == "subject" else "dull")
     able = [word for word in phrase.noun.adjectives if word.dimension not in taken and word.english not in clash]
     if size == 4:
@@ -959,7 +966,7 @@ def _suits(verb: _Verb, progressive: bool, shape: _Shape, sizes: _Sizes, alone: 
         or (progressive and (verb.flags & {"simple", "calm"} or (shape.front == "time" and sizes.front > 1)))
         or ("calm" in verb.flags and (shape.front or not alone))
         or ((sizes.place or shape.front == "place") and not verb.places)
-        or (sizes.object == 1 and verb.flags & {"one", "same"})
+        or (sizes.object == 1 and (verb.flags & {"one", "same"} or verb.kind == "dat"))
         or (rich and (verb.prefix or sizes.place or "make" in verb.flags))
     )
 
@@ -1025,7 +1032,8 @@ def _clause(w: _Writer, size: int, first: bool, final: bool, alone: bool) -> tup
     front: tuple[_Words, _Words] = ([], [])
     if shape.front:
         front = _place_phrase(w, place, where) if shape.front == "place" else _time(w, sizes.front)
-    subject = _noun_phrase(w, nouns[0], sizes.subject, "nom", "any", clash, head=_Head(verb, "subject"))
+    number = "few" if "one" in verb.flags else "any"
+    subject = _noun_phrase(w, nouns[0], sizes.subject, "nom", number, clash, head=_Head(verb, "subject"))
     label = w.label()
     adverb, middle = [], []
     if sizes.adverb:
@@ -1046,30 +1054,39 @@ def _clause(w: _Writer, size: int, first: bool, final: bool, alone: bool) -> tup
 
 # %% ../book/appendix/caption_grammar.ipynb #captions-66
 _REASONS = """
-cross | not | | acc | walker | street river field bridge brook meadow | tired lazy weak slow sick timid | wide deep high long narrow
+cross | not | | acc | walker | street river field brook meadow | tired lazy weak slow sick timid | wide deep
+cross | not | | acc | walker | bridge | tired lazy weak sick timid | high narrow
 jump | not | over | über acc | leaper | fence wall gate brook | tired lazy weak slow sick timid | high wide
+cross | - | | acc | walker | river brook | brave | narrow
+jump | - | over | über acc | leaper | fence wall gate brook | brave | low narrow
 frisst | not | | acc | muncher | fruit root | tired sick | sour hard dirty
 frisst | not | | acc | grazer | fodder | tired sick | wet dirty
 frisst | - | | acc | muncher | fruit root cake | hungry | fresh sweet ripe
 frisst | - | | acc | grazer | fodder | hungry | fresh
-drink | not | | acc | drinker | water | tired sick weak | cold warm dirty
-drink | not | | acc | cat dog pig calf mouse | milk | tired sick weak | cold sour
-drink | - | | acc | drinker | water | thirsty | fresh cold
-drink | - | | acc | cat dog pig calf mouse | milk | thirsty hungry | fresh warm
+drink | not | | acc | drinker | water | tired sick weak | dirty
+drink | not | | acc | cat dog pig calf mouse | milk | tired sick weak | sour
+drink | - | | acc | drinker | water | thirsty | fresh
+drink | - | | acc | cat dog pig calf mouse | milk | thirsty hungry | fresh
+pull | - | | acc | horse donkey cow elephant dog | cart boat | strong | light
+trägt | - | | acc | horse donkey elephant dog | holder table | strong | light
 pull | not | | acc | horse donkey cow elephant dog | cart boat car | tired weak lazy sick | heavy
 trägt | not | | acc | horse donkey elephant dog | holder table | tired weak lazy sick | heavy
+climb | - | onto | auf acc | cat monkey goat mouse bear | wall roof table | brave | low
 climb | not | onto | auf acc | cat monkey goat mouse bear | wall roof table | tired lazy weak timid sick | high steep
+catch | ! | | acc | hunter | prey | fast clever hungry | slow weak sick
 catch | not ! | | acc | hunter | prey | slow lazy | fast clever
 follow | not ! | | dat | dog cat goat duck calf pig | horse hare fox rabbit cat dog goat mouse | slow tired lazy | fast
+fit | ! | into | in acc | ball book hat umbrella doll cake lamp picture radio | holder | small | big
 fit | not ! | into | in acc | ball book hat umbrella doll cake lamp picture radio | holder | big | small
+fit | ! | into | in acc | suitcase bicycle sofa bed table box | car boat room kitchen barn | small | big
 fit | not ! | into | in acc | suitcase bicycle sofa bed table box | car boat room kitchen barn | big | small
-hebt | not | | acc | dog monkey elephant bear | stick bone ball holder book shirt | tired lazy weak timid | heavy dirty wet
-go | not | into | in acc | walker | cave barn stable house lake river water | tired timid sick | deep dirty narrow
+hebt | not | | acc | dog monkey elephant bear | stick bone ball holder book shirt | tired lazy weak | heavy dirty wet
+go | not | into | in acc | walker | cave barn stable house lake river water | tired timid sick | deep dirty
 sleep | - | on | auf dat | dog cat rabbit | sofa carpet blanket bed | tired | soft
 sleep | not | on | auf dat | dog cat rabbit | sofa carpet blanket bed | hungry timid | hard wet dirty
 sleep | - | in | in dat | grazer | hay | tired | soft
 chase | - | | acc | hunter | prey | hungry | -
-"""  # noqa: E501
+"""
 
 
 class _Reason(NamedTuple):
@@ -1138,13 +1155,14 @@ def _because(w: _Writer, size: int, first: bool) -> tuple[_Words, _Words]:
     """A clause with its reason; the writer notes what "it" stands for."""
     reason, role, nouns, cause = w.attempt(_cast)
     verb, negated, preposition = reason.verb, reason.negated, reason.english.split()
-    size_matters = reason.contest or any(word.english == "heavy" for word in reason.about[1])
+    size_matters = reason.contest or any(word.english in ("heavy", "light") for word in reason.about[1])
     able = "age colour" if size_matters else "size age colour"
     rooms = [_room(nouns[0], only=able), min(1, _room(nouns[1], only="age colour"))]
     subject_slot, object_slot = (tuple(entry for entry in _BASIC if entry[0] <= 2 + room) for room in rooms)
     words = len(preposition) + 1 + bool(verb.particle) + 2 * negated
-    progressive = ((words, 100),) if negated else ((words, 65), (words + 1, 35))
-    slots = (_slot("0:85 1:5 2:4 3:6") if first else _NOTHING, subject_slot, progressive, object_slot)
+    progressive = ((words, 100),) if negated or "simple" in verb.flags else ((words, 65), (words + 1, 35))
+    when = _slot("0:85 1:5 2:4 3:6") if first and "simple" not in verb.flags else _NOTHING
+    slots = (when, subject_slot, progressive, object_slot)
     before, *sizes, tail = _fill(w, (*slots, _slot("5:100") if negated else _slot("4:70 5:30")), size)
 
     front = _time(w, before) if before else ([], [])
@@ -1197,7 +1215,7 @@ def _outlines(size: int) -> tuple[Any, ...]:
 
 def _main(w: _Writer, size: int, first: bool, alone: bool, reasons: bool) -> tuple[_Words, _Words]:
     """A main clause, with its reason if there is room for one."""
-    if reasons and 8 <= size <= 16 and w.below(100) < 70:
+    if reasons and 9 <= size <= 16 and w.below(100) < (30 if size == 9 else 70):
         try:
             return w.attempt(_because, size, first)
         except _DeadEnd:
@@ -1319,7 +1337,7 @@ def make_captions(n: int, seed: int, min_length: int | None = None, max_length: 
             continue
         repeats = repeats + 1 if pair.source in found else 0
         found.setdefault(pair.source, pair)
-        if repeats == 2000:
+        if repeats == 300:
             words = " or ".join(sorted({str(choices[0][0]), str(choices[-1][0])}, key=int)).replace(" or ", " to ")
             raise ValueError(
                 f"n={n} is more than there is: only {len(found)} captions of {words} words were found; "

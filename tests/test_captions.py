@@ -476,6 +476,7 @@ def test_only_the_standard_library_is_imported():
     assert {root.split(".")[0] for root in roots} <= set(sys.stdlib_module_names)
 
 
+@pytest.mark.slow
 def test_there_are_more_than_a_million():
     """Only "the (adjectives) noun verbs a noun", counted: every choice gives another English sentence."""
     deeds = {

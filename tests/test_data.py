@@ -210,6 +210,7 @@ def test_a_joint_vocabulary_is_one_tokenizer():
     assert source == [*joint.encode("the dog"), EOS]
 
 
+@pytest.mark.slow
 def test_training_is_the_same_on_one_thread_and_on_many():
     script = (
         "import sys, hashlib; from transformer_lib.data import Tokenizer; import random; r = random.Random(3)\n"

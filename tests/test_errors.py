@@ -1,4 +1,4 @@
-"""Wrong input as users meet it: without the run-time check of annotations that the rest of the suite has switched on."""
+"""Wrong input as users meet it: without the run-time check of annotations that the other tests have switched on."""
 
 import subprocess
 import sys
@@ -13,7 +13,8 @@ MODULES = ("metrics", "data", "recurrent", "captions", "viz")
 @pytest.mark.slow
 def test_the_library_itself_refuses_wrong_input():
     files = [str(TESTS / f"test_{module}.py") for module in MODULES]
-    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-k", "bad and not bad_types"]
+    options = ("-q", "-o", "addopts=", "-p", "no:cacheprovider", "-k", "bad and not bad_types")
+    command = [sys.executable, "-m", "pytest", *options]
     done = subprocess.run([*command, *files], cwd=TESTS.parent, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-3000:]
     passed = int(done.stdout.strip().splitlines()[-1].split(" passed")[0].split()[-1])

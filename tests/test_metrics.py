@@ -339,6 +339,7 @@ def test_text_cut_at_spaces_is_scored_without_complaint(caplog):
     assert "forgot to detokenize" in caplog.text
 
 
+@pytest.mark.slow
 def test_sacrebleu_is_imported_only_when_it_is_needed():
     code = "import sys, transformer_lib.metrics; sys.exit('sacrebleu' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0

@@ -59,6 +59,7 @@ MUTATIONS = {
 }
 
 
+@pytest.mark.slow
 def test_each_mutation_of_an_executed_notebook_turns_it_red(project: TinyProject) -> None:
     def plain(notebook: nbformat.NotebookNode) -> None:
         notebook.cells[3].source = "#| export\nfrom collections import Counter"

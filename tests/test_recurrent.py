@@ -5,9 +5,9 @@ import re
 
 import pytest
 import torch
-from jaxtyping import TypeCheckError
 from hypothesis import given
 from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -370,7 +370,7 @@ BAD = {
     "gru dropout": (lambda: GRU(3, 3, dropout=1.0), "dropout=1.0"),
     "input width": (lambda: GRU(3, 4)(torch.zeros(2, 5, 4)), r"expected \(B, S >= 1, 3\)"),
     "length 0": (lambda: GRU(3, 4)(torch.zeros(2, 0, 3)), r"\(2, 0, 3\)"),
-    "mask shape": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), torch.ones(2, 4, dtype=torch.bool)), r"mask has shape \(2, 4\)"),
+    "mask shape": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), torch.ones(2, 4, dtype=torch.bool)), r"has shape \(2, 4\)"),
     "state shape": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), None, torch.zeros(2, 2, 4)), r"state has shape"),
     "vocabulary of 0": (lambda: RecurrentConfig(0, 5), "source_vocab_size=0"),
     "negative vocabulary": (lambda: RecurrentConfig(5, -2), "target_vocab_size=-2"),
@@ -390,7 +390,10 @@ BAD = {
         "token id 77",
     ),
     "loss shapes": (lambda: sequence_loss(torch.zeros(2, 3, 5), torch.ones(2, 4, dtype=torch.long)), "must agree"),
-    "loss of nothing": (lambda: sequence_loss(torch.zeros(2, 3, 5), torch.zeros(2, 3, dtype=torch.long)), "only padding"),
+    "loss of nothing": (
+        lambda: sequence_loss(torch.zeros(2, 3, 5), torch.zeros(2, 3, dtype=torch.long)),
+        "only padding",
+    ),
     "no batch to train on": (
         lambda: train_on(small_model(), [], torch.optim.SGD([nn.Parameter(torch.zeros(1))])),
         "nothing to train on",

@@ -77,12 +77,15 @@ def test_training_lowers_the_loss_and_leaves_a_complete_folder(run_folder, capsy
     assert options == TrainOptions(**SMALL) and moses is False
 
 
+@pytest.mark.slow
 def test_the_same_options_give_the_same_bits(run_folder, tmp_path):
     assert main(["train", "--output", str(tmp_path / "again"), "--device", "cpu", *ARGUMENTS]) == 0
     assert_same_run(run_folder, tmp_path / "again")
 
 
-@pytest.mark.parametrize("stop_after", [1, 4, 7])
+@pytest.mark.parametrize(
+    "stop_after", [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(7, marks=pytest.mark.slow)]
+)
 def test_a_run_that_is_stopped_and_resumed_ends_the_same_to_the_bit(run_folder, tmp_path, monkeypatch, stop_after):
     taken = []
     train_on = translation.train_on
@@ -103,6 +106,10 @@ def test_a_run_that_is_stopped_and_resumed_ends_the_same_to_the_bit(run_folder, 
     assert_same_run(run_folder, folder)
 
 
+def updates(folder) -> int:
+    return load_tensors(folder / "last.safetensors")[1]["progress"]["update"]
+
+
 @pytest.mark.slow
 def test_a_run_that_is_killed_and_resumed_ends_the_same_to_the_bit(tmp_path):
     def command(folder):
@@ -116,7 +123,7 @@ def test_a_run_that_is_killed_and_resumed_ends_the_same_to_the_bit(tmp_path):
     process = subprocess.Popen([*command(killed), *ARGUMENTS], env=environment, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        if (killed / "config.json").exists() and load_tensors(killed / "last.safetensors")[1]["progress"]["update"] >= 2:
+        if (killed / "config.json").exists() and updates(killed) >= 2:
             break
         time.sleep(0.01)
     process.kill()
@@ -176,7 +183,8 @@ def test_moses_text_is_tokenised_on_the_way_in_and_joined_on_the_way_out(run_fol
     translator = Translator.from_pretrained(run_folder, "cpu")
     translator.moses = True
     seen = []
-    monkeypatch.setattr(translator, "translate_tokenized", lambda texts, *_: seen.extend(texts) or ["ein hund , rennt ."])
+    answer = ["ein hund , rennt ."]
+    monkeypatch.setattr(translator, "translate_tokenized", lambda texts, *_: seen.extend(texts) or answer)
     assert translator.translate(["A dog, running."]) == ["ein hund, rennt."]
     assert seen == ["a dog , running ."]
 
@@ -185,7 +193,8 @@ def test_the_command_translates_files_and_streams(run_folder, tmp_path, capsys, 
     import io
 
     text = "a dog is running\n\nthe cat\n"
-    expected = "".join(line + "\n" for line in Translator.from_pretrained(run_folder, "cpu").translate(text.split("\n")[:3]))
+    translations = Translator.from_pretrained(run_folder, "cpu").translate(text.split("\n")[:3])
+    expected = "".join(line + "\n" for line in translations)
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     assert main(["translate", str(run_folder), "--device", "cpu"]) == 0
     assert capsys.readouterr().out == expected
@@ -236,8 +245,13 @@ def test_the_parts_of_the_captions_have_nothing_in_common():
     assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
 
 
+@pytest.mark.slow
 def test_captions_in_the_other_direction():
-    forward, backward = (translation.load_captions(TrainOptions(n_captions=5, source=s, target=t)) for s, t in ("en de".split(), "de en".split()))
+    directions = (("en", "de"), ("de", "en"))
+    forward, backward = (
+        translation.load_captions(TrainOptions(n_captions=5, source=source, target=target))
+        for source, target in directions
+    )
     for one, other in zip(forward.train, backward.train, strict=True):
         assert (one.source, one.target) == (other.target, other.source)
         assert {(s, t) for s, t in one.alignment} == {(s, t) for t, s in other.alignment}

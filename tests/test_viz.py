@@ -364,6 +364,7 @@ def test_words_in_the_viewer_are_escaped():
     assert "<img" not in viewer.html and "<i>" not in viewer.html
 
 
+@pytest.mark.slow
 def test_the_viewer_needs_no_matplotlib_and_the_rest_says_what_to_install():
     code = """
 import sys

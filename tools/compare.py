@@ -33,7 +33,8 @@ def compare(paths: list[Path], root: Path = ROOT, capture: bool = False) -> subp
     """Run the comparison, several notebooks at a time; the exit status is 0 only if every cell agrees."""
     workers = min(2, os.cpu_count() or 1, len(paths))
     environment = {key: value for key, value in os.environ.items() if key != "MPLBACKEND"}  # the kernel's own is right
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // max(1, workers))))  # no fight for cores
+    threads = max(1, (os.cpu_count() or 1) // max(1, workers))
+    environment.setdefault("OMP_NUM_THREADS", str(threads))  # notebooks that run side by side do not fight for cores
     return subprocess.run(
         command(paths, workers, root), cwd=root, env=environment, capture_output=capture, text=True, check=False
     )

@@ -599,6 +599,14 @@ def _check_content(file: DataFile, content: bytes, where: str) -> None:
         )
 
 
+def _is_published(path: Path, file: DataFile) -> bool:
+    """Whether the path holds the published content."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest() == file.sha256
+    except FileNotFoundError:
+        return False
+
+
 def _download(file: DataFile, timeout: float | int) -> bytes:
     """The content of the file at its address, not yet checked."""
     try:
@@ -648,11 +656,15 @@ def fetch(file: DataFile, directory: str | os.PathLike[str] | None = None, timeo
         if directory is not None:
             raise FileNotFoundError(f"directory={os.fspath(directory)!r} has no file {file.dataset}/{file.name}")
     path = _cache_folder() / file.dataset / file.name
-    if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == file.sha256:
+    if _is_published(path, file):
         return path
-    path.unlink(missing_ok=True)
-    content = _download(file, timeout)
-    _check_content(file, content, file.url)
+    try:
+        content = _download(file, timeout)
+        _check_content(file, content, file.url)
+    except (OSError, ValueError):
+        if not _is_published(path, file):  # another process may have had more luck
+            path.unlink(missing_ok=True)
+        raise
     write_atomically(path, content)
     return path
 

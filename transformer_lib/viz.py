@@ -76,7 +76,7 @@ def use_style() -> None:
     Chapter: Drawing attention.
     """
     plt = _pyplot()
-    from cycler import cycler
+    from matplotlib import cycler
 
     paper, ink, grid = PALETTE["paper"], PALETTE["ink"], PALETTE["grid"]
     plt.rcParams.update(

@@ -1,0 +1,51 @@
+"""The records of long runs are complete, and the pages quote them as they are."""
+
+import json
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from transformer_lib.translation import TrainOptions, build_parser
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = sorted((ROOT / "results").glob("*.json"))
+
+
+def read(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_a_record_holds_what_it_takes_to_repeat_it(path):
+    record = read(path)
+    given = build_parser().parse_args(shlex.split(record["command"])[1:])
+    chosen = {entry.name: getattr(given, entry.name) for entry in fields(TrainOptions)}
+    options = TrainOptions(**{name: value for name, value in chosen.items() if value is not None})
+    stored = {entry.name: record["options"][entry.name] for entry in fields(TrainOptions)}
+    assert options == TrainOptions(**stored)
+    assert len(record["commit"]) == 40 and record["seeds"] and record["versions"]["torch"] and record["hardware"]
+    assert [line["pass"] for line in record["curves"]] == list(range(1, len(record["curves"]) + 1))
+    assert record["parameters"] > 0
+
+
+def test_the_translator_without_attention_on_multi30k():
+    record = read(ROOT / "results" / "multi30k-de-en-gru.json")
+    metrics = record["metrics"]
+    assert metrics["test_bleu"]["value"] >= 20
+    assert "tok:none" in metrics["test_bleu"]["signature"]
+    assert metrics["test_reference_tokens"]["value"] == 12_968 and metrics["test_sentences"]["value"] == 1_000
+
+
+@pytest.mark.parametrize("name", ["history/03_recurrent_seq2seq", "translation/17_translating"])
+def test_the_chapters_quote_the_record(name):
+    record = read(ROOT / "results" / "multi30k-de-en-gru.json")
+    cells = read(ROOT / "book" / f"{name}.ipynb")["cells"]
+    prose = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    assert f"{record['metrics']['test_bleu']['value']:.1f} BLEU" in prose
+    shown = next(line for line in prose.replace("\\\n", " ").splitlines() if "train --data multi30k" in line)
+    given, recorded = (build_parser().parse_args(shlex.split(text)[1:]) for text in (shown, record["command"]))
+    assert given.output.name == recorded.output.name
+    given.output = recorded.output
+    assert given == recorded

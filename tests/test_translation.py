@@ -1,5 +1,6 @@
 """The command line: train, stop, resume, translate, evaluate; and what happens when something is wrong."""
 
+import functools
 import json
 import os
 import signal
@@ -37,6 +38,14 @@ ARGUMENTS = [part for name, value in SMALL.items() for part in (f"--{name.replac
 
 def quiet(line: str) -> None:
     """Report nothing."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def captions_once():
+    """Generate equal captions once: they are the same every time, and most tests begin with them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(translation, "make_captions", functools.lru_cache(translation.make_captions))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -183,6 +183,27 @@ def test_translation_keeps_order_empty_lines_and_mode(run_folder):
     assert translator.translate([]) == []
 
 
+def test_blank_lines_never_reach_the_model(run_folder, monkeypatch):
+    seen = []
+    monkeypatch.setattr(translation, "translate", lambda model, lines, *_: seen.extend(lines) or ["x"] * len(lines))
+    assert Translator.from_pretrained(run_folder, "cpu").translate(["", "the cat", " \t"]) == ["", "x", ""]
+    assert seen == ["the cat"]
+
+
+def test_every_pass_has_an_order_of_its_own(tmp_path, monkeypatch):
+    epochs, batches = [], translation.batches
+
+    def noting(examples, max_tokens, seed=None, epoch=0):
+        if seed is not None:
+            epochs.append((seed, epoch))
+        return batches(examples, max_tokens, seed=seed, epoch=epoch)
+
+    monkeypatch.setattr(translation, "batches", noting)
+    run = start_run(TrainOptions(**SMALL, seed=5), tmp_path / "run", CPU)
+    assert train_run(run, tmp_path / "run", quiet)
+    assert epochs == [(5, 0), (5, 1)]
+
+
 def test_a_line_longer_than_any_batch_is_translated_too(run_folder):
     translator = Translator.from_pretrained(run_folder, "cpu")
     assert len(translator.translate(["the dog " * 300, "the cat"], max_tokens=50, max_length=20)) == 2

@@ -7,9 +7,9 @@ Chapter: Translating (book/translation/17_translating.ipynb).
 
 # %% auto #0
 __all__ = ['CORPORA', 'MODELS', 'PRECISIONS', 'TrainOptions', 'Corpus', 'load_captions', 'load_multi30k_corpus', 'make_gru',
-           'save_tensors', 'load_tensors', 'Progress', 'Run', 'load_weights', 'pick_device', 'make_tokenizers',
-           'write_json', 'read_options', 'start_run', 'resume_run', 'Interrupt', 'train_run', 'Translator',
-           'evaluate_run', 'record_run', 'build_parser', 'main']
+           'make_bahdanau', 'make_luong', 'save_tensors', 'load_tensors', 'Progress', 'Run', 'load_weights',
+           'pick_device', 'make_tokenizers', 'write_json', 'read_options', 'start_run', 'resume_run', 'Interrupt',
+           'train_run', 'Translator', 'evaluate_run', 'record_run', 'build_parser', 'main']
 
 # %% ../book/translation/17_translating.ipynb #36b4be63
 import argparse
@@ -34,6 +34,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 from tqdm import tqdm
 
+from .alignment import AlignedSeq2Seq
 from .captions import Pair, make_captions
 from transformer_lib.data import (
     MULTI30K,
@@ -50,6 +51,7 @@ from transformer_lib.data import (
 )
 from .metrics import bleu, exact_match
 from .recurrent import RecurrentConfig, RecurrentSeq2Seq, Seq2Seq, evaluate_loss, train_on, translate
+from .scores import SCORES, LuongConfig, LuongSeq2Seq
 
 # %% ../book/translation/17_translating.ipynb #967d874e
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class TrainOptions:
 
     Args:
         data: the corpus, ``captions`` or ``multi30k``.
-        model: the kind of translator: ``gru``.
+        model: the kind of translator: ``gru`` (chapter 3), ``bahdanau`` (4), ``luong-global-`` with a score or
+            ``luong-local-`` with a kind of window (5).
         source: language to translate from.
         target: language to translate into.
         n_captions: training pairs to generate, for captions.
@@ -67,7 +70,9 @@ class TrainOptions:
         d_hidden: width of the recurrent state.
         n_layers: recurrent layers on each side.
         dropout: probability of dropping an element, in training only.
-        reverse_source: read the source from its last word to its first.
+        reverse_source: read the source from its last word to its first; for ``gru`` only.
+        window: reach of a local window to either side, in source tokens.
+        input_feeding: let each step of a Luong decoder read the attentional vector of the step before.
         epochs: the most passes over the training data.
         max_tokens: the most tokens of a batch on its longer side, padding included.
         learning_rate: of Adam, halved after each pass that does not lower the validation loss.
@@ -93,6 +98,8 @@ class TrainOptions:
     n_layers: int = 1
     dropout: float = 0.1
     reverse_source: bool = False
+    window: int = 5
+    input_feeding: bool = True
     epochs: int = 10
     max_tokens: int = 2000
     learning_rate: float = 2e-3
@@ -105,7 +112,7 @@ class TrainOptions:
         for name, known in (("data", CORPORA), ("model", MODELS), ("precision", PRECISIONS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is unknown; choose from {', '.join(known)}")
-        for name in ("n_captions", "epochs", "max_tokens", "patience"):
+        for name in ("n_captions", "window", "epochs", "max_tokens", "patience"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         for name in ("learning_rate", "clip"):
@@ -194,13 +201,63 @@ def make_gru(options: TrainOptions, source_vocab_size: int, target_vocab_size: i
 
     Source: Cho et al. (2014). Chapter: Translating.
     """
-    names = {"d_model", "d_hidden", "n_layers", "dropout", "reverse_source"}
-    sizes = {name: getattr(options, name) for name in names}
-    return RecurrentSeq2Seq(RecurrentConfig(source_vocab_size, target_vocab_size, **sizes))
+    return RecurrentSeq2Seq(RecurrentConfig(source_vocab_size, target_vocab_size, **_sizes(options)))
+
+
+def make_bahdanau(options: TrainOptions, source_vocab_size: int, target_vocab_size: int) -> AlignedSeq2Seq:
+    """The translator of chapter 4 in the sizes that the options ask for.
+
+    Args:
+        options: the sizes.
+        source_vocab_size: number of source token ids.
+        target_vocab_size: number of target token ids.
+
+    Returns:
+        A model with fresh weights.
+
+    Raises:
+        ValueError: if ``d_hidden`` is odd or the source is to be reversed.
+
+    Source: Bahdanau et al. (2015). Chapter: Translating.
+    """
+    return AlignedSeq2Seq(RecurrentConfig(source_vocab_size, target_vocab_size, **_sizes(options)))
+
+
+def make_luong(options: TrainOptions, source_vocab_size: int, target_vocab_size: int) -> LuongSeq2Seq:
+    """A translator of chapter 5: the score or the window is in its name; a local one uses the general score.
+
+    Args:
+        options: the sizes, and a model named ``luong-global-SCORE`` or ``luong-local-m`` or ``luong-local-p``.
+        source_vocab_size: number of source token ids.
+        target_vocab_size: number of target token ids.
+
+    Returns:
+        A model with fresh weights.
+
+    Raises:
+        ValueError: if ``d_hidden`` is odd or the source is to be reversed.
+
+    Source: Luong et al. (2015). Chapter: Translating.
+    """
+    _, reach, kind = options.model.split("-")
+    look = {"score": kind} if reach == "global" else {"score": "general", "local": kind}
+    look |= {"window": options.window, "input_feeding": options.input_feeding}
+    return LuongSeq2Seq(LuongConfig(source_vocab_size, target_vocab_size, **_sizes(options), **look))
+
+
+def _sizes(options: TrainOptions) -> dict[str, Any]:
+    names = ("d_model", "d_hidden", "n_layers", "dropout", "reverse_source")
+    return {name: getattr(options, name) for name in names}
 
 
 CORPORA = {"captions": load_captions, "multi30k": load_multi30k_corpus}
-MODELS = {"gru": make_gru}
+MODELS = {
+    "gru": make_gru,
+    "bahdanau": make_bahdanau,
+    **{f"luong-global-{score}": make_luong for score in SCORES},
+    "luong-local-m": make_luong,
+    "luong-local-p": make_luong,
+}
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 
 # %% ../book/translation/17_translating.ipynb #3b48755f

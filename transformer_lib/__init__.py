@@ -103,6 +103,7 @@ from .translation import (
     make_luong,
     make_tokenizers,
     pick_device,
+    provenance,
     read_options,
     record_run,
     resume_run,
@@ -230,6 +231,7 @@ __all__ = [
     "Translator",
     "evaluate_run",
     "record_run",
+    "provenance",
     "build_parser",
     "main",
     # captions

@@ -9,7 +9,7 @@ Chapter: Translating (book/translation/17_translating.ipynb).
 __all__ = ['CORPORA', 'MODELS', 'PRECISIONS', 'TrainOptions', 'Corpus', 'load_captions', 'load_multi30k_corpus', 'make_gru',
            'make_bahdanau', 'make_luong', 'save_tensors', 'load_tensors', 'Progress', 'Run', 'load_weights',
            'pick_device', 'make_tokenizers', 'write_json', 'read_options', 'start_run', 'resume_run', 'Interrupt',
-           'train_run', 'Translator', 'evaluate_run', 'record_run', 'build_parser', 'main']
+           'train_run', 'Translator', 'evaluate_run', 'record_run', 'provenance', 'build_parser', 'main']
 
 # %% ../book/translation/17_translating.ipynb #36b4be63
 import argparse
@@ -823,12 +823,7 @@ def record_run(folder: Path, scores: Sequence[dict[str, Any]], path: Path) -> No
     for score in scores:
         metrics[f"{score['part']}_bleu"]["signature"] = score["signature"]
     content = {
-        "command": " ".join(["transformer-lib train", *given, "--output", folder.name]),
-        "commit": _commit(),
-        "date": date.today().isoformat(),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "hardware": _hardware(),
-        "seeds": [options.seed],
+        **provenance(" ".join(["transformer-lib train", *given, "--output", folder.name]), [options.seed]),
         "data": options.data,
         "model": f"{options.model}, {scores[0]['parameters']} parameters",
         "parameters": scores[0]["parameters"],
@@ -841,6 +836,28 @@ def record_run(folder: Path, scores: Sequence[dict[str, Any]], path: Path) -> No
 
 
 _METRICS = ("loss", "perplexity", "exact_match", "bleu", "sentences", "reference_tokens")
+
+
+def provenance(command: str, seeds: Sequence[int]) -> dict[str, Any]:
+    """What a record needs to be believed and repeated.
+
+    Args:
+        command: what to type to get it again.
+        seeds: of the runs behind it.
+
+    Returns:
+        Command, commit of the library, date, versions, hardware and seeds.
+
+    Source: none. Chapter: Translating.
+    """
+    return {
+        "command": command,
+        "commit": _commit(),
+        "date": date.today().isoformat(),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "hardware": _hardware(),
+        "seeds": list(seeds),
+    }
 
 
 def _changed(options: TrainOptions) -> dict[str, Any]:

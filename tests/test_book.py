@@ -280,9 +280,29 @@ def test_records_are_read_and_faulty_ones_named(tmp_path: Path) -> None:
 
 def test_every_record_of_the_project_can_be_shown() -> None:
     for _, record in book_results.records(ROOT / "results"):
+        if "rows" in record:
+            heads, cells = book_results.spread(record["rows"])
+            assert cells and all(len(row) == len(heads) and all(row) for row in cells)
+            continue
         for entry in record["metrics"].values():
             assert book_results.metric(entry)[0]
         assert book_results.lines_of(record["curves"]) or not record["curves"]
+
+
+STUDY = {key: RECORD[key] for key in ("command", "commit", "date", "versions", "hardware", "seeds", "data")} | {
+    "title": "Scores compared",
+    "rows": [{"score": "dot", "bleu": 50.126, "bleu_sd": 0.5}, {"score": "general", "bleu": 51.0, "bleu_sd": None}],
+}
+
+
+def test_a_study_becomes_a_table_with_its_spread(tmp_path: Path) -> None:
+    assert book_results.spread(STUDY["rows"]) == (["score", "bleu"], [["dot", "50.13 ± 0.5"], ["general", "51"]])
+    (tmp_path / "study.json").write_text(json.dumps(STUDY), encoding="utf-8")
+    assert [name for name, _ in book_results.records(tmp_path)] == ["study"]
+    poor = {key: value for key, value in STUDY.items() if key != "title"}
+    (tmp_path / "study.json").write_text(json.dumps(poor), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"study\.json lacks title"):
+        book_results.records(tmp_path)
 
 
 def test_values_are_printed_for_people() -> None:
@@ -434,6 +454,7 @@ def test_a_small_book_is_built_as_promised(tmp_path: Path) -> None:
     shutil.copytree(STATIC, tmp_path / "book" / "_static")
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "first-run.json").write_text(json.dumps(RECORD), encoding="utf-8")
+    (tmp_path / "results" / "study.json").write_text(json.dumps(STUDY), encoding="utf-8")
     write_notebook(tmp_path / "book" / "translation" / "17_translating.ipynb")
     (tmp_path / "book" / "index.md").write_text(
         "# Book\n\n```{chapter-table}\n```\n\n```{results-table}\n```\n\n```{results-records}\n```\n\n"

@@ -236,6 +236,59 @@ def test_the_command_translates_files_and_streams(run_folder, tmp_path, capsys, 
     assert capsys.readouterr().out == ""
 
 
+# ---------------------------------------------------------------- every model
+
+KINDS = [name for name in translation.MODELS if name != "gru"]
+
+
+@pytest.mark.parametrize("model", KINDS)
+def test_every_model_trains_resumes_translates_and_is_scored_by_the_same_command(model, tmp_path, capsys, monkeypatch):
+    import io
+
+    folder, captions = tmp_path / model, TrainOptions(n_captions=300)
+    arguments = [*ARGUMENTS, "--model", model, "--epochs", "1", "--window", "2", "--n-layers", "2"]
+    assert main(["train", "--output", str(folder), "--device", "cpu", *arguments]) == 0
+    assert read_options(folder)[0].model == model
+    assert main(["train", "--output", str(folder), "--device", "cpu", "--resume"]) == 0
+    corpus = translation.load_captions(captions)
+    monkeypatch.setattr(translation, "load_captions", None)
+    small = translation.Corpus(corpus.train, corpus.validation[:30], corpus.test[:30], moses=False)
+    monkeypatch.setitem(translation.CORPORA, "captions", lambda _: small)
+    capsys.readouterr()
+    assert main(["evaluate", str(folder), "--json", "--device", "cpu", "--record", str(tmp_path / "record.json")]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["model"] == model and 0 <= scores["alignment_error_rate"] <= 1 and scores["loss"] < 8
+    recorded = json.loads((tmp_path / "record.json").read_text())["metrics"]
+    assert recorded["test_alignment_error_rate"] == {"value": scores["alignment_error_rate"]}
+    monkeypatch.setattr("sys.stdin", io.StringIO("a dog is running in the park\nthe cat\n"))
+    assert main(["translate", str(folder), "--device", "cpu", "--max-length", "20"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+@pytest.mark.parametrize("model", KINDS)
+def test_a_model_is_what_its_name_says(model):
+    from transformer_lib import alignment, scores
+
+    options = TrainOptions(model=model, d_model=8, d_hidden=16, n_layers=2, window=3, input_feeding=False)
+    made = translation.MODELS[model](options, 11, 13)
+    assert (made.config.d_model, made.config.d_hidden, made.config.n_layers) == (8, 16, 2)
+    attention, name = made.decoder.attention, model.split("-")
+    if model == "bahdanau":
+        assert type(made.decoder) is alignment.BahdanauDecoder and type(attention.score) is alignment.AdditiveScore
+        return
+    assert made.config.window == 3 and made.config.input_feeding is False
+    if name[0] == "luong" and name[1] == "global":
+        assert type(attention) is alignment.Attention
+        assert type(attention.score).__name__ == f"{name[2].capitalize()}Score"
+    elif name[0] == "luong":
+        assert type(attention) is scores.LocalAttention and type(attention.score) is scores.GeneralScore
+        assert (attention.predict is not None) == (name[2] == "p")
+
+
+def test_the_alignment_is_scored_only_where_there_is_one(run_folder):
+    assert "alignment_error_rate" not in evaluate_run(run_folder, "validation", "cpu")  # no attention, no alignment
+
+
 # ---------------------------------------------------------------- evaluating and recording
 
 
@@ -323,6 +376,15 @@ BAD_COMMANDS = {
     "unknown language": (["train", "--output", "{tmp}/x", "--source", "fr"], "'fr'"),
     "batch too small": (["train", "--output", "{tmp}/x", *ARGUMENTS, "--max-tokens", "3"], "max_tokens"),
     "vocabulary too small": (["train", "--output", "{tmp}/x", *ARGUMENTS, "--vocab-size", "7"], "vocab_size=7"),
+    "no window": (["train", "--output", "{tmp}/x", *ARGUMENTS, "--window", "0"], "window=0"),
+    "odd width": (
+        ["train", "--output", "{tmp}/x", *ARGUMENTS, "--model", "bahdanau", "--d-hidden", "33"],
+        "d_hidden=33",
+    ),
+    "both ways and backwards": (
+        ["train", "--output", "{tmp}/x", *ARGUMENTS, "--model", "luong-global-dot", "--reverse-source"],
+        "reverse_source",
+    ),
     "width of nothing": (["train", "--output", "{tmp}/x", *ARGUMENTS, "--d-model", "0"], "d_model=0"),
     "a run is there": (["train", "--output", "{run}", *ARGUMENTS], "holds a run already"),
     "nothing to resume": (["train", "--output", "{tmp}/none", "--resume"], "holds no run"),

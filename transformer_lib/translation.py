@@ -34,7 +34,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 from tqdm import tqdm
 
-from .alignment import AlignedSeq2Seq
+from .alignment import AlignedSeq2Seq, attention_maps, best_links
 from .captions import Pair, make_captions
 from transformer_lib.data import (
     MULTI30K,
@@ -49,7 +49,7 @@ from transformer_lib.data import (
     moses_tokenize,
     write_atomically,
 )
-from .metrics import bleu, exact_match
+from .metrics import alignment_error_rate, bleu, exact_match
 from .recurrent import RecurrentConfig, RecurrentSeq2Seq, Seq2Seq, evaluate_loss, train_on, translate
 from .scores import SCORES, LuongConfig, LuongSeq2Seq
 
@@ -772,7 +772,8 @@ def evaluate_run(folder: Path, part: str = "test", device: str = "auto") -> dict
 
     Returns:
         Loss and perplexity a token, exact match in percent, BLEU with its signature, numbers of sentences and of
-        reference tokens, number of parameters.
+        reference tokens, number of parameters; and the alignment error rate, if the model has attention, its tokens
+        are whole words, and the corpus has a gold alignment.
 
     Raises:
         ValueError: for another part, or a folder without a run.
@@ -789,7 +790,7 @@ def evaluate_run(folder: Path, part: str = "test", device: str = "auto") -> dict
     examples = encode_pairs(pairs, translator.source_tokenizer, translator.target_tokenizer)
     loss = evaluate_loss(translator.model, batches(examples, 4000))
     score = bleu(written, right, tokenize="none")
-    return {
+    scores = {
         "data": options.data,
         "part": part,
         "source": options.source,
@@ -804,6 +805,11 @@ def evaluate_run(folder: Path, part: str = "test", device: str = "auto") -> dict
         "bleu": round(score.score, 2),
         "signature": score.signature,
     }
+    if isinstance(translator.model, AlignedSeq2Seq) and options.vocab_size is None and pairs[0].alignment:
+        maps = attention_maps(translator.model, pairs, translator.source_tokenizer, translator.target_tokenizer)
+        links, gold = [best_links(weights) for weights in maps], [pair.alignment for pair in pairs]
+        scores["alignment_error_rate"] = round(alignment_error_rate(links, gold), 4)
+    return scores
 
 # %% ../book/translation/17_translating.ipynb #4af2166e
 def record_run(folder: Path, scores: Sequence[dict[str, Any]], path: Path) -> None:
@@ -819,7 +825,9 @@ def record_run(folder: Path, scores: Sequence[dict[str, Any]], path: Path) -> No
     options, moses = read_options(folder)
     progress = load_tensors(folder / "last.safetensors")[1]["progress"]
     given = (f"--{name.replace('_', '-')} {value}" for name, value in _changed(options).items())
-    metrics = {f"{score['part']}_{name}": {"value": score[name]} for score in scores for name in _METRICS}
+    metrics = {
+        f"{score['part']}_{name}": {"value": score[name]} for score in scores for name in _METRICS if name in score
+    }
     for score in scores:
         metrics[f"{score['part']}_bleu"]["signature"] = score["signature"]
     content = {
@@ -835,7 +843,7 @@ def record_run(folder: Path, scores: Sequence[dict[str, Any]], path: Path) -> No
     write_json(path, content)
 
 
-_METRICS = ("loss", "perplexity", "exact_match", "bleu", "sentences", "reference_tokens")
+_METRICS = ("loss", "perplexity", "exact_match", "bleu", "alignment_error_rate", "sentences", "reference_tokens")
 
 
 def provenance(command: str, seeds: Sequence[int]) -> dict[str, Any]:

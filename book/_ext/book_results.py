@@ -13,19 +13,9 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-KEYS = (
-    "command",
-    "commit",
-    "date",
-    "versions",
-    "hardware",
-    "seeds",
-    "data",
-    "model",
-    "parameters",
-    "metrics",
-    "curves",
-)
+KEYS = ("command", "commit", "date", "versions", "hardware", "seeds", "data")
+RUN_KEYS = ("model", "parameters", "metrics", "curves")  # of a record of one run
+STUDY_KEYS = ("title", "rows")  # of a record that compares several
 NONE_YET = "No long run has been recorded yet."
 
 
@@ -37,8 +27,11 @@ def records(folder: Path) -> list[tuple[str, dict[str, Any]]]:
             record = json.loads(path.read_text(encoding="utf-8"))
         except json.JSONDecodeError as error:
             raise ValueError(f"{path.name} is not JSON: {error}") from error
-        if not isinstance(record, dict) or (missing := [key for key in KEYS if key not in record]):
-            raise ValueError(f"{path.name} lacks {', '.join(missing) if isinstance(record, dict) else 'an object'}")
+        if not isinstance(record, dict):
+            raise ValueError(f"{path.name} lacks an object")
+        wanted = KEYS + (STUDY_KEYS if "rows" in record else RUN_KEYS)
+        if missing := [key for key in wanted if key not in record]:
+            raise ValueError(f"{path.name} lacks {', '.join(missing)}")
         found.append((path.stem, record))
     return found
 
@@ -68,6 +61,17 @@ def metric(entry: Any) -> tuple[str, str | None]:
     if isinstance(entry, dict):
         return number(entry.get("value")), entry.get("signature")
     return number(entry), None
+
+
+def spread(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """The heads and cells of a study's table; a column ``x_sd`` joins the column ``x`` as "x ± sd"."""
+    keys = [key for key in rows[0] if not key.endswith("_sd")]
+
+    def cell(row: dict[str, Any], key: str) -> str:
+        deviation = row.get(f"{key}_sd")
+        return number(row[key]) + ("" if deviation is None else f" ± {number(deviation)}")
+
+    return [key.replace("_", " ") for key in keys], [[cell(row, key) for key in keys] for row in rows]
 
 
 def named(value: Any, *keys: str) -> str:
@@ -126,7 +130,7 @@ def _bullets(record: dict[str, Any]) -> nodes.field_list:
             listed += nodes.field(
                 "", nodes.field_name("", key), nodes.field_body("", nodes.paragraph("", plain(record[key])))
             )
-    for key, entry in record["metrics"].items():
+    for key, entry in record.get("metrics", {}).items():
         value, signature = metric(entry)
         line = nodes.paragraph("", value)
         if signature:
@@ -154,6 +158,8 @@ class ResultsTable(_Records):
     def run(self) -> list[nodes.Node]:
         rows = []
         for name, record in self.read():
+            if "rows" in record:
+                continue
             measures = ", ".join(
                 f"{key.replace('_', ' ')} {metric(entry)[0]}" for key, entry in record["metrics"].items()
             )
@@ -179,10 +185,14 @@ class ResultsRecords(_Records):
         out: list[nodes.Node] = []
         for name, record in self.read():
             section = nodes.section(ids=[nodes.make_id(f"run {name}")], names=[nodes.fully_normalize_name(name)])
-            section += nodes.title("", name)
+            section += nodes.title("", record.get("title", name))
             section += nodes.literal_block(record["command"], record["command"], language="bash")
             section += _bullets(record)
-            drawn = "".join(curve(*line) for line in lines_of(record["curves"]))
+            if "rows" in record:
+                heads, cells = spread(record["rows"])
+                rows = [[[nodes.Text(text)] for text in row] for row in cells]
+                section += table(heads, rows, [max(4, 100 // len(heads))] * len(heads), ["study"])
+            drawn = "".join(curve(*line) for line in lines_of(record.get("curves")))
             if drawn:
                 section += nodes.raw("", f'<div class="curves">{drawn}</div>', format="html")
             out.append(section)

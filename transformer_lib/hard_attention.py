@@ -153,12 +153,13 @@ class HardConfig(LuongConfig):
         score: ``dot``, ``general``, ``concat`` or ``location``.
         local: must stay None: one position is narrower than any window.
         window: not used.
-        input_feeding: let each step read the attentional vector of the step before.
+        input_feeding: let each step read the attentional vector of the step before. A choice then bears on all later
+            words, and what it earned is much harder to tell.
         max_source_length: the most source tokens, EOS included; for the location score only.
         estimator: where the score's gradient comes from, ``reinforce`` or ``gumbel``.
         temperature: of the relaxed draw, for ``gumbel``.
         entropy_weight: how much a nat of the choice's entropy is worth beside a nat of log-probability.
-        baseline: subtract a learned guess from the reward, for ``reinforce``.
+        baseline: subtract from each reward what a small network expected, for ``reinforce``.
 
     Raises:
         ValueError: for a value out of range, or an unknown score or estimator.
@@ -166,9 +167,10 @@ class HardConfig(LuongConfig):
     Source: Xu et al. (2015), section 4.1. Chapter: Soft and hard attention.
     """
 
+    input_feeding: bool = False
     estimator: str = "reinforce"
     temperature: float = 1.0
-    entropy_weight: float = 0.01
+    entropy_weight: float = 0.1
     baseline: bool = True
 
     def __post_init__(self) -> None:
@@ -194,9 +196,11 @@ class HardSeq2Seq(AlignedSeq2Seq):
         super().__init__(config, LuongDecoder(config, attention))
         self.baseline = None
         if config.baseline and config.estimator == "reinforce":
-            self.baseline = nn.Linear(config.d_hidden, 1)
-            nn.init.zeros_(self.baseline.weight)
-            nn.init.constant_(self.baseline.bias, -math.log(config.target_vocab_size))  # what a fresh model earns
+            read_out = nn.Linear(config.d_hidden, 1)
+            nn.init.zeros_(read_out.weight)
+            nn.init.constant_(read_out.bias, -math.log(config.target_vocab_size))  # what a fresh model earns
+            width = config.d_hidden + config.d_model
+            self.baseline = nn.Sequential(nn.Linear(width, config.d_hidden), nn.Tanh(), read_out)
 
     def loss(self, batch: Batch) -> Float[Tensor, ""]:
         """The mean cross-entropy, with the gradient of its expectation over the choices.
@@ -226,18 +230,24 @@ class HardSeq2Seq(AlignedSeq2Seq):
         self, logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], looks: list[Choice]
     ) -> Float[Tensor, "B T"]:
         """For each step, a number whose gradient makes choices that earned more than expected more probable."""
-        earned = -F.cross_entropy(logits.mT.float(), target, ignore_index=PAD, reduction="none")
-        real = (target != PAD).to(earned.dtype)
-        rewards = (earned + self.config.entropy_weight * _join(looks, "entropy") * real).detach()  # (B, T)
-        steps = real
-        if self.config.input_feeding:  # a choice bears on every later step, else on its own word only
-            rewards, steps = (torch.flip(x.flip(1).cumsum(1), [1]) for x in (rewards, real))
+        log_probability, entropy, queries = (_join(looks, name) for name in ("log_probability", "entropy", "queries"))
+        earned = -F.cross_entropy(logits.mT.float(), target, ignore_index=PAD, reduction="none")  # (B, T)
+        steps = (target != PAD).to(earned.dtype)
+        rewards = earned.detach() + self.config.entropy_weight * entropy.detach() * steps
+        if self.config.input_feeding:  # a choice bears on every later word, else on its own only
+            rewards, steps = _from_here_on(rewards), _from_here_on(steps)
         if self.baseline is None:
-            return -rewards * _join(looks, "log_probability")
-        guess = self.baseline(_join(looks, "queries").detach()).squeeze(-1).float()  # reward for each step left
-        advantage = rewards - steps * guess.detach()
+            return -rewards * log_probability
+        known = torch.cat([queries, self.decoder.embedding(target)], dim=-1).detach()  # what the choice cannot change
+        guess = self.baseline(known).squeeze(-1).float()  # the reward of a step, (B, T)
         error = (guess - rewards / steps.clamp(min=1)).square()
-        return error - advantage * _join(looks, "log_probability")
+        advantage = rewards - steps * guess.detach()
+        return 0.1 * error - advantage * log_probability  # a tenth, so that clipping is left to the rest
+
+
+def _from_here_on(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """The sum of each value and all that follow it."""
+    return values.flip(1).cumsum(dim=1).flip(1)
 
 
 def _join(looks: list[Choice], name: str) -> Tensor:

@@ -267,7 +267,7 @@ def test_every_model_trains_resumes_translates_and_is_scored_by_the_same_command
 
 @pytest.mark.parametrize("model", KINDS)
 def test_a_model_is_what_its_name_says(model):
-    from transformer_lib import alignment, scores
+    from transformer_lib import alignment, hard_attention, scores
 
     options = TrainOptions(model=model, d_model=8, d_hidden=16, n_layers=2, window=3, input_feeding=False)
     made = translation.MODELS[model](options, 11, 13)
@@ -276,7 +276,14 @@ def test_a_model_is_what_its_name_says(model):
     if model == "bahdanau":
         assert type(made.decoder) is alignment.BahdanauDecoder and type(attention.score) is alignment.AdditiveScore
         return
-    assert made.config.window == 3 and made.config.input_feeding is False
+    assert made.config.input_feeding is False
+    unsaid = translation.MODELS[model](TrainOptions(model=model), 11, 13).config
+    assert unsaid.input_feeding is (name[0] == "luong")
+    if name[0] == "hard":
+        assert type(attention) is hard_attention.HardAttention and type(attention.score) is scores.GeneralScore
+        assert attention.estimator == ("gumbel" if "gumbel" in name else "reinforce")
+        return
+    assert made.config.window == 3
     if name[0] == "luong" and name[1] == "global":
         assert type(attention) is alignment.Attention
         assert type(attention.score).__name__ == f"{name[2].capitalize()}Score"

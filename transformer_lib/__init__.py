@@ -40,6 +40,14 @@ from .data import (
     moses_tokenize,
     write_atomically,
 )
+from .hard_attention import (
+    ESTIMATORS,
+    Choice,
+    HardAttention,
+    HardConfig,
+    HardSeq2Seq,
+    gumbel_like,
+)
 from .metrics import (
     Bleu,
     alignment_error_rate,
@@ -100,6 +108,7 @@ from .translation import (
     main,
     make_bahdanau,
     make_gru,
+    make_hard,
     make_luong,
     make_tokenizers,
     pick_device,
@@ -204,6 +213,13 @@ __all__ = [
     "make_attention",
     "LuongDecoder",
     "LuongSeq2Seq",
+    # hard_attention
+    "ESTIMATORS",
+    "gumbel_like",
+    "Choice",
+    "HardAttention",
+    "HardConfig",
+    "HardSeq2Seq",
     # translation
     "CORPORA",
     "MODELS",
@@ -215,6 +231,7 @@ __all__ = [
     "make_gru",
     "make_bahdanau",
     "make_luong",
+    "make_hard",
     "save_tensors",
     "load_tensors",
     "Progress",

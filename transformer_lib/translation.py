@@ -7,9 +7,9 @@ Chapter: Translating (book/translation/17_translating.ipynb).
 
 # %% auto #0
 __all__ = ['CORPORA', 'MODELS', 'PRECISIONS', 'TrainOptions', 'Corpus', 'load_captions', 'load_multi30k_corpus', 'make_gru',
-           'make_bahdanau', 'make_luong', 'save_tensors', 'load_tensors', 'Progress', 'Run', 'load_weights',
-           'pick_device', 'make_tokenizers', 'write_json', 'read_options', 'start_run', 'resume_run', 'Interrupt',
-           'train_run', 'Translator', 'evaluate_run', 'record_run', 'provenance', 'build_parser', 'main']
+           'make_bahdanau', 'make_luong', 'make_hard', 'save_tensors', 'load_tensors', 'Progress', 'Run',
+           'load_weights', 'pick_device', 'make_tokenizers', 'write_json', 'read_options', 'start_run', 'resume_run',
+           'Interrupt', 'train_run', 'Translator', 'evaluate_run', 'record_run', 'provenance', 'build_parser', 'main']
 
 # %% ../book/translation/17_translating.ipynb #36b4be63
 import argparse
@@ -49,6 +49,7 @@ from transformer_lib.data import (
     moses_tokenize,
     write_atomically,
 )
+from .hard_attention import HardConfig, HardSeq2Seq
 from .metrics import alignment_error_rate, bleu, exact_match
 from .recurrent import RecurrentConfig, RecurrentSeq2Seq, Seq2Seq, evaluate_loss, train_on, translate
 from .scores import SCORES, LuongConfig, LuongSeq2Seq
@@ -61,7 +62,7 @@ class TrainOptions:
     Args:
         data: the corpus, ``captions`` or ``multi30k``.
         model: the kind of translator: ``gru`` (chapter 3), ``bahdanau`` (4), ``luong-global-`` with a score or
-            ``luong-local-`` with a kind of window (5).
+            ``luong-local-`` with a kind of window (5), ``hard`` or ``hard-gumbel`` (6).
         source: language to translate from.
         target: language to translate into.
         n_captions: training pairs to generate, for captions.
@@ -72,7 +73,8 @@ class TrainOptions:
         dropout: probability of dropping an element, in training only.
         reverse_source: read the source from its last word to its first; for ``gru`` only.
         window: reach of a local window to either side, in source tokens.
-        input_feeding: let each step of a Luong decoder read the attentional vector of the step before.
+        input_feeding: let each step of a Luong or hard decoder read the attentional vector of the step before; None
+            for yes with soft attention and no with hard.
         epochs: the most passes over the training data.
         max_tokens: the most tokens of a batch on its longer side, padding included.
         learning_rate: of Adam, halved after each pass that does not lower the validation loss.
@@ -99,7 +101,7 @@ class TrainOptions:
     dropout: float = 0.1
     reverse_source: bool = False
     window: int = 5
-    input_feeding: bool = True
+    input_feeding: bool | None = None
     epochs: int = 10
     max_tokens: int = 2000
     learning_rate: float = 2e-3
@@ -241,8 +243,33 @@ def make_luong(options: TrainOptions, source_vocab_size: int, target_vocab_size:
     """
     _, reach, kind = options.model.split("-")
     look = {"score": kind} if reach == "global" else {"score": "general", "local": kind}
-    look |= {"window": options.window, "input_feeding": options.input_feeding}
+    look |= {"window": options.window, **_fed(options)}
     return LuongSeq2Seq(LuongConfig(source_vocab_size, target_vocab_size, **_sizes(options), **look))
+
+
+def make_hard(options: TrainOptions, source_vocab_size: int, target_vocab_size: int) -> HardSeq2Seq:
+    """The translator of chapter 6, which looks at one position for each word: ``hard`` learns by REINFORCE.
+
+    Args:
+        options: the sizes, and a model named ``hard`` or ``hard-gumbel``.
+        source_vocab_size: number of source token ids.
+        target_vocab_size: number of target token ids.
+
+    Returns:
+        A model with fresh weights.
+
+    Raises:
+        ValueError: if ``d_hidden`` is odd or the source is to be reversed.
+
+    Source: Xu et al. (2015). Chapter: Translating.
+    """
+    estimator = "gumbel" if options.model == "hard-gumbel" else "reinforce"
+    sizes = _sizes(options) | _fed(options)
+    return HardSeq2Seq(HardConfig(source_vocab_size, target_vocab_size, estimator=estimator, **sizes))
+
+
+def _fed(options: TrainOptions) -> dict[str, Any]:
+    return {} if options.input_feeding is None else {"input_feeding": options.input_feeding}
 
 
 def _sizes(options: TrainOptions) -> dict[str, Any]:
@@ -257,6 +284,8 @@ MODELS = {
     **{f"luong-global-{score}": make_luong for score in SCORES},
     "luong-local-m": make_luong,
     "luong-local-p": make_luong,
+    "hard": make_hard,
+    "hard-gumbel": make_hard,
 }
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 
@@ -932,7 +961,7 @@ def _add_option(parser: argparse.ArgumentParser, name: str, kind: Any, default: 
     text = re.search(rf"^ +{name}: ((?:.+\n)+?)(?=^ +\w+: |^\n)", TrainOptions.__doc__ or "", re.MULTILINE)
     text = " ".join(text[1].split()) if text else ""
     flag, choices = f"--{name.replace('_', '-')}", {"data": CORPORA, "model": MODELS, "precision": PRECISIONS}.get(name)
-    if kind is bool:
+    if kind is bool or kind == (bool | None):
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
         return
     cast = int if default is None else type(default)

@@ -34,7 +34,7 @@ from .recurrent import GRU, RecurrentConfig, check_positive, check_tokens, embed
 class DotScore(Score):
     """The dot product of query and key, which must be of one width: q . k.
 
-    Source: Luong et al. (2015), eq. 8, dot. Chapter: Scores, global and local.
+    Source: Luong et al. (2015), section 3.1, dot. Chapter: Scores, global and local.
     """
 
     def compare(self, queries: Float[Tensor, "B T H"], prepared: Float[Tensor, "B S H"]) -> Float[Tensor, "B T S"]:
@@ -67,7 +67,7 @@ class GeneralScore(Score):
     Raises:
         ValueError: if a width is not positive.
 
-    Source: Luong et al. (2015), eq. 8, general. Chapter: Scores, global and local.
+    Source: Luong et al. (2015), section 3.1, general. Chapter: Scores, global and local.
     """
 
     def __init__(self, d_query: int, d_key: int) -> None:
@@ -112,7 +112,7 @@ class ConcatScore(AdditiveScore):
     Raises:
         ValueError: if a width is not positive.
 
-    Source: Luong et al. (2015), eq. 8, concat. Chapter: Scores, global and local.
+    Source: Luong et al. (2015), section 3.1, concat. Chapter: Scores, global and local.
     """
 
 # %% ../book/history/05_scores_global_and_local.ipynb #44416bf3
@@ -126,7 +126,7 @@ class LocationScore(Score):
     Raises:
         ValueError: if a size is not positive.
 
-    Source: Luong et al. (2015), eq. 9. Chapter: Scores, global and local.
+    Source: Luong et al. (2015), eq. 8. Chapter: Scores, global and local.
     """
 
     def __init__(self, d_query: int, max_length: int) -> None:
@@ -154,14 +154,70 @@ class LocationScore(Score):
         return F.linear(queries, self.place.weight[:length])
 
 # %% ../book/history/05_scores_global_and_local.ipynb #a84b5ecf
-class LocalAttention(Attention):
-    """Look only into a window of the source: 2 D + 1 positions around a centre p.
+def _weigh(
+    scores: Float[Tensor, "*B S"],
+    distance: Float[Tensor, "*B S"],
+    mask: Bool[Tensor, "*#B #S"],
+    window: int,
+    gaussian: bool,
+) -> Float[Tensor, "*B S"]:
+    """The softmax over the positions of the window, then the Gaussian; distances are from the window's centre."""
+    weights = masked_softmax(scores, mask & (distance.abs() <= window))
+    if not gaussian:
+        return weights
+    return weights * torch.exp(-2 * (distance / window) ** 2).to(weights.dtype)  # sigma = D / 2
 
-    Without ``predictive`` the centre is the place of the target word, p = t (local-m, monotonic). With it the centre is
-    a number between 0 and the length S of the source that a small network reads from the query,
-    p = S sigmoid(v . tanh(W q)) (local-p), and the weights are multiplied, after the softmax, by a Gaussian around it
-    with standard deviation D / 2. Positions count from 1, as in the paper. What of the window lies outside the
-    sentence is left out; a window that lies outside as a whole gives zeros.
+# %% ../book/history/05_scores_global_and_local.ipynb #589f3fef
+def _look_whole(
+    score: Score,
+    queries: Float[Tensor, "B T H"],
+    memory: AlignedMemory,
+    centres: Float[Tensor, "B T"],
+    window: int,
+    gaussian: bool,
+) -> Attended:
+    """Local attention that scores every position, and masks those outside the window."""
+    places = torch.arange(1, memory.mask.shape[1] + 1, device=centres.device)
+    distance = places - centres.unsqueeze(-1)  # (B, T, S)
+    scores = score.compare(queries, memory.keys)
+    weights = _weigh(scores, distance, memory.mask.unsqueeze(1), window, gaussian)
+    return Attended(weights @ memory.outputs, weights)
+
+# %% ../book/history/05_scores_global_and_local.ipynb #d9c6effa
+def _look_windowed(
+    score: Score,
+    queries: Float[Tensor, "B T H"],
+    memory: AlignedMemory,
+    centres: Float[Tensor, "B T"],
+    window: int,
+    gaussian: bool,
+) -> Attended:
+    """Local attention that scores only the W = 2 D + 1 positions that the window may hold: the same result."""
+    (rows, length), source = centres.shape, memory.mask.shape[1]
+    first = torch.ceil(centres.detach() - window).long().unsqueeze(-1)  # (B, T, 1), counted from 1
+    places = first + torch.arange(2 * window + 1, device=centres.device)  # (B, T, W)
+    index = places.clamp(1, source) - 1  # where the window leaves the sentence, any position will do: it is masked
+    flat = (index + source * torch.arange(rows, device=centres.device).view(rows, 1, 1)).flatten()
+
+    def pick(vectors: Tensor) -> Tensor:
+        return vectors.flatten(0, 1).index_select(0, flat).view(rows * length, -1, vectors.shape[-1])  # (B T, W, D)
+
+    mask = (places == index + 1) & memory.mask.flatten().index_select(0, flat).view_as(index)
+    scores = score.compare(queries.flatten(0, 1).unsqueeze(1), pick(memory.keys))  # (B T, 1, W)
+    weights = _weigh(scores.view(rows, length, -1), places - centres.unsqueeze(-1), mask, window, gaussian)
+    context = weights.view(rows * length, 1, -1) @ pick(memory.outputs)  # (B T, 1, D)
+    spread = weights.new_zeros(rows, length, source).scatter_add(-1, index, weights)
+    return Attended(context.view(rows, length, -1), spread)
+
+# %% ../book/history/05_scores_global_and_local.ipynb #f5a2ec81
+class LocalAttention(Attention):
+    """Look only into a window of the source: the positions at most D away from a centre p.
+
+    Without ``d_query`` the centre is the place of the target word, p = t (local-m, monotonic). With it the centre is a
+    number between 0 and the length S of the source that a small network reads from the query,
+    p = S sigmoid(v . tanh(W q)) (local-p, predictive), and the weights are multiplied, after the softmax, by a Gaussian
+    around it with standard deviation D / 2. Positions count from 1. What of the window lies outside the sentence
+    is left out; a window that lies outside as a whole gives zeros.
 
     Args:
         score: how well a query matches a position; one that needs keys.
@@ -169,7 +225,7 @@ class LocalAttention(Attention):
         d_query: width H of a query, for local-p; None for local-m.
 
     Raises:
-        ValueError: if the window is not positive, or the score is a ``LocationScore``.
+        ValueError: if a size is not positive, or the score is a ``LocationScore``.
 
     Source: Luong et al. (2015), section 3.2, eqs. 9 and 10. Chapter: Scores, global and local.
     """
@@ -190,7 +246,7 @@ class LocalAttention(Attention):
     def centres(
         self, queries: Float[Tensor, "B T H"], mask: Bool[Tensor, "B S"], positions: Int[Tensor, " T"]
     ) -> Float[Tensor, "B T"]:
-        """Where the windows stand, counted from 1.
+        """Where the windows stand, in source positions counted from 1; in half precision they would be off by some.
 
         Args:
             queries: what is looked for.
@@ -198,12 +254,13 @@ class LocalAttention(Attention):
             positions: the place of each query in the target, counted from 0.
 
         Returns:
-            The centre p of each query, in source positions.
+            The centre p of each query, in single precision or better.
         """
         if self.predict is None:
             return (positions + 1).to(torch.float32).expand(queries.shape[0], -1)
         lengths = mask.sum(dim=1, keepdim=True)  # (B, 1)
-        return lengths * torch.sigmoid(self.predict(queries).squeeze(-1).float())  # (B, T)
+        share = self.predict(queries).squeeze(-1)  # (B, T)
+        return lengths * torch.sigmoid(share.to(torch.promote_types(share.dtype, torch.float32)))
 
     def forward(self, queries: Float[Tensor, "B T H"], memory: AlignedMemory, positions: Int[Tensor, " T"]) -> Attended:
         """Look once for every query, into its window only.
@@ -217,40 +274,9 @@ class LocalAttention(Attention):
             Contexts, and weights over the whole source that are zero outside the window.
         """
         centres = self.centres(queries, memory.mask, positions)
-        if 2 * self.window + 1 >= memory.mask.shape[1]:
-            return self._whole(queries, memory, centres)
-        return self._windowed(queries, memory, centres)
-
-    def _weigh(self, scores: Tensor, distance: Tensor, mask: Tensor) -> Tensor:
-        """The softmax over the window, then the Gaussian."""
-        weights = masked_softmax(scores, mask & (distance.abs() <= self.window))
-        if self.predict is None:
-            return weights
-        return weights * torch.exp(-2 * (distance / self.window) ** 2).to(weights.dtype)  # sigma = D / 2
-
-    def _whole(self, queries: Tensor, memory: AlignedMemory, centres: Tensor) -> Attended:
-        """Score every position, and mask those outside the window."""
-        places = torch.arange(1, memory.mask.shape[1] + 1, device=centres.device)
-        distance = places - centres.unsqueeze(-1)  # (B, T, S)
-        scores = self.score.compare(queries, memory.keys)
-        weights = self._weigh(scores, distance, memory.mask.unsqueeze(1))
-        return Attended(weights @ memory.outputs, weights)
-
-    def _windowed(self, queries: Tensor, memory: AlignedMemory, centres: Tensor) -> Attended:
-        """Score only the positions of the window: the same result, at a cost that does not grow with the source."""
-        (rows, length), source = centres.shape, memory.mask.shape[1]
-        first = torch.ceil(centres.detach() - self.window).long().unsqueeze(-1)  # (B, T, 1), counted from 1
-        places = first + torch.arange(2 * self.window + 1, device=centres.device)  # (B, T, W)
-        inside = (places >= 1) & (places <= source)
-        index = places.clamp(1, source) - 1
-        row = torch.arange(rows, device=centres.device).view(rows, 1, 1)
-        keys, values = memory.keys[row, index], memory.outputs[row, index]  # (B, T, W, A), (B, T, W, D)
-        scores = self.score.compare(queries.flatten(0, 1).unsqueeze(1), keys.flatten(0, 1))  # (B T, 1, W)
-        distance = places - centres.unsqueeze(-1)
-        weights = self._weigh(scores.view(rows, length, -1), distance, inside & memory.mask[row, index])
-        context = (weights.unsqueeze(-2) @ values).squeeze(-2)  # (B, T, D)
-        spread = weights.new_zeros(rows, length, source).scatter_add(-1, index, weights)
-        return Attended(context, spread)
+        worth = memory.mask.shape[1] > 4 * (2 * self.window + 1)  # below that, picking costs more than it saves
+        way = _look_windowed if worth else _look_whole
+        return way(self.score, queries, memory, centres, self.window, self.predict is not None)
 
 # %% ../book/history/05_scores_global_and_local.ipynb #fc22b329
 @dataclass(frozen=True)

@@ -1,0 +1,641 @@
+"""Luong's scores and windows: equal to loops from the paper, blind to padding, the same in one go and in steps."""
+
+import copy
+import math
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
+from torch import Tensor
+
+from transformer_lib import scores
+from transformer_lib.alignment import AdditiveScore, AlignedMemory, Attention, attention_maps
+from transformer_lib.captions import make_captions
+from transformer_lib.data import BOS, EOS, PAD, Batch, Tokenizer
+from transformer_lib.recurrent import evaluate_loss, greedy_decode, train_on
+from transformer_lib.scores import (
+    SCORES,
+    ConcatScore,
+    DotScore,
+    GeneralScore,
+    LocalAttention,
+    LocationScore,
+    LuongConfig,
+    LuongSeq2Seq,
+    make_attention,
+)
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+H, K, A, PLACES = 4, 5, 7, 12
+SIZES = {"source_vocab_size": 13, "target_vocab_size": 11, "d_model": 6, "d_hidden": 8}
+LOOKS = {
+    f"{score}{f'-{local}{window}' if local else ''}{'' if feeding else '-unfed'}{'-deep' if n_layers > 1 else ''}": {
+        "score": score,
+        "local": local,
+        "window": window,
+        "input_feeding": feeding,
+        "n_layers": n_layers,
+        "max_source_length": PLACES,
+    }
+    for score in SCORES
+    for local, window in ((None, 1), ("m", 1), ("m", 10), ("p", 1), ("p", 10))
+    if not (local and score == "location")
+    for feeding in (True, False)
+    for n_layers in (1, 2)
+}
+EVERY_LOOK = pytest.mark.parametrize("look", LOOKS)
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+
+
+def make_score(kind: str, seed: int = 0) -> scores.Score:
+    """A score in double precision for queries of width H and keys of width K (dot: H)."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        made = {
+            "dot": DotScore,
+            "general": lambda: GeneralScore(H, K),
+            "concat": lambda: ConcatScore(H, K, A),
+            "location": lambda: LocationScore(H, PLACES),
+        }[kind]()
+    return made.double()
+
+
+def keys_for(kind: str, rows: int, length: int, seed: int = 1) -> Tensor:
+    return normal(rows, length, H if kind == "dot" else K, seed=seed)
+
+
+def one_score(score: scores.Score, q: Tensor, k: Tensor, s: int) -> Tensor:
+    """Section 3.1 of the paper, for one query and one key; s counts from 0."""
+    if isinstance(score, GeneralScore):
+        return sum(q[i] * score.key.weight[i, j] * k[j] for i in range(H) for j in range(K))
+    if isinstance(score, ConcatScore):
+        joined = torch.cat([score.query.weight, score.key.weight], dim=1)
+        return score.combine.weight[0] @ torch.tanh(joined @ torch.cat([q, k]))
+    if isinstance(score, LocationScore):
+        return sum(score.place.weight[s, i] * q[i] for i in range(H))
+    return sum(q[i] * k[i] for i in range(H))
+
+
+def local_weights(numbers: list[float], length: int, p: float, reach: int, gaussian: bool) -> list[float]:
+    """Section 3.2 of the paper for one query: positions count from 1, of which ``length`` are words."""
+    window = [s for s in range(1, length + 1) if p - reach <= s <= p + reach]
+    weights = [0.0] * len(numbers)
+    if window:
+        highest = max(numbers[s - 1] for s in window)
+        total = sum(math.exp(numbers[s - 1] - highest) for s in window)
+        for s in window:
+            weights[s - 1] = math.exp(numbers[s - 1] - highest) / total
+            if gaussian:
+                weights[s - 1] *= math.exp(-((s - p) ** 2) / (2 * (reach / 2) ** 2))
+    return weights
+
+
+def memory_of(score: scores.Score, outputs: Tensor, lengths: list[int]) -> AlignedMemory:
+    mask = torch.arange(outputs.shape[1]) < torch.tensor(lengths)[:, None]
+    return AlignedMemory(outputs, mask, outputs.new_zeros(len(lengths), 1, H), score.prepare(outputs))
+
+
+def small_model(seed: int = 0, **changes) -> LuongSeq2Seq:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = LuongSeq2Seq(LuongConfig(**{**SIZES, "dropout": 0.0, **changes}))
+        for parameter in model.parameters():  # away from zero, so that nothing is equal by accident
+            parameter.data.add_(0.3 * torch.randn_like(parameter))
+    return model.double()
+
+
+def ragged(lengths: list[int], vocab_size: int, seed: int = 0, first: int | None = None) -> Tensor:
+    """Random sentences, closed by EOS, filled up with PAD."""
+    rows = torch.full((len(lengths), max(lengths)), PAD)
+    for row, length in zip(rows, lengths, strict=True):
+        row[:length] = torch.randint(4, vocab_size, (length,), generator=generator(seed + length))
+        row[length - 1] = EOS
+        if first is not None:
+            row[0] = first
+    return rows
+
+
+# ---------------------------------------------------------------- scores
+
+
+@pytest.mark.parametrize("kind", SCORES)
+@given(rows=st.integers(1, 3), asked=st.integers(1, 3), length=st.integers(1, 6), seed=st.integers(0, 100))
+@settings(max_examples=15)
+def test_scores_equal_the_formulas(kind, rows, asked, length, seed):
+    score, queries = make_score(kind, seed), normal(rows, asked, H, seed=seed)
+    keys = keys_for(kind, rows, length, seed + 1)
+    found = score(queries, keys)
+    assert found.shape == (rows, asked, length)
+    for b in range(rows):
+        for t in range(asked):
+            for s in range(length):
+                expected = one_score(score, queries[b, t], keys[b, s], s)
+                torch.testing.assert_close(found[b, t, s], expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("kind", SCORES)
+def test_gradients_of_scores_agree_with_finite_differences(kind):
+    score = make_score(kind)
+    queries, keys = normal(2, 3, H).requires_grad_(), keys_for(kind, 2, 4).requires_grad_()
+    assert torch.autograd.gradcheck(score, (queries, keys))
+    for name, parameter in score.named_parameters():
+
+        def of_weights(weights, name=name):
+            return torch.func.functional_call(score, {name: weights}, (queries.detach(), keys.detach()))
+
+        assert torch.autograd.gradcheck(of_weights, (parameter.detach().clone().requires_grad_(),))
+
+
+def test_concat_is_additive_under_another_name():
+    concat, additive = make_score("concat"), AdditiveScore(H, K, A).double()
+    additive.load_state_dict(concat.state_dict())
+    queries, keys = normal(2, 3, H), normal(2, 4, K, seed=1)
+    assert torch.equal(concat(queries, keys), additive(queries, keys))
+
+
+def test_general_with_the_identity_is_dot():
+    general = GeneralScore(H, H).double()
+    general.key.weight.data = torch.eye(H, dtype=torch.float64)
+    queries, keys = normal(2, 3, H), normal(2, 5, H, seed=1)
+    torch.testing.assert_close(general(queries, keys), DotScore()(queries, keys), atol=1e-12, rtol=0)
+
+
+def test_only_location_is_blind_to_content():
+    order = torch.tensor([2, 0, 3, 1])
+    queries = normal(2, 3, H)
+    for kind in SCORES:
+        score, keys = make_score(kind), keys_for(kind, 2, 4)
+        before, after = score(queries, keys), score(queries, keys[:, order])
+        if kind == "location":
+            assert torch.equal(before, after)
+        else:
+            torch.testing.assert_close(after, before[..., order], atol=1e-12, rtol=0)
+            assert (after - before).abs().max() > 1e-3
+
+
+def test_location_serves_sentences_up_to_its_length():
+    score = make_score("location")
+    assert score(normal(1, 2, H), normal(1, PLACES, K)).shape == (1, 2, PLACES)
+    longest = score(normal(1, 2, H), normal(1, PLACES, K))
+    shorter = score(normal(1, 2, H), normal(1, 3, K))
+    torch.testing.assert_close(shorter, longest[..., :3], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 8e-2), (torch.float16, 8e-3)])
+@pytest.mark.parametrize("kind", SCORES)
+def test_scores_in_other_precisions(kind, device, dtype, tolerance):
+    exact = make_score(kind)
+    queries, keys = normal(2, 3, H), keys_for(kind, 2, 4)
+    found = copy.deepcopy(exact).to(device, dtype)(queries.to(device, dtype), keys.to(device, dtype))
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.cpu().double(), exact(queries, keys), atol=tolerance, rtol=tolerance)
+
+
+# ---------------------------------------------------------------- windows
+
+WAYS = {"whole": scores._look_whole, "windowed": scores._look_windowed}
+CENTRES = st.one_of(
+    st.integers(-4, 16).map(float),
+    st.integers(-4, 32).map(lambda n: n / 2),
+    st.floats(-4, 16, allow_nan=False, width=32),
+)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 8), min_size=1, max_size=3),
+    padding=st.integers(0, 4),
+    reach=st.integers(1, 12),
+    centres=st.lists(CENTRES, min_size=1, max_size=4),
+    gaussian=st.booleans(),
+    seed=st.integers(0, 100),
+)
+@settings(max_examples=50)
+def test_both_ways_of_looking_equal_the_paper(lengths, padding, reach, centres, gaussian, seed):
+    score = make_score("general", seed)
+    outputs = normal(len(lengths), max(lengths) + padding, K, seed=seed)
+    memory, queries = memory_of(score, outputs, lengths), normal(len(lengths), len(centres), H, seed=seed + 1)
+    p = torch.tensor(centres).expand(len(lengths), -1)
+    numbers = score.compare(queries, memory.keys)
+    expected = torch.tensor(
+        [
+            [
+                local_weights(numbers[b, t].tolist(), length, p[b, t].item(), reach, gaussian)
+                for t in range(len(centres))
+            ]
+            for b, length in enumerate(lengths)
+        ],
+        dtype=torch.float64,
+    )
+    for name, way in WAYS.items():
+        seen = way(score, queries, memory, p, reach, gaussian)
+        torch.testing.assert_close(seen.weights, expected, atol=1e-6, rtol=0, msg=lambda text, name=name: name + text)
+        torch.testing.assert_close(seen.context, expected @ outputs, atol=1e-5, rtol=0)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    reach=st.integers(1, 6),
+    asked=st.integers(1, 4),
+    kind=st.sampled_from(["dot", "general", "concat"]),
+    predictive=st.booleans(),
+    seed=st.integers(0, 100),
+)
+@settings(max_examples=50)
+def test_both_ways_agree_in_values_and_gradients(lengths, reach, asked, kind, predictive, seed):
+    torch.manual_seed(seed)
+    attention = LocalAttention(make_score(kind, seed), reach, H if predictive else None).double()
+    outputs = keys_for(kind, len(lengths), max(lengths) + 1, seed)
+    queries, found = normal(len(lengths), asked, H, seed=seed + 1), []
+    for way in WAYS.values():
+        inputs = (outputs.clone().requires_grad_(), queries.clone().requires_grad_())
+        memory = memory_of(attention.score, inputs[0], lengths)
+        centres = attention.centres(inputs[1], memory.mask, torch.arange(asked))
+        seen = way(attention.score, inputs[1], memory, centres, reach, predictive)
+        loss = (seen.context.sin() * 3).sum() + (seen.weights**2).sum()
+        wanted = (*inputs, *attention.parameters())
+        gradients = torch.autograd.grad(loss, wanted, allow_unused=True)
+        found.append([seen.weights, seen.context, *(g for g in gradients if g is not None)])
+    assert len(found[0]) == len(found[1])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-10, rtol=0)
+
+
+def test_the_cheaper_way_is_taken(monkeypatch):
+    taken = []
+    for name, way in WAYS.items():
+        monkeypatch.setattr(
+            scores, f"_look_{name}", lambda *given, name=name, way=way: (taken.append(name), way(*given))[1]
+        )
+    attention = LocalAttention(make_score("general"), 1).double()
+    for length in (3, 12, 13, 40):
+        attention(normal(1, 1, H), memory_of(attention.score, normal(1, length, K), [length]), torch.arange(1))
+    assert taken == ["whole", "whole", "windowed", "windowed"]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=3),
+    reach=st.integers(1, 3),
+    predictive=st.booleans(),
+    start=st.integers(0, 30),
+    seed=st.integers(0, 50),
+)
+@settings(max_examples=50)
+def test_local_attention_equals_the_paper(lengths, reach, predictive, start, seed):
+    torch.manual_seed(seed)
+    attention = LocalAttention(make_score("general", seed), reach, H if predictive else None).double()
+    outputs, queries = normal(len(lengths), max(lengths), K, seed=seed), 3 * normal(len(lengths), 3, H, seed=seed)
+    memory = memory_of(attention.score, outputs, lengths)
+    seen = attention(queries, memory, torch.arange(start, start + 3))
+    for b, length in enumerate(lengths):
+        for t in range(3):
+            p = float(start + t + 1)  # local-m: the first target word looks at the first source word
+            if predictive:  # eq. 9
+                hidden = torch.tanh(attention.predict[0].weight @ queries[b, t])
+                p = length * torch.sigmoid(attention.predict[2].weight[0] @ hidden).item()
+            numbers = attention.score.compare(queries, memory.keys)[b, t].tolist()
+            expected = torch.tensor(local_weights(numbers, length, p, reach, predictive), dtype=torch.float64)
+            torch.testing.assert_close(seen.weights[b, t], expected, atol=1e-9, rtol=0)
+            torch.testing.assert_close(seen.context[b, t], expected @ outputs[b], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("length", [6, 20], ids=["whole", "windowed"])
+def test_gradients_of_the_window_agree_with_finite_differences(length):
+    torch.manual_seed(0)
+    attention = LocalAttention(make_score("general"), 2, H).double()
+    outputs, queries = normal(2, length, K), normal(2, 3, H, seed=5)
+    first, second = attention.predict[0].weight, attention.predict[2].weight
+
+    def context(outputs, queries, first, second):
+        weights = {"predict.0.weight": first, "predict.2.weight": second}
+        memory = memory_of(attention.score, outputs, [length, length - 2])
+        return torch.func.functional_call(attention, weights, (queries, memory, torch.arange(3))).context
+
+    inputs = [tensor.detach().clone().requires_grad_() for tensor in (outputs, queries, first, second)]
+    assert torch.autograd.gradcheck(context, inputs)
+    gradients = torch.autograd.grad(context(*inputs).square().sum(), inputs)
+    assert all(gradient.abs().max() > 1e-6 for gradient in gradients)
+
+
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=3), extra=st.integers(0, 3))
+@settings(max_examples=50)
+def test_a_window_longer_than_the_sentence_is_global(lengths, extra):
+    score = make_score("concat")
+    memory = memory_of(score, normal(len(lengths), max(lengths), K), lengths)
+    queries, places = normal(len(lengths), 4, H), torch.arange(4)
+    found = LocalAttention(score, max(*lengths, 4) + extra)(queries, memory, places)
+    expected = Attention(score)(queries, memory, places)
+    torch.testing.assert_close(found.weights, expected.weights, atol=1e-12, rtol=0)
+    torch.testing.assert_close(found.context, expected.context, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_a_window_outside_the_sentence_gives_zeros_and_finite_gradients(way, gaussian):
+    score = make_score("general")
+    outputs, queries = normal(1, 5, K).requires_grad_(), normal(1, 3, H).requires_grad_()
+    centres = torch.tensor([[-9.0, 30.0, 3.0]], requires_grad=True)
+    seen = WAYS[way](score, queries, memory_of(score, outputs, [4]), centres, 2, gaussian)
+    assert not seen.weights[0, :2].any() and not seen.context[0, :2].any() and seen.weights[0, 2].any()
+    seen.context.square().sum().backward()
+    for tensor in (outputs, queries, score.key.weight, *([centres] if gaussian else [])):
+        assert torch.isfinite(tensor.grad).all()
+
+
+def test_local_m_past_the_end_of_a_short_source():
+    attention = LocalAttention(make_score("general"), 1).double()
+    memory = memory_of(attention.score, normal(2, 14, K), [14, 3])
+    seen = attention(normal(2, 10, H), memory, torch.arange(10))
+    sees = [[s + 1 for s in range(14) if row[s] > 0] for row in seen.weights[1]]
+    assert sees == [[1, 2], [1, 2, 3], [2, 3], [3], [], [], [], [], [], []]
+    assert [s + 1 for s in range(14) if seen.weights[0, 9, s] > 0] == [9, 10, 11]
+
+
+def test_the_gaussian_takes_away_and_local_m_has_none():
+    queries, places = normal(2, 3, H), torch.arange(3)
+    for d_query in (None, H):
+        torch.manual_seed(0)
+        attention = LocalAttention(make_score("general"), 3, d_query).double()
+        totals = attention(queries, memory_of(attention.score, normal(2, 6, K), [6, 6]), places).weights.sum(-1)
+        if d_query is None:
+            torch.testing.assert_close(totals, torch.ones_like(totals))
+        else:
+            assert (totals < 0.999).all() and (totals > 0).all()
+
+
+@given(extra=st.integers(1, 20), reach=st.integers(1, 4), predictive=st.booleans())
+@settings(max_examples=50)
+def test_padding_does_not_move_the_window(extra, reach, predictive):
+    torch.manual_seed(0)
+    attention = LocalAttention(make_score("general"), reach, H if predictive else None).double()
+    outputs, queries, places = normal(2, 6, K), normal(2, 4, H), torch.arange(4)
+    before = attention(queries, memory_of(attention.score, outputs, [6, 3]), places)
+    padded = torch.cat([outputs, normal(2, extra, K, seed=9)], dim=1)
+    after = attention(queries, memory_of(attention.score, padded, [6, 3]), places)
+    torch.testing.assert_close(after.context, before.context, atol=1e-12, rtol=0)
+    torch.testing.assert_close(after.weights[..., :6], before.weights, atol=1e-12, rtol=0)
+    assert not after.weights[..., 6:].any()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 6e-2), (torch.float16, 8e-3)])
+@pytest.mark.parametrize("length", [8, 40], ids=["whole", "windowed"])
+@pytest.mark.parametrize("d_query", [None, H], ids=["m", "p"])
+def test_windows_in_other_precisions(length, d_query, device, dtype, tolerance):
+    torch.manual_seed(0)
+    exact = LocalAttention(make_score("general"), 2, d_query).double()
+    outputs, queries, places = normal(2, length, K), normal(2, 3, H), torch.arange(3)
+
+    def look(attention, dtype, device):
+        memory = memory_of(attention.score.cpu(), outputs.to(dtype), [length, length - 2])
+        at = AlignedMemory(*(part.to(device) for part in (memory.outputs, memory.mask, memory.final, memory.keys)))
+        return attention.to(device)(queries.to(device, dtype), at, places.to(device))
+
+    expected, found = look(exact, torch.float64, "cpu"), look(copy.deepcopy(exact).to(dtype), dtype, device)
+    assert found.context.dtype == found.weights.dtype == dtype
+    if d_query is None:  # with a predicted centre, rounding may put a position on the other side of the edge
+        torch.testing.assert_close(found.weights.cpu().double(), expected.weights, atol=tolerance, rtol=0)
+    torch.testing.assert_close(found.context.cpu().double(), expected.context, atol=4 * tolerance, rtol=0)
+
+
+def test_centres_of_long_sources_are_exact_in_half_precision():
+    attention = LocalAttention(GeneralScore(H, K), 2).half()
+    mask = torch.ones(1, 5000, dtype=torch.bool)
+    places = torch.tensor([2100, 4098])
+    assert attention.centres(torch.zeros(1, 2, H).half(), mask, places).tolist() == [[2101.0, 4099.0]]
+    predictive = LocalAttention(GeneralScore(H, K), 2, H).half()
+    middle = predictive.centres(torch.zeros(1, 1, H).half(), mask[:, :4999], places[:1])
+    assert middle.tolist() == [[2499.5]]
+
+
+# ---------------------------------------------------------------- the translator
+
+
+@EVERY_LOOK
+@MODES
+def test_padding_and_company_change_nothing(look, training):
+    model = small_model(**LOOKS[look]).train(training)
+    lengths = [5, 1, 3]
+    source, target = ragged(lengths, 13), ragged([4] * 3, 11, first=BOS)
+    expected = model(source, target)
+    torch.testing.assert_close(
+        model(torch.nn.functional.pad(source, (0, 7), value=PAD), target), expected, atol=1e-12, rtol=0
+    )
+    for row, length in enumerate(lengths):
+        alone = model(source[row : row + 1, :length], target[row : row + 1])
+        torch.testing.assert_close(alone[0], expected[row], atol=1e-12, rtol=0)
+
+
+@EVERY_LOOK
+def test_step_by_step_equals_teacher_forcing_also_with_several_rows_for_a_sentence(look):
+    model = small_model(**LOOKS[look]).eval()
+    source, target = ragged([5, 2, 8], 13), ragged([6, 6, 6], 11, first=BOS)
+    memory = model.encode(source, source != PAD)
+    expected = model.decode(target, memory)
+    single = model.start(memory)
+    double = model.start(memory).reorder(torch.tensor([0, 0, 1, 1, 2, 2]))
+    for position in range(target.shape[1]):
+        logits, single = model.step(target[:, position], single)
+        torch.testing.assert_close(logits, expected[:, position], atol=1e-12, rtol=0)
+        logits, double = model.step(target[:, position].repeat_interleave(2), double)
+        for row in range(6):
+            torch.testing.assert_close(logits[row], expected[row // 2, position], atol=1e-12, rtol=0)
+        double = double.reorder(torch.tensor([1, 0, 3, 2, 4, 4]))
+
+
+@EVERY_LOOK
+@MODES
+def test_decoder_does_not_look_ahead(look, training):
+    model = small_model(**LOOKS[look]).train(training)
+    source, target = ragged([5, 3], 13), ragged([5, 5], 11, first=BOS)
+    before = model(source, target)
+    for position in (1, 3, 4):
+        changed = target.clone()
+        changed[:, position] = 4 + (changed[:, position] + 1) % 7
+        after = model(source, changed)
+        torch.testing.assert_close(after[:, :position], before[:, :position], atol=1e-12, rtol=0)
+        assert (after[:, position:] - before[:, position:]).abs().max() > 1e-7
+
+
+@EVERY_LOOK
+def test_alignment_has_a_row_for_each_word_and_stays_in_the_sentence(look):
+    model = small_model(**LOOKS[look]).eval()
+    source, target = ragged([5, 3], 13), ragged([4, 4], 11, first=BOS)
+    weights = model.align(source, target)
+    assert weights.shape == (2, 4, 5) and not weights[1, :, 3:].any()
+    assert (weights >= 0).all() and (weights.sum(-1) <= 1 + 1e-9).all()
+    if LOOKS[look]["local"] is None:
+        torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4).double())
+
+
+def test_the_question_is_asked_after_the_word_is_read():
+    model = small_model().eval()
+    source, target = ragged([5], 13), ragged([5], 11, first=BOS)
+    changed = target.clone()
+    changed[:, 2] = 4 + (changed[:, 2] + 1) % 7
+    moved = (model.align(source, changed) - model.align(source, target)).abs().amax(dim=-1)[0]
+    assert not moved[:2].any() and (moved[2:] > 1e-9).all()
+
+
+@pytest.mark.parametrize("feeding", [True, False])
+def test_input_feeding_is_the_attentional_vector_of_the_step_before(feeding):
+    model = small_model(input_feeding=feeding, n_layers=2).eval()
+    source, target = ragged([5, 3], 13), ragged([4, 4], 11, first=BOS)
+    decoder, memory = model.decoder, model.encode(source, source != PAD)
+    hidden, fed, logits = memory.final, torch.zeros(2, 6).double(), []
+    for word in decoder.embedding(target).unbind(1):  # section 3.3, by hand
+        inputs = torch.cat([word, fed], dim=-1) if feeding else word
+        outputs, hidden = decoder.gru(inputs.unsqueeze(1), state=hidden)
+        state = outputs[:, 0]
+        weights = []
+        for row in range(2):
+            numbers = torch.stack([state[row] @ decoder.attention.score.key.weight @ h for h in memory.outputs[row]])
+            weights.append(numbers.masked_fill(~memory.mask[row], -torch.inf).softmax(0))
+        context = torch.stack([w @ h for w, h in zip(weights, memory.outputs, strict=True)])
+        fed = torch.tanh(torch.cat([context, state], dim=-1) @ decoder.attentional.weight.T)  # eq. 5
+        logits.append(fed @ decoder.embedding.weight.T + decoder.bias)  # eq. 6
+    torch.testing.assert_close(model(source, target), torch.stack(logits, dim=1), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(("feeding", "expected"), [(True, 5), (False, 1)])
+def test_without_input_feeding_all_questions_are_asked_at_once(feeding, expected):
+    model, calls = small_model(input_feeding=feeding), []
+    model.decoder.attention.register_forward_hook(lambda *_: calls.append("look"))
+    model(ragged([4, 3], 13), ragged([5, 5], 11, first=BOS))
+    assert len(calls) == expected
+
+
+@pytest.mark.parametrize("look", ["dot", "location", "concat-m1", "general-p10", "general-p1-unfed-deep"])
+def test_greedy_batch_equals_one_by_one(look):
+    model = small_model(3, **LOOKS[look]).eval()
+    lengths = [6, 1, 4, 11]
+    source = ragged(lengths, 13)
+    together = greedy_decode(model, source, max_length=9)
+    for row, length in enumerate(lengths):
+        alone = greedy_decode(model, source[row : row + 1, :length], max_length=9)[0]
+        assert together[row, : len(alone)].tolist() == alone.tolist()
+        assert (together[row, len(alone) :] == PAD).all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("look", ["dot", "location", "concat-m1", "general-p1"])
+def test_training_under_bfloat16_autocast(look, device):
+    torch.manual_seed(0)
+    changes = {**LOOKS[look], "d_model": 16, "d_hidden": 32, "dropout": 0.1}
+    model = LuongSeq2Seq(LuongConfig(**{**SIZES, **changes})).to(device)
+    rows = ragged([4, 3, 5, 2] * 8, 11)
+    target = torch.cat([torch.full((32, 1), BOS), rows], dim=1)
+    data = [Batch(rows, target, tuple(range(32)))]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    before = evaluate_loss(model, data)
+    for _ in range(25):
+        train_on(model, data, optimizer, autocast=torch.bfloat16)
+    assert evaluate_loss(model, data) < 0.8 * before
+    assert all(torch.isfinite(p).all() and p.dtype == torch.float32 for p in model.parameters())
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in model.decoder.attention.parameters())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("look", ["dot", "location", "concat-m1", "general-p1"])
+def test_the_translator_in_half_precision(look, dtype, device):
+    exact = small_model(**LOOKS[look]).eval()
+    source, target = ragged([5, 3], 13), ragged([4, 4], 11, first=BOS)
+    logits = copy.deepcopy(exact).to(device, dtype)(source.to(device), target.to(device))
+    assert logits.dtype == dtype and torch.isfinite(logits).all()
+    tolerance = 0.4 if dtype == torch.bfloat16 else 0.06
+    torch.testing.assert_close(logits.cpu().double(), exact(source, target), atol=tolerance, rtol=0)
+
+
+def test_shapes_on_the_meta_device():
+    for look in ("dot", "location", "concat-m1", "general-p1", "general-p10-unfed-deep"):
+        with torch.device("meta"):
+            model = LuongSeq2Seq(LuongConfig(**{**SIZES, **LOOKS[look]}))
+            logits = model(torch.ones(3, 9, dtype=torch.long), torch.ones(3, 4, dtype=torch.long))
+        assert logits.shape == (3, 4, 11) and logits.is_meta
+
+
+def test_attention_maps_of_captions():
+    pairs = make_captions(5, seed=0, min_length=4, max_length=8)
+    english, german = (
+        Tokenizer.train([getattr(p, side) for p in pairs], level="word") for side in ("source", "target")
+    )
+    model = LuongSeq2Seq(LuongConfig(english.vocab_size, german.vocab_size, d_model=8, d_hidden=8, local="p", window=2))
+    for pair, weights in zip(pairs, attention_maps(model, pairs, english, german), strict=True):
+        assert weights.shape == (len(pair.target.split()) + 1, len(pair.source.split()) + 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kinds"),
+    [
+        ({}, (Attention, GeneralScore)),
+        ({"score": "dot"}, (Attention, DotScore)),
+        ({"score": "concat"}, (Attention, ConcatScore)),
+        ({"score": "location"}, (Attention, LocationScore)),
+        ({"local": "m"}, (LocalAttention, GeneralScore)),
+        ({"local": "p", "score": "dot"}, (LocalAttention, DotScore)),
+    ],
+)
+def test_the_configuration_makes_the_attention_it_names(settings, kinds):
+    attention = make_attention(LuongConfig(**SIZES, **settings))
+    assert (type(attention), type(attention.score)) == kinds
+    if kinds[0] is LocalAttention:
+        assert attention.window == 10 and (attention.predict is not None) == (settings["local"] == "p")
+
+
+# ---------------------------------------------------------------- bad input
+
+SOURCE, TARGET = ragged([3, 2], 13), ragged([4, 3], 11, first=BOS)
+BAD = {
+    "general query": (lambda: GeneralScore(0, 3), "d_query=0"),
+    "general key": (lambda: GeneralScore(3, -1), "d_key=-1"),
+    "concat width": (lambda: ConcatScore(3, 3, 0), "d_attention=0"),
+    "location query": (lambda: LocationScore(0, 5), "d_query=0"),
+    "location length": (lambda: LocationScore(4, 0), "max_length=0"),
+    "dot widths": (lambda: DotScore()(torch.zeros(1, 2, 3), torch.zeros(1, 2, 4)), "3 wide and keys 4"),
+    "too long for location": (
+        lambda: LocationScore(3, 4)(torch.zeros(1, 2, 3), torch.zeros(1, 5, 6)),
+        "5 positions, more than max_length=4",
+    ),
+    "window of 0": (lambda: LocalAttention(DotScore(), 0), "window=0"),
+    "local query": (lambda: LocalAttention(DotScore(), 2, 0), "d_query=0"),
+    "local location": (lambda: LocalAttention(LocationScore(3, 4), 2), "LocationScore"),
+    "unknown score": (lambda: LuongConfig(5, 5, score="cosine"), "score='cosine' is unknown; choose from dot, general"),
+    "unknown window": (lambda: LuongConfig(5, 5, local="x"), "local='x' is unknown"),
+    "config window": (lambda: LuongConfig(5, 5, window=0), "window=0"),
+    "config length": (lambda: LuongConfig(5, 5, max_source_length=0), "max_source_length=0"),
+    "config location": (lambda: LuongConfig(5, 5, score="location", local="m"), "has no local form"),
+    "config vocabulary": (lambda: LuongConfig(0, 5), "source_vocab_size=0"),
+    "config dropout": (lambda: LuongConfig(5, 5, dropout=1.0), "dropout=1.0"),
+    "odd width": (lambda: LuongSeq2Seq(LuongConfig(5, 5, d_hidden=7)), "d_hidden=7 must be even"),
+    "reversed source": (
+        lambda: LuongSeq2Seq(LuongConfig(5, 5, d_hidden=8, reverse_source=True)),
+        "reverse_source=True",
+    ),
+    "long source": (
+        lambda: small_model(score="location", max_source_length=2)(SOURCE, TARGET),
+        "3 positions, more than max_length=2",
+    ),
+    "source token": (lambda: small_model()(SOURCE + 10, TARGET), "source holds token id"),
+    "target token": (lambda: small_model()(SOURCE, TARGET + 9), "target holds token id"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, message = BAD[case]
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call()
+    # With the annotations enforced, a wrong shape may be caught before our own check; test_errors.py runs without.
+    assert isinstance(caught.value, TypeCheckError) or re.search(message, str(caught.value))

@@ -1,0 +1,742 @@
+"""Latent attention: LSTM equal to PyTorch's, weights equal to loops, blind to padding, recipes mean what they say."""
+
+import copy
+import hashlib
+import json
+import math
+import random
+import re
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from transformer_lib import latent_attention
+from transformer_lib.data import EOS, PAD, UNK, DataFile, Tokenizer
+from transformer_lib.latent_attention import (
+    HEADS,
+    LSTM,
+    ZAPIER,
+    BidirectionalLSTM,
+    IfThenConfig,
+    IfThenModel,
+    LatentAttention,
+    LSTMCell,
+    PlainAttention,
+    Recipe,
+    RecipeBatch,
+    RecipeCoder,
+    load_zapier,
+    make_recipes,
+    predict_programs,
+    program_accuracy,
+    recipe_batches,
+    recipe_words,
+)
+from transformer_lib.recurrent import evaluate_loss, train_on
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+KINDS = [(encoder, attention) for encoder in ("dictionary", "lstm") for attention in ("none", "plain", "latent")]
+ALL_KINDS = pytest.mark.parametrize(("encoder", "attention"), KINDS)
+LABELS = (3, 5, 2, 4)
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def small_model(encoder: str = "lstm", attention: str = "latent", seed: int = 0, **changes) -> IfThenModel:
+    sizes = {"d_model": 6, "d_hidden": 8, "max_length": 12, "dropout": 0.0}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = IfThenModel(IfThenConfig(13, LABELS, encoder, attention, **{**sizes, **changes}))
+        for parameter in model.parameters():  # away from zero, so that nothing is equal by accident
+            parameter.data.add_(0.5 * torch.randn_like(parameter))
+    return model.double()
+
+
+def ragged(lengths: list[int], seed: int = 0) -> torch.Tensor:
+    """Random descriptions, closed by EOS, filled up with PAD."""
+    rows = torch.full((len(lengths), max(lengths)), PAD)
+    for row, length in zip(rows, lengths, strict=True):
+        row[:length] = torch.randint(4, 13, (length,), generator=generator(seed + length))
+        row[length - 1] = EOS
+    return rows
+
+
+def labels(rows: int, seed: int = 0) -> torch.Tensor:
+    return torch.stack([torch.randint(0, count, (rows,), generator=generator(seed)) for count in LABELS], dim=1)
+
+
+# ---------------------------------------------------------------- the LSTM equals PyTorch's
+
+
+def test_lstm_cell_equals_torch():
+    ours, theirs = LSTMCell(5, 7).double(), nn.LSTMCell(5, 7).double()
+    theirs.load_state_dict(ours.state_dict())
+    inputs, shown, memory = (torch.randn(3, n, generator=generator(n)).double() for n in (5, 7, 7))
+    for one, other in zip(ours(inputs, (shown, memory)), theirs(inputs, (shown, memory)), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+def copy_weights(cell: LSTMCell, theirs: nn.LSTM, suffix: str = "") -> None:
+    for name, parameter in cell.named_parameters():
+        getattr(theirs, f"{name}_l0{suffix}").data.copy_(parameter.data)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=5),
+    widths=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    both=st.booleans(),
+    with_state=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_lstm_equals_torch_on_packed_sequences_in_values_and_gradients(lengths, widths, both, with_state, seed):
+    draw = generator(seed)
+    ours = (BidirectionalLSTM if both else LSTM)(*widths).double()
+    theirs = nn.LSTM(*widths, batch_first=True, bidirectional=both).double()
+    cells = [(ours.ahead.cell, ""), (ours.back.cell, "_reverse")] if both else [(ours.cell, "")]
+    for cell, suffix in cells:
+        copy_weights(cell, theirs, suffix)
+    inputs = torch.randn(len(lengths), max(lengths), widths[0], generator=draw).double()
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    state = None
+    if with_state and not both:
+        state = tuple(torch.randn(len(lengths), widths[1], generator=draw).double() for _ in range(2))
+    ours_in, theirs_in = inputs.clone().requires_grad_(), inputs.clone().requires_grad_()
+
+    packed = pack_padded_sequence(theirs_in, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+    packed_out, (shown, memory) = theirs(packed, None if state is None else tuple(one[None] for one in state))
+    their_outputs, _ = pad_packed_sequence(packed_out, batch_first=True)
+    if both:
+        outputs, last = ours(ours_in, mask)
+        torch.testing.assert_close(last, torch.cat([*shown], dim=-1), atol=1e-12, rtol=0)
+    else:
+        outputs, last = ours(ours_in, mask, state)
+        torch.testing.assert_close(last[0], shown[0], atol=1e-12, rtol=0)
+        torch.testing.assert_close(last[1], memory[0], atol=1e-12, rtol=0)
+    torch.testing.assert_close(outputs, their_outputs, atol=1e-12, rtol=0)
+
+    weight = torch.randn(outputs.shape, generator=draw)
+    (outputs * weight).sum().backward()
+    (their_outputs * weight).sum().backward()
+    torch.testing.assert_close(ours_in.grad, theirs_in.grad, atol=1e-10, rtol=0)
+    for cell, suffix in cells:
+        for name, parameter in cell.named_parameters():
+            expected = getattr(theirs, f"{name}_l0{suffix}").grad
+            torch.testing.assert_close(parameter.grad, expected, atol=1e-10, rtol=0)
+
+
+def test_lstm_without_a_mask_reads_everything():
+    lstm, inputs = LSTM(3, 4).double(), torch.randn(2, 5, 3, generator=generator(0)).double()
+    with_mask, _ = lstm(inputs, torch.ones(2, 5, dtype=torch.bool))
+    torch.testing.assert_close(lstm(inputs)[0], with_mask, atol=1e-12, rtol=0)
+    both = BidirectionalLSTM(3, 4).double()
+    with_mask, _ = both(inputs, torch.ones(2, 5, dtype=torch.bool))
+    torch.testing.assert_close(both(inputs)[0], with_mask, atol=1e-12, rtol=0)
+
+
+# ---------------------------------------------------------------- attention equals plain loops
+
+
+def softmax(values: list[float]) -> list[float]:
+    top = max(values)
+    powers = [math.exp(value - top) for value in values]
+    return [power / sum(powers) for power in powers]
+
+
+def dot(one: torch.Tensor, other: torch.Tensor) -> float:
+    return sum(a * b for a, b in zip(one.tolist(), other.tolist(), strict=True))
+
+
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=3), n_heads=st.integers(1, 3), seed=st.integers(0, 99))
+def test_latent_and_plain_attention_equal_loops(lengths, n_heads, seed):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        attention = LatentAttention(4, n_heads, max_length=8).double()
+    words = torch.randn(len(lengths), max(lengths), 4, generator=generator(seed)).double()
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    found = attention(words, mask)
+    plain = PlainAttention(4, n_heads).double()
+    plain.load_state_dict({"query": attention.query})
+    torch.testing.assert_close(plain(words, mask).weights, found.latent, atol=1e-12, rtol=0)
+    for row, length in enumerate(lengths):
+        for head in range(n_heads):
+            u, V, E = attention.query[head], attention.positions[head], words[row, :length]
+            latent = softmax([dot(u, e) for e in E])
+            active = [softmax([dot(V[k], e) for k in range(length)]) for e in E]  # active[s][k]
+            weights = [sum(latent[s] * active[s][k] for s in range(length)) for k in range(length)]
+            assert found.latent[row, head, :length].tolist() == pytest.approx(latent, abs=1e-12)
+            assert found.weights[row, head, :length].tolist() == pytest.approx(weights, abs=1e-12)
+            for s in range(length):
+                assert found.active[row, head, :length, s].tolist() == pytest.approx(active[s], abs=1e-12)
+            assert sum(found.weights[row, head].tolist()) == pytest.approx(1, abs=1e-12)
+        assert not found.weights[row, :, length:].any() and not found.active[row, :, length:].any()
+        assert not found.latent[row, :, length:].any()
+
+
+@pytest.mark.parametrize("make", [lambda: PlainAttention(3, 2), lambda: LatentAttention(3, 2, 4)])
+def test_gradients_of_attention_agree_with_finite_differences(make):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        attention = make().double()
+    words = torch.randn(2, 3, 3, generator=generator(1)).double().requires_grad_()
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    names = [name for name, _ in attention.named_parameters()]
+
+    def weights(inputs, *parameters):
+        given_parameters = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(attention, given_parameters, (inputs, mask)).weights
+
+    assert torch.autograd.gradcheck(weights, (words, *attention.parameters()))
+
+
+def test_gradients_of_the_cell_agree_with_finite_differences():
+    cell = LSTMCell(2, 3).double()
+    inputs, shown, memory = (torch.randn(2, n, generator=generator(n)).double().requires_grad_() for n in (2, 3, 3))
+    assert torch.autograd.gradcheck(lambda *args: cell(args[0], args[1:]), (inputs, shown, memory))
+
+
+def test_a_sentence_without_words_gets_zeros_and_a_finite_gradient():
+    attention = LatentAttention(4, 2, 5)
+    words = torch.randn(2, 3, 4, generator=generator(0)).requires_grad_()
+    found = attention(words, torch.tensor([[True, True, False], [False, False, False]]))
+    assert not found.weights[1].any() and not found.latent[1].any() and not found.active[1].any()
+    (found.weights.square().sum() + found.active.sum()).backward()
+    assert words.grad.isfinite().all() and attention.positions.grad.isfinite().all()
+
+
+# ---------------------------------------------------------------- the model
+
+
+@ALL_KINDS
+@given(extra=st.integers(1, 4), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4), training=st.booleans())
+def test_padding_and_company_change_nothing(encoder, attention, extra, lengths, training):
+    model = small_model(encoder, attention).train(training)
+    tokens = ragged(lengths)
+    expected = model(tokens)
+    padded = model(nn.functional.pad(tokens, (0, extra), value=PAD))
+    for one, other in zip(padded, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+    for row, length in enumerate(lengths):
+        for one, other in zip(model(tokens[row : row + 1, :length]), expected, strict=True):
+            torch.testing.assert_close(one[0], other[row], atol=1e-12, rtol=0)
+
+
+@ALL_KINDS
+@given(seed=st.integers(0, 99))
+def test_only_a_dictionary_with_plain_or_no_attention_is_blind_to_order(encoder, attention, seed):
+    model = small_model(encoder, attention, seed).eval()
+    order = random.Random(seed).sample(range(5), 5)
+    if order == sorted(order):
+        order = order[::-1]
+    tokens = torch.tensor([[4, 5, 6, 7, 8, EOS]])
+    change = max(
+        (one - other).abs().max().item()
+        for one, other in zip(model(tokens), model(tokens[:, [*order, 5]]), strict=True)
+    )
+    blind = encoder == "dictionary" and attention != "latent"
+    assert change < 1e-12 if blind else change > 1e-6
+
+
+@ALL_KINDS
+def test_each_head_is_the_classifier_of_its_own_weighted_mean(encoder, attention):
+    model = small_model(encoder, attention).eval()
+    tokens = ragged([5, 3])
+    mask = tokens != PAD
+    words, summary = model.encode(tokens, mask)
+    outputs, seen = model.read(tokens)
+    assert (seen is None) == (attention == "none")
+    for row, length in enumerate((5, 3)):
+        for head in range(4):
+            expected = summary[row]
+            if seen is not None:
+                weights = seen.weights[row, head, :length]
+                expected = sum(w * e for w, e in zip(weights, words[row, :length], strict=True))
+                expected = expected / math.sqrt(sum(w.item() ** 2 for w in weights))
+            torch.testing.assert_close(outputs[row, head], expected, atol=1e-12, rtol=0)
+            logits = model.classifiers[head](expected)
+            torch.testing.assert_close(model(tokens)[head][row], logits, atol=1e-12, rtol=0)
+    if encoder == "dictionary":
+        torch.testing.assert_close(summary[1], model.embedding.weight[tokens[1, :3]].sum(dim=0), atol=1e-12, rtol=0)
+
+
+@ALL_KINDS
+def test_every_parameter_learns(encoder, attention):
+    model = small_model(encoder, attention)
+    model.loss(RecipeBatch(ragged([5, 3]), labels(2), (0, 1))).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.any(), name
+
+
+def test_the_loss_is_the_mean_over_known_labels():
+    model, tokens, right = small_model(), ragged([5, 3, 2]), labels(3)
+    right[0, 1] = right[2, 3] = -1
+    batch = RecipeBatch(tokens, right, (0, 1, 2))
+    nats = [
+        -torch.log_softmax(model(tokens)[head][row], -1)[right[row, head]].item()
+        for row in range(3)
+        for head in range(4)
+        if right[row, head] >= 0
+    ]
+    assert batch.n_tokens == len(nats) == 10
+    assert model.loss(batch).item() == pytest.approx(sum(nats) / 10, rel=1e-6)
+    assert evaluate_loss(model, [batch]) == pytest.approx(sum(nats) / 10, rel=1e-6)
+    nothing = RecipeBatch(tokens, torch.full_like(right, -1), (0, 1, 2))
+    assert model.loss(nothing).item() == 0 and nothing.n_tokens == 0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 8e-2), (torch.float16, 1e-2)])
+@ALL_KINDS
+def test_other_precisions(device, dtype, tolerance, encoder, attention):
+    exact, tokens = small_model(encoder, attention).eval(), ragged([6, 1, 4])
+    expected = exact(tokens)
+    found = copy.deepcopy(exact).to(device, dtype)(tokens.to(device))
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == dtype
+        torch.testing.assert_close(one.cpu().double(), other, atol=tolerance * other.abs().max().item() + 1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_training_under_bfloat16_autocast(device):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = IfThenModel(IfThenConfig(13, LABELS, d_model=8, d_hidden=16, max_length=8, dropout=0.0)).to(device)
+    data = [RecipeBatch(ragged([5, 3, 4, 2]), labels(4), (0, 1, 2, 3))]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    losses = [train_on(model, data, optimizer, autocast=torch.bfloat16) for _ in range(30)]
+    assert losses[-1] < 0.5 * losses[0]
+    assert next(model.parameters()).dtype == torch.float32
+
+
+def test_dropout_is_for_training_only():
+    model, tokens = small_model(dropout=0.5), ragged([5, 3])
+    model.train()
+    with torch.random.fork_rng():
+        assert not torch.equal(model(tokens)[0], model(tokens)[0])
+    model.eval()
+    assert torch.equal(model(tokens)[0], model(tokens)[0])
+
+
+def test_shapes_on_the_meta_device():
+    with torch.device("meta"):
+        model = IfThenModel(IfThenConfig(13, LABELS))
+        logits = model(torch.ones(3, 5, dtype=torch.long))
+    assert [tuple(one.shape) for one in logits] == [(3, count) for count in LABELS]
+
+
+# ---------------------------------------------------------------- the generator
+
+CHANNELS = {
+    "facebook": ("on", {"post": "post publish posts", "like": "like heart likes"}),
+    "twitter": ("on", {"tweet": "tweet announce tweets", "follow": "follow watch follows"}),
+    "instagram": ("on", {"post": "post publish photos", "tag": "tag mark tags"}),
+    "dropbox": ("to", {"upload": "upload copy files", "share": "share link links"}),
+    "evernote": ("in", {"save": "save keep notes", "tag": "tag mark tags"}),
+    "youtube": ("to", {"upload": "upload copy videos", "like": "like heart likes"}),
+    "slack": ("in", {"post": "post publish messages", "pin": "pin highlight pins"}),
+    "trello": ("on", {"add": "add file cards", "archive": "archive close archives"}),
+    "gmail": ("from", {"send": "send mail emails", "star": "star highlight stars"}),
+    "spotify": ("in", {"save": "save keep songs", "play": "play watch plays"}),
+}
+OPENERS = r"(?:please|hello ,|my recipe :|automatically|note to self :|this one is easy :)?"
+CLOSERS = r"(?:please|thanks|right away|every day|and tell nobody)?"
+PHRASE = r"\w+ (?:it|a photo|a video|a link|a song|a text|something|something new|the new one) (?:on|in|to|from) \w+"
+NOUN = r"\w+ \w+"
+WHEN = "(?:when|whenever|if|once|after|as soon as|every time|each time)"
+FORMS = [  # written anew for the test: the trigger is group T, the action group A
+    rf"(?:i want to )?(?P<A>{PHRASE}) {WHEN} i (?P<T>{PHRASE})",
+    rf"{WHEN} i (?P<T>{PHRASE}) (?:,|then|, i want to) (?P<A>{PHRASE})",
+    rf"i (?P<T>{PHRASE}) , (?:so|now) (?P<A>{PHRASE})",
+    rf"(?:never|do not) (?P<A>{PHRASE}) (?:before|until) i (?P<T>{PHRASE})",
+    rf"wait until i (?P<T>{PHRASE}) , then (?P<A>{PHRASE})",
+    rf"(?:from )?(?P<T>{NOUN}) (?:to|into) (?P<A>{NOUN})",
+    rf"(?:to |into )?(?P<A>{NOUN}) (?:from|out of|for all) (?P<T>{NOUN})",
+    rf"for all (?P<T>{NOUN}) , (?P<A>{NOUN})",
+    rf"all (?P<T>{NOUN}) become (?P<A>{NOUN})",
+]
+
+
+def operation(words: str) -> tuple[str, str] | None:
+    """Channel and function of "post it on facebook" or "facebook posts", None if it is neither."""
+    first, *_, last = words.split()
+    channel, word = (last, first) if last in CHANNELS else (first, last)
+    if channel not in CHANNELS:
+        return None
+    names = [name for name, forms in CHANNELS[channel][1].items() if word in forms.split()]
+    return (channel, f"{channel}.{names[0]}") if names else None
+
+
+def parses(text: str) -> set[tuple[str, str, str, str]]:
+    """Every program that the sentence could have."""
+    found = set()
+    for form in FORMS:
+        match = re.fullmatch(rf"{OPENERS} ?{form} ?{CLOSERS}", text)
+        if match:
+            trigger, action = operation(match["T"]), operation(match["A"])
+            if trigger and action:
+                found.add((*trigger, *action))
+    return found
+
+
+@pytest.fixture(scope="module")
+def recipes() -> list[Recipe]:
+    return make_recipes(6000, seed=7)
+
+
+def test_recipes_mean_what_an_independent_reader_reads(recipes):
+    for recipe in [*recipes, *make_recipes(2000, seed=7, held_out=True)]:
+        assert parses(recipe.description) == {recipe.program}, recipe
+
+
+def test_recipes_are_the_same_everywhere():
+    texts = [
+        "\n".join(" ".join((recipe.description, *recipe.program)) for recipe in make_recipes(300, seed, held_out))
+        for seed, held_out in ((0, False), (5, True))
+    ]
+    digests = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
+    assert digests == ["ac1fc835f45d67d8", "ed90b5f18ff93703"]
+    state = random.getstate()
+    make_recipes(5, 0)
+    assert random.getstate() == state
+
+
+def test_recipes_are_distinct_and_a_shorter_list_is_a_beginning(recipes):
+    assert len({recipe.description for recipe in recipes}) == len(recipes) == 6000
+    assert make_recipes(100, seed=7) == recipes[:100] != make_recipes(100, seed=8)
+
+
+def test_every_operation_is_as_often_trigger_as_action(recipes):
+    triggers, actions = Counter(r.trigger for r in recipes), Counter(r.action for r in recipes)
+    assert len(triggers) == len(actions) == 20
+    assert all(0.7 < triggers[name] / actions[name] < 1.4 for name in triggers)
+    assert all(r.trigger_channel != r.action_channel and r.trigger.startswith(r.trigger_channel + ".") for r in recipes)
+
+
+def test_held_out_pairs_are_apart_in_both_orders(recipes):
+    held_out = {(r.trigger, r.action) for r in make_recipes(3000, seed=1, held_out=True)}
+    seen = {(r.trigger, r.action) for r in recipes}
+    assert not held_out & seen and {(a, t) for t, a in held_out} == held_out
+    assert {t for t, _ in seen} == {t for t, _ in held_out} | {t for t, _ in seen}
+    assert len(held_out) + len(seen) == 20 * 18 and 60 < len(held_out) < 120
+
+
+def test_every_sentence_has_a_mirror_image_with_the_same_words():
+    """What the two templates of each sentence leave: exchange the two operations, and the bag of words stays."""
+    writer = latent_attention._RecipeWriter(0, False)
+    for _ in range(300):
+        trigger, action = writer.pick(writer.combinations)
+        assert (action, trigger) in writer.combinations
+        for templates, fill in ((latent_attention._CLAUSES, writer.clauses), (latent_attention._PHRASES, writer.nouns)):
+            parts = fill(trigger, action)
+            template = writer.pick(templates)
+            named_first = "{T}" in template
+            other = {"T": parts["A"], "A": parts["T"], **({"when": parts["when"]} if "when" in parts else {})}
+            if "a" in parts:
+                other |= {"t": parts["a"], "a": parts["t"]}
+            one, mirrored = template.format(**parts), template.format(**other)
+            assert sorted(one.replace(" it ", " ").split()) != [] and one != mirrored
+            programs = parses(one), parses(mirrored)
+            assert programs == (
+                {(trigger.channel, trigger.label, action.channel, action.label)},
+                {(action.channel, action.label, trigger.channel, trigger.label)},
+            ), (template, named_first)
+            assert sorted(one.split()) == sorted(mirrored.split())
+
+
+def test_no_bag_of_words_can_do_better_than_one_half_on_mirrored_recipes():
+    by_bag: dict[tuple[str, ...], list[Recipe]] = {}
+    for recipe in make_recipes(20_000, seed=3):
+        by_bag.setdefault(tuple(sorted(recipe.description.split())), []).append(recipe)
+    opposite = [group for group in by_bag.values() if len({recipe.program for recipe in group}) > 1]
+    assert len(opposite) > 100
+    for group in opposite:
+        programs = {recipe.program for recipe in group}
+        assert len(programs) == 2 and len({frozenset((r.trigger, r.action)) for r in group}) == 1
+
+
+# ---------------------------------------------------------------- numbers for recipes
+
+SOME = [
+    Recipe("Post it, now!", "a", "a.x", "b", "b.x"),
+    Recipe("now save it", "c", "c.y", "b", "b.z"),
+    Recipe("Now", "a", "a.x", "d", "d.x"),
+]
+
+
+def test_words_are_lower_case_and_punctuation_stands_alone():
+    assert recipe_words("Post it, NOW! Größe 2.0 @home_page") == [
+        *("post", "it", ",", "now", "!", "größe", "2", ".", "0", "@", "home_page")
+    ]
+    assert recipe_words("one two three", max_words=2) == ["one", "two"]
+    assert recipe_words(" \n") == []
+
+
+def test_the_coder_learns_from_what_it_is_given_and_from_nothing_else():
+    coder = RecipeCoder.train(SOME, min_count=2)
+    assert coder.words.pieces == ("now", "it") and coder.labels == (
+        ("a", "c"),
+        ("a.x", "c.y"),
+        ("b", "d"),
+        ("b.x", "b.z", "d.x"),
+    )
+    assert coder.n_labels == (2, 2, 2, 3) and "now" not in repr(coder)
+    foreign = Recipe("it is now", "a", "a.new", "zzz", "b.z")
+    ((ids, numbers),) = coder.encode([foreign])
+    assert ids == [5, UNK, 4, EOS] and numbers == (0, -1, -1, 1)
+    assert coder.encode([foreign], max_words=1)[0][0] == [5, EOS]
+    assert coder.program((1, 1, 0, 2)) == ("c", "c.y", "b", "d.x")
+    assert coder.encode([Recipe("", "a", "a.x", "b", "b.x")])[0][0] == [EOS]
+    assert RecipeCoder.train(SOME).words.vocab_size == 4 + 6
+
+
+@given(n=st.integers(1, 40), budget=st.integers(30, 200), seed=st.one_of(st.none(), st.integers(0, 5)))
+def test_batches_hold_every_recipe_once_with_its_labels(n, budget, seed):
+    examples = [([*range(4, 4 + i % 9), EOS], (i, i + 1, i + 2, i + 3)) for i in range(n)]
+    seen = []
+    for batch in recipe_batches(examples, budget, seed):
+        assert batch.tokens.numel() <= budget and len(batch) == len(batch.indices)
+        for row, index in enumerate(batch.indices):
+            ids, numbers = examples[index]
+            assert batch.tokens[row].tolist() == ids + [PAD] * (batch.tokens.shape[1] - len(ids))
+            assert tuple(batch.labels[row].tolist()) == numbers
+        seen += batch.indices
+    assert sorted(seen) == list(range(n))
+
+
+def test_a_batch_moves_as_a_whole():
+    batch = RecipeBatch(ragged([3]), labels(1), (5,)).to("meta")
+    assert batch.tokens.is_meta and batch.labels.is_meta and batch.indices == (5,)
+
+
+# ---------------------------------------------------------------- use
+
+
+def trained() -> tuple[IfThenModel, RecipeCoder]:
+    coder = RecipeCoder.train(SOME)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        sizes = {"d_model": 8, "d_hidden": 16, "max_length": 8, "dropout": 0.0}
+        model = IfThenModel(IfThenConfig(coder.words.vocab_size, coder.n_labels, **sizes))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+        data = list(recipe_batches(coder.encode(SOME), 50))
+        for _ in range(40):
+            train_on(model, data, optimizer)
+    return model, coder
+
+
+def test_training_learns_recipes_and_prediction_keeps_their_order():
+    model, coder = trained()
+    texts = [SOME[i].description for i in (2, 0, 1, 0)]
+    model.train()
+    found = predict_programs(model, texts, coder, max_tokens=8)
+    assert model.training
+    assert [one.program for one in found] == [SOME[i].program for i in (2, 0, 1, 0)]
+    assert found[0].words == ("now", "⟨eos⟩") and found[1].words == ("post", "it", ",", "now", "!", "⟨eos⟩")
+    for one in found:
+        length = len(one.words)
+        assert one.weighing.weights.shape == one.weighing.latent.shape == (1, 4, length)
+        assert one.weighing.active.shape == (1, 4, length, length)
+        alone = predict_programs(model, [" ".join(one.words[:-1])], coder)[0]
+        torch.testing.assert_close(alone.weighing.active, one.weighing.active, atol=1e-5, rtol=0)
+    assert predict_programs(model, [], coder) == []
+    cut = predict_programs(model, ["now save it and so on and on and on"], coder, max_words=3)[0]
+    assert cut.words == ("now", "save", "it", "⟨eos⟩")
+
+
+@ALL_KINDS
+def test_prediction_of_every_kind(encoder, attention):
+    coder = RecipeCoder.train(SOME)
+    model = IfThenModel(IfThenConfig(coder.words.vocab_size, coder.n_labels, encoder, attention, d_hidden=8)).eval()
+    (found,) = predict_programs(model, ["post it now"], coder)
+    assert not model.training and all(label in known for label, known in zip(found.program, coder.labels, strict=True))
+    assert (found.weighing is None) == (attention == "none")
+    assert attention == "none" or (found.weighing.latent is None) == (attention == "plain")
+    with torch.no_grad():
+        numbers = [
+            logits.argmax().item() for logits in model(torch.tensor([[*coder.words.encode("post it now"), EOS]]))
+        ]
+    assert found.program == coder.program(numbers)
+
+
+def test_the_mode_is_restored_when_prediction_fails():
+    model, coder = trained()
+    model.train()
+    with pytest.raises(ValueError, match="max_length=8"):
+        predict_programs(model, ["now " * 8], coder)
+    assert model.training
+
+
+def test_accuracies_of_a_table():
+    right = [("a", "a.x", "b", "b.x")] * 4
+    said = [
+        ("a", "a.x", "b", "b.x"),
+        ("a", "a.y", "b", "b.x"),
+        ("c", "a.x", "b", "b.x"),
+        ("a", "a.x", "d", "d.x"),
+    ]
+    found = program_accuracy(said, right)
+    assert found.heads == (0.75, 0.75, 0.75, 0.75)
+    assert (found.channels, found.functions, found.joint) == (0.5, 0.5, 0.25)
+
+
+# ---------------------------------------------------------------- real recipes
+
+
+def tiny_zapier(folder, monkeypatch, rows) -> None:
+    """A small file that the library takes for the published one."""
+    content = json.dumps(rows).encode()
+    path = folder / "zapier" / ZAPIER.name
+    path.parent.mkdir()
+    path.write_bytes(content)
+    file = DataFile("zapier", ZAPIER.name, "http://invalid.example/", hashlib.sha256(content).hexdigest(), 1)
+    monkeypatch.setattr(latent_attention, "ZAPIER", file)
+    monkeypatch.setattr(latent_attention, "_ZAPIER_SIZES", {"test": 5, "val": 5})
+
+
+def zapier_row(title: str, description: str, **changes) -> dict[str, str | None]:
+    row = {"title": title, "description": description, "event_channel": "E", "event": "e"}
+    return row | {"action_channel": "A", "action": "a"} | changes
+
+
+def test_a_tiny_file_is_split_and_twins_stay_together(tmp_path, monkeypatch):
+    rows = [zapier_row(f"Title {i}", f"text {i}") for i in range(20)]
+    rows += [
+        zapier_row("TITLE  3", "another"),
+        zapier_row("last", "Another"),
+        zapier_row("x", "y", action_channel=None),
+    ]
+    tiny_zapier(tmp_path, monkeypatch, rows)
+    splits = {split: load_zapier(split, tmp_path) for split in ("train", "val", "test")}
+    assert [len(splits[name]) for name in ("train", "val", "test")] == [13, 5, 5]
+    titles = {name: {recipe.description for recipe in part} for name, part in splits.items()}
+    assert sum(len(part) for part in titles.values()) == 23
+    homes = [name for name in titles for title in ("Title 3", "TITLE  3", "last") if title in titles[name]]
+    assert len(homes) == 3 and len(set(homes)) == 1
+    everything = {recipe.description: recipe for part in splits.values() for recipe in part}
+    assert everything["Title 0"].program == ("E", "E.e", "A", "A.a")
+    assert everything["x"].program == ("E", "E.e", "None", "None.a")
+    longer = {split: load_zapier(split, tmp_path, text="description") for split in splits}
+    for name in splits:  # the same recipes, told by the other text
+        wanted = {row["description"] for row in rows if row["title"] in titles[name]}
+        assert {recipe.description for recipe in longer[name]} == wanted
+
+
+def test_a_file_that_is_not_the_published_one_is_refused(tmp_path):
+    path = tmp_path / "zapier" / ZAPIER.name
+    path.parent.mkdir()
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="SHA-256"):
+        load_zapier("train", tmp_path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file zapier/Zapier_test\.json"):
+        load_zapier("train", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def zapier(request) -> dict[str, list[Recipe]]:
+    folder = request.getfixturevalue("data_directory")
+    if not (folder / "zapier").is_dir():
+        pytest.skip("real recipes cannot be had: the folder of TRANSFORMER_LIB_DATA has no folder zapier/")
+    return {split: load_zapier(split, folder) for split in ("train", "val", "test")}
+
+
+def test_the_real_recipes(zapier, data_directory):
+    everything = [recipe for part in zapier.values() for recipe in part]
+    assert {name: len(part) for name, part in zapier.items()} == {"train": 3859, "val": 500, "test": 500}
+    assert len({recipe.trigger for recipe in everything}) == 297
+    assert len({recipe.action for recipe in everything}) == 247
+    content = (data_directory / "zapier" / ZAPIER.name).read_text("utf-8")
+    assert content.count("\n") + 1 == ZAPIER.lines
+    longer = {split: load_zapier(split, data_directory, text="description") for split in zapier}
+    for texts in (zapier, longer):
+        words = {name: {tuple(recipe_words(recipe.description)) for recipe in part} for name, part in texts.items()}
+        assert not words["train"] & words["test"] and not words["train"] & words["val"]
+        assert not words["val"] & words["test"]
+    assert [r.program for r in zapier["test"]] == [r.program for r in longer["test"]]
+    digest = hashlib.sha256("\n".join(recipe.description for recipe in zapier["test"]).encode()).hexdigest()
+    assert digest[:16] == "0077d7a5a6b1335d"
+
+
+def test_real_labels_that_training_lacks_count_as_wrong(zapier):
+    coder = RecipeCoder.train(zapier["train"], min_count=2)
+    unseen = [numbers for _, numbers in coder.encode(zapier["test"]) if -1 in numbers]
+    assert 0 < len(unseen) < 50
+    foreign = [r for r in zapier["test"] if r.trigger not in coder.labels[HEADS.index("trigger")]]
+    assert foreign and all(coder.encode([recipe])[0][1][HEADS.index("trigger")] == -1 for recipe in foreign)
+
+
+# ---------------------------------------------------------------- bad input
+
+WORDS = Tokenizer.train(["a b"], level="word")
+CODER = RecipeCoder(WORDS, (("p",), ("q",), ("r",), ("s",)))
+TOKENS = ragged([4, 2])
+ATTENTION = LatentAttention(4, 2, max_length=3)
+EVERYWHERE = torch.ones(2, 3, dtype=torch.bool)
+BAD = {
+    "cell width": (lambda: LSTMCell(0, 3), "d_input=0"),
+    "cell state": (lambda: LSTM(3, -1), "d_hidden=-1"),
+    "input width": (lambda: LSTM(3, 4)(torch.zeros(2, 5, 4)), r"expected \(B, S >= 1, 3\)"),
+    "length 0": (lambda: LSTM(3, 4)(torch.zeros(2, 0, 3)), r"\(2, 0, 3\)"),
+    "mask shape": (lambda: LSTM(3, 4)(torch.zeros(2, 3, 3), EVERYWHERE[:1]), r"mask has shape \(1, 3\)"),
+    "no head": (lambda: PlainAttention(3, 0), "n_heads=0"),
+    "no position": (lambda: LatentAttention(3, 1, 0), "max_length=0"),
+    "attention width": (lambda: ATTENTION(torch.zeros(2, 3, 5), EVERYWHERE), "expected width 4"),
+    "attention mask": (lambda: ATTENTION(torch.zeros(2, 3, 4), EVERYWHERE[:, :2]), r"mask has shape \(2, 2\)"),
+    "attention length": (
+        lambda: ATTENTION(torch.zeros(1, 4, 4), torch.ones(1, 4, dtype=torch.bool)),
+        "4 positions, but max_length=3",
+    ),
+    "encoder": (lambda: IfThenConfig(9, LABELS, encoder="gru"), "encoder='gru'"),
+    "attention": (lambda: IfThenConfig(9, LABELS, attention="soft"), "attention='soft'"),
+    "vocabulary": (lambda: IfThenConfig(0, LABELS), "vocab_size=0"),
+    "odd width": (lambda: IfThenConfig(9, LABELS, d_hidden=7), "d_hidden=7"),
+    "dropout": (lambda: IfThenConfig(9, LABELS, dropout=1.0), "dropout=1.0"),
+    "no labels": (lambda: IfThenConfig(9, ()), "n_labels"),
+    "a head without labels": (lambda: IfThenConfig(9, (3, 0)), "n_labels"),
+    "word too large": (lambda: small_model()(TOKENS + 9), "tokens holds token id"),
+    "empty row": (lambda: small_model()(torch.zeros_like(TOKENS)), "row 0 of tokens is only padding"),
+    "row too long": (lambda: small_model(max_length=3)(TOKENS), "rows of 4, but max_length=3"),
+    "label too large": (
+        lambda: small_model().loss(RecipeBatch(TOKENS, torch.tensor([[0, 0, 0, 0], [0, 0, 2, 0]]), (0, 1))),
+        "labels of head 2 run from 0 to 2, expected -1 to 1",
+    ),
+    "label too small": (
+        lambda: small_model().loss(RecipeBatch(TOKENS, torch.tensor([[0, 0, 0, 0], [0, -2, 0, 0]]), (0, 1))),
+        "labels of head 1",
+    ),
+    "no recipes wanted": (lambda: make_recipes(0, 0), "n=0"),
+    "too many recipes": (lambda: make_recipes(20_001, 0), "n=20001"),
+    "a recipe without text": (lambda: Recipe(None, "a", "b", "c", "d"), "description=None"),
+    "no words kept": (lambda: recipe_words("a b", 0), "max_words=0"),
+    "nothing to learn from": (lambda: RecipeCoder.train([]), "recipes is empty"),
+    "all words rare": (lambda: RecipeCoder.train(SOME, min_count=9), "min_count=9"),
+    "min_count": (lambda: RecipeCoder.train(SOME, min_count=0), "min_count=0"),
+    "number of no label": (lambda: CODER.program((0, 0, 1, 0)), r"numbers\[2\]=1"),
+    "negative number": (lambda: CODER.program((-1, 0, 0, 0)), r"numbers\[0\]=-1"),
+    "no examples": (lambda: recipe_batches([], 10), "examples is empty"),
+    "small budget": (lambda: recipe_batches([([5, 5, EOS], (0, 0, 0, 0))], 2), "max_tokens=2"),
+    "a lone string": (lambda: predict_programs(small_model(), "a b", CODER), "descriptions"),
+    "no programs": (lambda: program_accuracy([], []), "0 predicted and 0 right"),
+    "unequal programs": (lambda: program_accuracy([("a",) * 4], []), "1 predicted and 0 right"),
+    "three parts": (lambda: program_accuracy([("a",) * 3], [("a",) * 4]), "has 3 parts"),
+    "split": (lambda: load_zapier("dev"), "split='dev'"),
+    "text": (lambda: load_zapier("train", text="titel"), "text='titel'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, message = BAD[case]
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call()
+    # With the annotations enforced, a wrong shape may be caught before our own check; test_errors.py runs without.
+    assert isinstance(caught.value, TypeCheckError) or re.search(message, str(caught.value))

@@ -1,0 +1,568 @@
+"""Hard attention: draws as the softmax says, and gradients that are on average those of the expected loss."""
+
+import copy
+import re
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
+from torch import nn
+from torch.nn import functional as F
+
+from transformer_lib.alignment import AlignedMemory, Attended, attention_maps
+from transformer_lib.captions import make_captions
+from transformer_lib.data import BOS, EOS, PAD, Batch, Tokenizer, collate
+from transformer_lib.hard_attention import Choice, HardAttention, HardConfig, HardSeq2Seq, gumbel_like
+from transformer_lib.recurrent import evaluate_loss, greedy_decode, sequence_loss, train_on, translate
+from transformer_lib.scores import DotScore, LuongConfig, LuongSeq2Seq
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+ESTIMATORS = pytest.mark.parametrize("estimator", ["reinforce", "gumbel"])
+FEEDING = pytest.mark.parametrize("feeding", [False, True], ids=["no feeding", "feeding"])
+SIZES = {"source_vocab_size": 13, "target_vocab_size": 11, "d_model": 6, "d_hidden": 8, "dropout": 0.0}
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def small_model(seed: int = 0, **changes) -> HardSeq2Seq:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = HardSeq2Seq(HardConfig(**{**SIZES, **changes}))
+        for parameter in model.parameters():  # away from zero, so that nothing is equal by accident
+            parameter.data.add_(0.3 * torch.randn_like(parameter))
+    return model.double()
+
+
+def ragged(lengths: list[int], vocab_size: int, seed: int = 0, first: int | None = None) -> torch.Tensor:
+    """Random sentences, closed by EOS, filled up with PAD."""
+    rows = torch.full((len(lengths), max(lengths)), PAD)
+    for row, length in zip(rows, lengths, strict=True):
+        row[:length] = torch.randint(4, vocab_size, (length,), generator=generator(seed + length))
+        row[length - 1] = EOS
+        if first is not None:
+            row[0] = first
+    return rows
+
+
+def small_batch(sources=(4, 3), targets=(5, 3)) -> Batch:
+    return Batch(ragged(list(sources), 13), ragged(list(targets), 11, first=BOS), tuple(range(len(sources))))
+
+
+def scene(lengths: list[int], n_queries: int = 3, width: int = 4, seed: int = 0) -> tuple[torch.Tensor, AlignedMemory]:
+    """Random queries and a memory whose rows have the given lengths; a length of 0 leaves nothing to see."""
+    draw = generator(seed)
+    outputs = torch.randn(len(lengths), max(*lengths, 1), width, generator=draw).double()
+    mask = torch.arange(outputs.shape[1]) < torch.tensor(lengths)[:, None]
+    queries = torch.randn(len(lengths), n_queries, width, generator=draw).double()
+    return queries, AlignedMemory(outputs, mask, None, outputs)
+
+
+def attention(estimator: str = "reinforce", temperature: float = 1.0) -> HardAttention:
+    return HardAttention(DotScore(), estimator, temperature)
+
+
+PLACES = torch.arange(3)
+
+
+class Forced(HardAttention):
+    """Hard attention whose choices are given: row b of a batch follows row b of ``paths``."""
+
+    paths: torch.Tensor
+
+    def forward(self, queries, memory, positions):
+        self.here = positions
+        return super().forward(queries, memory, positions)
+
+    def perturb(self, scores):
+        return F.one_hot(self.paths[:, self.here], scores.shape[-1]).to(scores.dtype)
+
+
+def force(model: HardSeq2Seq) -> Forced:
+    """Put forced attention into a model, and return it."""
+    old = model.decoder.attention
+    model.decoder.attention = Forced(old.score, old.estimator, old.temperature).train()
+    return model.decoder.attention
+
+
+# ---------------------------------------------------------------- one look
+
+
+@ESTIMATORS
+@given(lengths=st.lists(st.integers(0, 5), min_size=1, max_size=4), training=st.booleans(), seed=st.integers(0, 99))
+def test_one_place_is_seen_and_never_padding(estimator, lengths, training, seed):
+    queries, memory = scene(lengths, seed=seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        seen = attention(estimator).train(training)(queries, memory, PLACES)
+    for row, length in enumerate(lengths):
+        weights = seen.weights[row]
+        if length == 0:
+            assert not weights.any() and not seen.context[row].any()
+            assert not seen.log_probability[row].any() and not seen.entropy[row].any()
+            continue
+        assert set(weights.unique().tolist()) <= {0.0, 1.0} and (weights.sum(-1) == 1).all()
+        place = weights.argmax(-1)
+        assert (place < length).all()
+        assert torch.equal(seen.context[row], memory.outputs[row, place])
+
+
+@ESTIMATORS
+def test_log_probability_and_entropy_equal_those_of_torch(estimator):
+    queries, memory = scene([5, 2, 4])
+    for training in (False, True):
+        seen = attention(estimator).train(training)(queries, memory, PLACES)
+        for row, length in enumerate([5, 2, 4]):
+            scores = (queries[row] @ memory.outputs[row].T)[:, :length]
+            theirs = torch.distributions.Categorical(logits=scores)
+            place = seen.weights[row].argmax(-1)
+            torch.testing.assert_close(seen.log_probability[row], theirs.log_prob(place), atol=1e-12, rtol=0)
+            torch.testing.assert_close(seen.entropy[row], theirs.entropy(), atol=1e-12, rtol=0)
+
+
+@ESTIMATORS
+def test_draws_follow_the_softmax(estimator):
+    queries, memory = scene([5, 3])
+    many = queries[:, :1].expand(-1, 20_000, -1)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        seen = attention(estimator).train()(many, memory, torch.arange(20_000))
+    scores = (queries[:, :1] @ memory.outputs.mT).masked_fill(~memory.mask.unsqueeze(1), -torch.inf)
+    torch.testing.assert_close(seen.weights.mean(1), scores.softmax(-1)[:, 0], atol=0.015, rtol=0)
+
+
+@ESTIMATORS
+def test_evaluation_takes_the_best_place_every_time(estimator):
+    queries, memory = scene([5, 2, 4])
+    hard = attention(estimator).eval()
+    state = torch.get_rng_state()
+    seen = hard(queries, memory, PLACES)
+    assert torch.equal(torch.get_rng_state(), state)  # nothing is drawn
+    scores = (queries @ memory.outputs.mT).masked_fill(~memory.mask.unsqueeze(1), -torch.inf)
+    assert torch.equal(seen.weights.argmax(-1), scores.argmax(-1))
+    assert not seen.weights.requires_grad
+
+
+def test_a_seed_fixes_the_draws():
+    queries, memory = scene([5, 4])
+    many = queries[:, :1].expand(-1, 50, -1)
+
+    def draw(seed: int) -> torch.Tensor:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return attention().train()(many, memory, torch.arange(50)).weights
+
+    assert torch.equal(draw(1), draw(1)) and not torch.equal(draw(1), draw(2))
+
+
+def test_padding_is_not_drawn_even_when_its_noise_is_infinite():
+    class Loud(HardAttention):
+        def perturb(self, scores):
+            return scores.index_fill(-1, torch.tensor([4]), torch.inf)
+
+    queries, memory = scene([5, 3, 0])
+    for estimator in ("reinforce", "gumbel"):
+        seen = Loud(DotScore(), estimator).train()(queries, memory, PLACES)
+        assert not seen.weights[1, :, 3:].any() and not seen.weights[2].any()
+
+
+def test_reinforce_weights_carry_no_gradient():
+    queries, memory = scene([5, 2])
+    seen = attention().train()(queries.requires_grad_(), memory, PLACES)
+    assert not seen.weights.requires_grad
+    (gradient,) = torch.autograd.grad(seen.log_probability.sum(), queries)
+    assert gradient.abs().min() > 0
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
+def test_gumbel_gradient_is_that_of_the_relaxed_draw(temperature):
+    queries, memory = scene([5, 2])
+    queries.requires_grad_()
+    target = torch.randn(2, 3, 5, generator=generator(1)).double()
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        seen = attention("gumbel", temperature).train()(queries, memory, PLACES)
+        torch.manual_seed(3)
+        scores = queries @ memory.outputs.mT
+        noisy = scores + gumbel_like(scores)
+    relaxed = (noisy / temperature).masked_fill(~memory.mask.unsqueeze(1), -torch.inf).softmax(-1)
+    assert set(seen.weights.unique().tolist()) == {0.0, 1.0}  # exactly, not nearly
+    ours, theirs = (torch.autograd.grad((w * target).sum(), queries)[0] for w in (seen.weights, relaxed))
+    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+
+
+def test_a_row_that_sees_nothing_has_a_finite_gradient():
+    for estimator in ("reinforce", "gumbel"):
+        queries, memory = scene([4, 0])
+        queries.requires_grad_()
+        seen = attention(estimator, 0.1).train()(queries, memory, PLACES)
+        total = seen.context.sum() + seen.log_probability.sum() + seen.entropy.sum()
+        (gradient,) = torch.autograd.grad(total, queries)
+        assert torch.isfinite(gradient).all() and not gradient[1].any()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@ESTIMATORS
+def test_one_look_in_other_precisions(device, dtype, estimator):
+    queries, memory = scene([5, 2, 0])
+    outputs = (50 * memory.outputs).to(device, dtype)  # large scores
+    memory = AlignedMemory(outputs, memory.mask.to(device), None, outputs)
+    queries = queries.to(device, dtype).requires_grad_()
+    seen = attention(estimator, 0.1).train()(queries, memory, PLACES.to(device))
+    assert seen.context.dtype == seen.weights.dtype == dtype
+    assert (seen.weights.sum(-1)[:2] == 1).all() and not seen.weights[2].any()
+    (seen.context.sum() + seen.log_probability.sum() + seen.entropy.sum()).backward()
+    assert torch.isfinite(queries.grad).all()
+
+
+# ---------------------------------------------------------------- the estimators against the exact gradient
+
+
+def expected_objective(model: HardSeq2Seq, batch: Batch) -> torch.Tensor:
+    """The expectation of cross-entropy minus entropy bonus, summed over every path of choices; by brute force."""
+    total = torch.zeros((), dtype=torch.float64)
+    forced = force(model)
+    for row in range(len(batch)):
+        n_words = int((batch.target_output[row] != PAD).sum())
+        length = int(batch.source_mask[row].sum())
+        forced.paths = torch.cartesian_prod(*[torch.arange(length)] * n_words).view(-1, n_words)
+        source = batch.source[row, :length].expand(len(forced.paths), -1)
+        target = batch.target[row, : n_words + 1].expand(len(forced.paths), -1)
+        memory = model.encode(source, source != PAD)
+        logits, looks, _ = model.decoder(target[:, :-1], model.decoder.start(memory))
+        log_p, entropy = (torch.cat([getattr(x, n) for x in looks], 1) for n in ("log_probability", "entropy"))
+        nats = F.cross_entropy(logits.mT, target[:, 1:], reduction="none")
+        probability = log_p.sum(1).exp()
+        assert probability.sum().item() == pytest.approx(1)
+        total = total + (probability * (nats - model.config.entropy_weight * entropy).sum(1)).sum()
+    return total / batch.n_tokens
+
+
+def trained_weights(model: HardSeq2Seq) -> list[nn.Parameter]:
+    return [parameter for name, parameter in model.named_parameters() if not name.startswith("baseline")]
+
+
+def estimates(model: HardSeq2Seq, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """For one sentence: each path's probability, and the gradient that ``loss`` gives when it is drawn."""
+    forced, gradients, log_p = force(model), [], []
+    length, n_words = int(batch.source_mask.sum()), batch.n_tokens
+    for path in torch.cartesian_prod(*[torch.arange(length)] * n_words).view(-1, n_words):
+        forced.paths = path.unsqueeze(0)
+        gradient = torch.autograd.grad(model.loss(batch), trained_weights(model))
+        gradients.append(torch.cat([g.flatten() for g in gradient]))
+        memory = model.encode(batch.source, batch.source_mask)
+        looks = model.decoder(batch.target_input, model.decoder.start(memory))[1]
+        log_p.append(torch.cat([seen.log_probability for seen in looks], 1).sum())
+    return torch.stack(log_p).exp().detach(), torch.stack(gradients)
+
+
+@FEEDING
+@pytest.mark.parametrize("baseline", [False, True], ids=["no baseline", "baseline"])
+@pytest.mark.parametrize("score", ["general", "concat"])
+def test_reinforce_is_unbiased_by_enumeration(feeding, baseline, score):
+    changes = {"input_feeding": feeding, "baseline": baseline, "entropy_weight": 0.3, "score": score}
+    model, batch = small_model(d_hidden=4, **changes).train(), small_batch([3], [4])
+    exact = torch.autograd.grad(expected_objective(model, batch), trained_weights(model), allow_unused=True)
+    exact = torch.cat([g.flatten() for g in exact])
+    probability, gradients = estimates(model, batch)
+    mean = (probability[:, None] * gradients).sum(0)
+    torch.testing.assert_close(mean, exact, atol=1e-5 * exact.abs().max().item(), rtol=1e-5)  # the loss is float32
+
+
+@FEEDING
+def test_reinforce_is_unbiased_by_sampling_a_padded_batch(feeding):
+    model = small_model(d_hidden=4, input_feeding=feeding, entropy_weight=0.1).train()
+    batch = small_batch([3, 2], [4, 3])
+    weight, twin = model.decoder.attention.score.key.weight, copy.deepcopy(model)
+    (exact,) = torch.autograd.grad(expected_objective(twin, batch), twin.decoder.attention.score.key.weight)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drawn = torch.stack([torch.autograd.grad(model.loss(batch), weight)[0] for _ in range(500)])
+    error = drawn.std(0) / len(drawn) ** 0.5
+    z = (drawn.mean(0) - exact) / error
+    assert z.abs().max() < 4
+    assert (exact / error).abs().max() > 5  # the test could tell the gradient from none at all
+
+
+def test_the_baseline_lowers_the_variance_and_learns_the_reward():
+    model, batch = small_model(d_hidden=4).train(), small_batch([3], [4])
+
+    def variance() -> float:
+        probability, gradients = estimates(copy.deepcopy(model), batch)
+        mean = (probability[:, None] * gradients).sum(0)
+        return (probability[:, None] * (gradients - mean).square()).sum().item()
+
+    optimizer = torch.optim.Adam(model.baseline.parameters(), lr=0.02)
+    for _ in range(100):
+        optimizer.zero_grad()
+        model.loss(batch).backward()
+        optimizer.step()
+    with_baseline = variance()
+    model.baseline = None
+    assert with_baseline < 0.5 * variance()
+
+
+def test_the_entropy_bonus_is_in_the_gradient():
+    batch = small_batch()
+    plain, bonus = (small_model(estimator="gumbel", entropy_weight=w).train() for w in (0.0, 0.7))
+    gradients = []
+    for model in (plain, bonus):
+        torch.manual_seed(0)
+        gradients.append(torch.autograd.grad(model.loss(batch), trained_weights(model)))
+    torch.manual_seed(0)
+    memory = plain.encode(batch.source, batch.source_mask)
+    looks = plain.decoder(batch.target_input, plain.decoder.start(memory))[1]
+    real = batch.target_output != PAD
+    mean = (torch.cat([seen.entropy for seen in looks], 1) * real).sum() / real.sum()
+    extra = torch.autograd.grad(-0.7 * mean, trained_weights(plain), allow_unused=True)
+    for without, with_bonus, by_hand in zip(*gradients, extra, strict=True):
+        difference = torch.zeros_like(without) if by_hand is None else by_hand
+        torch.testing.assert_close(with_bonus - without, difference, atol=1e-6, rtol=0)
+
+
+# ---------------------------------------------------------------- the translator
+
+
+@ESTIMATORS
+@FEEDING
+def test_the_loss_reports_the_cross_entropy(estimator, feeding):
+    model, batch = small_model(estimator=estimator, input_feeding=feeding), small_batch()
+    for training in (False, True):
+        model.train(training)
+        torch.manual_seed(1)
+        loss = model.loss(batch)
+        torch.manual_seed(1)
+        expected = sequence_loss(model(batch.source, batch.target_input), batch.target_output)
+        assert loss.item() == expected.item()
+
+
+def test_evaluation_gives_the_plain_gradient_of_the_best_choices():
+    model, batch = small_model(), small_batch()
+    model.eval()
+    ours = torch.autograd.grad(model.loss(batch), trained_weights(model), allow_unused=True)
+    plain = sequence_loss(model(batch.source, batch.target_input), batch.target_output)
+    theirs = torch.autograd.grad(plain, trained_weights(model), allow_unused=True)
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one is None) == (other is None) and (one is None or torch.equal(one, other))
+
+
+@FEEDING
+@given(extra=st.integers(1, 6), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4))
+def test_padding_and_company_change_nothing(feeding, extra, lengths):
+    model = small_model(input_feeding=feeding).eval()
+    source, target = ragged(lengths, 13), ragged([4] * len(lengths), 11, first=BOS)
+    expected = model(source, target)
+    padded = F.pad(source, (0, extra), value=PAD)
+    torch.testing.assert_close(model(padded, target), expected, atol=1e-12, rtol=0)
+    for row, length in enumerate(lengths):
+        alone = model(source[row : row + 1, :length], target[row : row + 1])
+        torch.testing.assert_close(alone[0], expected[row], atol=1e-12, rtol=0)
+
+
+@FEEDING
+@ESTIMATORS
+def test_padding_adds_nothing_to_the_gradient(feeding, estimator):
+    """With the same choices, padding on either side changes neither the loss nor its gradient."""
+    gradients = []
+    batch = small_batch([4, 3], [5, 3])
+    longer = Batch(F.pad(batch.source, (0, 3)), F.pad(batch.target, (0, 2)), (0, 1))
+    for given_batch in (batch, longer):
+        model = small_model(estimator=estimator, input_feeding=feeding).train()
+        forced = force(model)
+        forced.paths = torch.tensor([[0, 3, 1, 2, 0, 0], [2, 0, 1, 1, 0, 0]])
+        loss = model.loss(given_batch)
+        gradients.append([loss, *torch.autograd.grad(loss, model.parameters(), allow_unused=True)])
+    for one, other in zip(*gradients, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+
+
+@FEEDING
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+def test_decoder_does_not_look_ahead(training, feeding):
+    model = small_model(n_layers=2, input_feeding=feeding).train(training)
+    source, target = ragged([5, 3], 13), ragged([6, 6], 11, first=BOS)
+
+    def logits(words: torch.Tensor) -> torch.Tensor:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return model(source, words)
+
+    before = logits(target)
+    for position in range(1, 6):
+        changed = target.clone()
+        changed[:, position] = 4 + (changed[:, position] + 1) % 7
+        after = logits(changed)
+        torch.testing.assert_close(after[:, :position], before[:, :position], atol=1e-12, rtol=0)
+        assert (after[:, position:] - before[:, position:]).abs().max() > 1e-6
+
+
+@FEEDING
+@given(score=st.sampled_from(["dot", "general", "concat", "location"]), seed=st.integers(0, 20))
+def test_step_by_step_equals_teacher_forcing(feeding, score, seed):
+    model = small_model(seed, input_feeding=feeding, score=score).eval()
+    source, target = ragged([5, 2, 3], 13, seed), ragged([6, 6, 6], 11, seed, first=BOS)
+    memory = model.encode(source, source != PAD)
+    expected = model.decode(target, memory)
+    state = model.start(memory)
+    for position in range(target.shape[1]):
+        logits, state = model.step(target[:, position], state)
+        torch.testing.assert_close(logits, expected[:, position], atol=1e-12, rtol=0)
+
+
+@FEEDING
+def test_a_state_reorders_its_rows_and_shares_the_memory(feeding):
+    model = small_model(input_feeding=feeding).eval()
+    source = ragged([4, 3], 13)
+    state = model.start(model.encode(source, source != PAD))
+    beams = state.reorder(torch.tensor([0, 0, 0, 1, 1, 1]))
+    assert beams.memory is state.memory
+    token = torch.tensor([BOS, 4, 5, BOS, 6, 7])
+    logits, _ = model.step(token, beams)
+    for row in range(6):
+        one = source[row // 3 : row // 3 + 1]
+        expected, _ = model.step(token[row : row + 1], model.start(model.encode(one, one != PAD)))
+        torch.testing.assert_close(logits[row], expected[0], atol=1e-12, rtol=0)
+
+
+@ESTIMATORS
+def test_greedy_decoding_is_the_same_in_either_mode_and_one_by_one(estimator):
+    model = small_model(estimator=estimator)
+    source = ragged([5, 3, 4], 13)
+    together = greedy_decode(model.train(), source, 9)
+    assert model.training and torch.equal(greedy_decode(model.eval(), source, 9), together)
+    for row, length in enumerate([5, 3, 4]):
+        alone = greedy_decode(model, source[row : row + 1, :length], 9)[0]
+        assert together[row, : len(alone)].tolist() == alone.tolist()
+
+
+def test_the_same_weights_as_a_soft_translator_but_one_place():
+    """In evaluation, hard attention is soft attention whose scores are made very sharp."""
+    model = small_model(input_feeding=True).eval()
+    soft = LuongSeq2Seq(LuongConfig(**SIZES, input_feeding=True)).double().eval()
+    soft.load_state_dict({k: v for k, v in model.state_dict().items() if not k.startswith("baseline")})
+    soft.decoder.attention.score.key.weight.data.mul_(1e6)
+    source, target = ragged([5, 3], 13), ragged([4, 4], 11, first=BOS)
+    torch.testing.assert_close(model(source, target), soft(source, target), atol=1e-9, rtol=0)
+
+
+@ESTIMATORS
+def test_translate_and_maps(estimator):
+    pairs = make_captions(12, seed=0, min_length=4, max_length=6)
+    english, german = (
+        Tokenizer.train([getattr(p, side) for p in pairs], level="word") for side in ("source", "target")
+    )
+    sizes = {"d_model": 8, "d_hidden": 8, "estimator": estimator}
+    model = HardSeq2Seq(HardConfig(english.vocab_size, german.vocab_size, **sizes))
+    assert len(translate(model, [pair.source for pair in pairs], english, german, max_length=8)) == 12
+    for pair, weights in zip(pairs, attention_maps(model, pairs, english, german), strict=True):
+        assert weights.shape == (len(pair.target.split()) + 1, len(pair.source.split()) + 1)
+        assert ((weights == 0) | (weights == 1)).all() and (weights.sum(-1) == 1).all()
+
+
+# ---------------------------------------------------------------- training
+
+
+@ESTIMATORS
+def test_training_learns_to_copy(estimator):
+    draw = generator(0)
+    rows = [torch.randint(4, 11, (int(length),), generator=draw).tolist() for length in torch.arange(64) % 3 + 1]
+    data = [collate([([*row, EOS], [BOS, *row, EOS]) for row in rows])]
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "d_hidden": 32, "dropout": 0.0, "estimator": estimator}
+    model = HardSeq2Seq(HardConfig(11, 11, **sizes))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(150):
+        train_on(model, data, optimizer)
+    assert evaluate_loss(model, data) < 0.1
+    decoded = greedy_decode(model, data[0].source, max_length=6)
+    assert (decoded == data[0].target[:, 1 : decoded.shape[1] + 1]).float().mean() > 0.95
+
+
+@ESTIMATORS
+def test_a_seed_fixes_a_whole_training(estimator):
+    finals = []
+    for seed in (0, 0, 1):
+        model = small_model(estimator=estimator).float()
+        torch.manual_seed(seed)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        finals.append([train_on(model, [small_batch()], optimizer) for _ in range(4)])
+    assert finals[0] == finals[1] != finals[2]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@ESTIMATORS
+@FEEDING
+def test_training_under_bfloat16_autocast(device, estimator, feeding):
+    torch.manual_seed(0)
+    model = small_model(estimator=estimator, input_feeding=feeding).float().to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = [train_on(model, [small_batch()], optimizer, autocast=torch.bfloat16) for _ in range(30)]
+    assert losses[-1] < 0.7 * losses[0] and next(model.parameters()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@ESTIMATORS
+def test_the_loss_in_half_precision(device, dtype, estimator):
+    exact = small_model(estimator=estimator)
+    half = copy.deepcopy(exact).to(device, dtype)
+    batch = small_batch()
+    with torch.no_grad():
+        expected, found = exact.eval().loss(batch), half.eval().loss(batch.to(device))
+    torch.testing.assert_close(found.cpu(), expected, atol=0.1, rtol=0)
+    half.train().loss(batch.to(device)).backward()
+    assert all(torch.isfinite(p.grad).all() for p in half.parameters() if p.grad is not None)
+    assert half.decoder.attention.score.key.weight.grad.abs().sum() > 0
+
+
+def test_what_a_look_of_many_rows_keeps():
+    """Rows of a beam share a sentence; what was drawn for each comes back beside its context."""
+    model = small_model().eval()
+    source = ragged([4, 3], 13)
+    state = model.start(model.encode(source, source != PAD)).reorder(torch.tensor([0, 0, 1, 1]))
+    _, (seen,), _ = model.decoder(torch.tensor([[BOS], [4], [BOS], [5]]), state)
+    assert isinstance(seen, Attended) and seen.log_probability.shape == seen.entropy.shape == (4, 1)
+    memory = model.encode(source, source != PAD)
+    _, (seen,), _ = model.decoder(torch.tensor([[BOS], [BOS]]), model.start(memory))
+    assert isinstance(seen, Choice) and seen.queries.shape == (2, 1, 8)
+
+
+# ---------------------------------------------------------------- bad input
+
+BAD = {
+    "estimator": (lambda: HardAttention(DotScore(), "sample"), "estimator='sample'"),
+    "temperature of 0": (lambda: HardAttention(DotScore(), "gumbel", 0.0), "temperature=0.0"),
+    "temperature without end": (lambda: HardAttention(DotScore(), "gumbel", float("inf")), "temperature=inf"),
+    "temperature that is no number": (lambda: HardConfig(**SIZES, temperature=float("nan")), "temperature=nan"),
+    "config estimator": (lambda: HardConfig(**SIZES, estimator="soft"), "choose from reinforce, gumbel"),
+    "config temperature": (lambda: HardConfig(**SIZES, temperature=-1.0), "temperature=-1.0"),
+    "a window": (lambda: HardConfig(**SIZES, local="m"), "local='m'"),
+    "entropy weight": (lambda: HardConfig(**SIZES, entropy_weight=-0.1), "entropy_weight=-0.1"),
+    "score": (lambda: HardConfig(**SIZES, score="cosine"), "score='cosine'"),
+    "width": (lambda: HardConfig(**{**SIZES, "d_model": 0}), "d_model=0"),
+    "odd width": (lambda: HardSeq2Seq(HardConfig(**{**SIZES, "d_hidden": 7})), "d_hidden=7"),
+    "source token": (lambda: small_model().loss(Batch(ragged([3], 13) + 10, ragged([3], 11), (0,))), "token id"),
+    "no target": (
+        lambda: small_model().train().loss(Batch(ragged([3], 13), torch.tensor([[BOS, PAD]]), (0,))),
+        "only padding",
+    ),
+    "unequal widths": (
+        lambda: HardAttention(DotScore())(torch.zeros(2, 3, 5).double(), scene([3, 2])[1], PLACES),
+        "5 wide and keys 4",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, message = BAD[case]
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call()
+    # With the annotations enforced, a wrong shape may be caught before our own check; test_errors.py runs without.
+    assert isinstance(caught.value, TypeCheckError) or re.search(message, str(caught.value))

@@ -36,7 +36,8 @@ from transformer_lib.latent_attention import (
 from transformer_lib.recurrent import train_on
 from transformer_lib.translation import provenance, write_json
 
-PASSES, MAX_TOKENS, MIN_COUNT, CLIP = 20, 400, 2, 5.0
+PASSES, MIN_COUNT, CLIP = 20, 2, 5.0
+MAX_TOKENS = {"title": 400, "description": 1200}  # of a batch: both hold about forty recipes
 MAX_WORDS = 40  # of a description; titles have at most 19
 SIZES = {"d_model": 64, "d_hidden": 128, "max_length": MAX_WORDS + 1}
 SEARCH = [(rate, dropout) for rate in (0.003, 0.01) for dropout in (0.3, 0.5)]
@@ -48,6 +49,7 @@ class Study:
     """The recipes, and what is done with them."""
 
     def __init__(self, text: str) -> None:
+        self.max_tokens = MAX_TOKENS[text]
         self.splits = {split: load_zapier(split, text=text) for split in ("train", "val", "test")}
         self.coder = RecipeCoder.train(self.splits["train"], MIN_COUNT)
         self.examples = self.coder.encode(self.splits["train"], MAX_WORDS)
@@ -79,7 +81,7 @@ class Study:
         for epoch in range(PASSES):
             for group in optimizer.param_groups:
                 group["lr"] = rate * (1 - epoch / PASSES)
-            train_on(model, recipe_batches(self.examples, MAX_TOKENS, seed, epoch), optimizer, clip=CLIP)
+            train_on(model, recipe_batches(self.examples, self.max_tokens, seed, epoch), optimizer, clip=CLIP)
             reached = self.evaluate(model, "val")["joint"]
             if reached > best:
                 best, weights = reached, copy.deepcopy(model.state_dict())

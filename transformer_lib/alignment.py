@@ -61,7 +61,7 @@ def masked_softmax(scores: Float[Tensor, "*B S"], mask: Bool[Tensor, "*#B #S"] |
     lowest = torch.finfo(scores.dtype).min  # finite: a row of nothing but this is uniform, never NaN
     return scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0)
 
-# %% ../book/history/04_learning_to_align.ipynb #21344ff4
+# %% ../book/history/04_learning_to_align.ipynb #9822f437
 def attend(
     scores: Float[Tensor, "*B T S"], values: Float[Tensor, "*B S D"], mask: Bool[Tensor, "*#B #T #S"] | None = None
 ) -> tuple[Float[Tensor, "*B T D"], Float[Tensor, "*B T S"]]:
@@ -77,10 +77,12 @@ def attend(
 
     Raises:
         TypeError: if the mask is not boolean.
-        ValueError: if the mask's shape does not fit the scores.
+        ValueError: if the shapes of mask or values do not fit the scores.
 
     Source: Bahdanau et al. (2015), eqs. 5 and 6. Chapter: Learning to align.
     """
+    if scores.shape[:-2] != values.shape[:-2] or scores.shape[-1] != values.shape[-2]:
+        raise ValueError(f"values of shape {tuple(values.shape)} do not fit scores {tuple(scores.shape)}")
     weights = masked_softmax(scores, mask)  # (B, T, S)
     return weights @ values, weights
 
@@ -159,7 +161,12 @@ class AdditiveScore(Score):
 
         Returns:
             U k for each of them.
+
+        Raises:
+            ValueError: if the keys have another width.
         """
+        if keys.shape[-1] != self.key.in_features:
+            raise ValueError(f"keys have shape {tuple(keys.shape)}, expected (B, S, {self.key.in_features})")
         return self.key(keys)
 
     def compare(self, queries: Float[Tensor, "B T H"], prepared: Float[Tensor, "B S A"]) -> Float[Tensor, "B T S"]:
@@ -171,7 +178,13 @@ class AdditiveScore(Score):
 
         Returns:
             One number for each query and key.
+
+        Raises:
+            ValueError: if the queries have another width, or the two batches differ.
         """
+        wanted = (prepared.shape[0], self.query.in_features)
+        if (queries.shape[0], queries.shape[-1]) != wanted:
+            raise ValueError(f"queries have shape {tuple(queries.shape)}, expected ({wanted[0]}, T, {wanted[1]})")
         hidden = torch.tanh(self.query(queries).unsqueeze(2) + prepared.unsqueeze(1))  # (B, T, S, A)
         return self.combine(hidden).squeeze(-1)
 
@@ -297,7 +310,7 @@ class AlignedMemory(Memory):
         chosen = super().select(rows)
         return AlignedMemory(chosen.outputs, chosen.mask, chosen.final, None if self.keys is None else self.keys[rows])
 
-
+# %% ../book/history/04_learning_to_align.ipynb #5fd58790
 @dataclass(frozen=True)
 class Attended:
     """What one look at the source gave.
@@ -400,12 +413,17 @@ def look(attention: Attention, queries: Float[Tensor, "N T H"], memory: AlignedM
     Returns:
         Contexts and weights, one row for each row of queries.
 
+    Raises:
+        ValueError: if the rows cannot be shared out evenly among the sentences.
+
     Source: none. Chapter: Learning to align.
     """
-    rows, length, _ = queries.shape
-    sentences = memory.mask.shape[0]
-    positions = torch.arange(position, position + length, device=queries.device).repeat(rows // max(sentences, 1))
-    seen = attention(queries.reshape(sentences, -1, queries.shape[-1]), memory, positions)
+    (rows, length, width), sentences = queries.shape, memory.mask.shape[0]
+    share = rows // max(sentences, 1)  # rows for each sentence
+    if share * sentences != rows:
+        raise ValueError(f"queries have {rows} rows, which cannot be shared out among {sentences} sentences")
+    positions = torch.arange(position, position + length, device=queries.device).repeat(share)
+    seen = attention(queries.reshape(sentences, share * length, width), memory, positions)
     if rows == sentences:
         return seen
 
@@ -414,7 +432,7 @@ def look(attention: Attention, queries: Float[Tensor, "N T H"], memory: AlignedM
 
     return Attended(*map(unfold, (seen.context, seen.weights, seen.log_probability, seen.entropy)))
 
-# %% ../book/history/04_learning_to_align.ipynb #ab1f9772
+# %% ../book/history/04_learning_to_align.ipynb #dea6d896
 class BahdanauDecoder(RecurrentDecoder):
     """The decoder of chapter 3 with a fresh context for every word it writes.
 
@@ -458,9 +476,11 @@ class BahdanauDecoder(RecurrentDecoder):
             Logits after each token, every look at the source, and the state after the last token.
 
         Raises:
-            ValueError: for a token outside the vocabulary.
+            ValueError: for a token outside the vocabulary, or if target and state have unequal rows.
         """
         check_tokens(target, self.config.target_vocab_size, "target")
+        if target.shape[0] != state.hidden.shape[0]:
+            raise ValueError(f"target has {target.shape[0]} rows and the state {state.hidden.shape[0]}: must agree")
         embedded = self.dropout(self.embedding(target))  # (N, T, D)
         hidden, outputs, looks = state.hidden, [], []
         for step, word in enumerate(embedded.split(1, dim=1)):
@@ -596,7 +616,7 @@ def attention_maps(
         model.train(training)
     return maps
 
-# %% ../book/history/04_learning_to_align.ipynb #05d2354f
+# %% ../book/history/04_learning_to_align.ipynb #64bdaf7d
 def best_links(weights: Float[Tensor, "T S"]) -> set[tuple[int, int]]:
     """The word alignment behind a map: each target word is linked to the source word that it looks at most.
 
@@ -608,8 +628,13 @@ def best_links(weights: Float[Tensor, "T S"]) -> set[tuple[int, int]]:
     Returns:
         Pairs (source index, target index) of words, as in ``Pair.alignment``.
 
+    Raises:
+        ValueError: if the weights are not one matrix with at least a row and a column.
+
     Source: Luong et al. (2015), section 4.4. Chapter: Learning to align.
     """
+    if weights.dim() != 2 or weights.numel() == 0:
+        raise ValueError(f"weights have shape {tuple(weights.shape)}, expected (T >= 1, S >= 1)")
     words = weights[:-1]  # the last row predicted EOS
     most, place = words.max(dim=-1)
     last = weights.shape[1] - 1

@@ -1,0 +1,577 @@
+"""Additive attention: equal to plain loops, blind to padding, safe where there is nothing to see."""
+
+import copy
+import itertools
+import math
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from transformer_lib.alignment import (
+    AdditiveScore,
+    AlignedMemory,
+    AlignedSeq2Seq,
+    AlignedState,
+    Attention,
+    BahdanauDecoder,
+    BidirectionalEncoder,
+    BidirectionalGRU,
+    attend,
+    attention_maps,
+    best_links,
+    look,
+    masked_softmax,
+)
+from transformer_lib.captions import Pair, make_captions
+from transformer_lib.data import BOS, EOS, PAD, Tokenizer, collate, encode_pairs
+from transformer_lib.recurrent import (
+    Memory,
+    RecurrentConfig,
+    RecurrentDecoder,
+    evaluate_loss,
+    greedy_decode,
+    train_on,
+)
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+HALVES = [torch.float16, torch.bfloat16]
+SIZES = {"source_vocab_size": 13, "target_vocab_size": 11, "d_model": 6, "d_hidden": 8}
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def small_model(seed: int = 0, **changes) -> AlignedSeq2Seq:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = AlignedSeq2Seq(RecurrentConfig(**{**SIZES, "dropout": 0.0, **changes}))
+        for parameter in model.parameters():  # away from zero, so that nothing is equal by accident
+            parameter.data.add_(0.3 * torch.randn_like(parameter))
+    return model.double()
+
+
+def ragged(lengths: list[int], vocab_size: int, seed: int = 0, first: int | None = None) -> torch.Tensor:
+    """Random sentences, closed by EOS, filled up with PAD."""
+    rows = torch.full((len(lengths), max(lengths)), PAD)
+    for row, length in zip(rows, lengths, strict=True):
+        row[:length] = torch.randint(4, vocab_size, (length,), generator=generator(seed + length))
+        row[length - 1] = EOS
+        if first is not None:
+            row[0] = first
+    return rows
+
+
+def random_case(seed: int, B: int = 2, T: int = 3, S: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores, and a mask in which some rows may be empty."""
+    draw = generator(seed)
+    scores = 5 * torch.randn(B, T, S, generator=draw).double()
+    return scores, torch.rand(B, T, S, generator=draw) < 0.5
+
+
+# ---------------------------------------------------------------- the masked softmax
+
+
+def softmax_loops(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """One row at a time, over the visible positions only."""
+    weights = torch.zeros_like(scores)
+    for index in itertools.product(*map(range, scores.shape[:-1])):
+        there = [j for j in range(scores.shape[-1]) if mask[index][j]]
+        highest = max((scores[index][j].item() for j in there), default=0.0)
+        total = sum(math.exp(scores[index][j].item() - highest) for j in there)
+        for j in there:
+            weights[index][j] = math.exp(scores[index][j].item() - highest) / total
+    return weights
+
+
+@given(seed=st.integers(0, 10_000), sizes=st.tuples(*[st.integers(1, 5)] * 3))
+def test_masked_softmax_equals_loops(seed, sizes):
+    scores, mask = random_case(seed, *sizes)
+    weights = masked_softmax(scores, mask)
+    torch.testing.assert_close(weights, softmax_loops(scores, mask), atol=1e-12, rtol=0)
+    assert not weights[~mask].any()
+    torch.testing.assert_close(weights.sum(-1), mask.any(-1).double(), atol=1e-12, rtol=0)
+
+
+@given(seed=st.integers(0, 1000), kept=st.tuples(*[st.booleans()] * 3), dropped=st.integers(0, 2))
+def test_a_mask_may_be_broadcast(seed, kept, dropped):
+    scores, _ = random_case(seed, 2, 3, 4)
+    shape = [size if keep else 1 for size, keep in zip(scores.shape, kept, strict=True)][dropped:]
+    mask = torch.rand(shape, generator=generator(seed)) < 0.6
+    expected = softmax_loops(scores, mask.expand_as(scores))
+    torch.testing.assert_close(masked_softmax(scores, mask), expected, atol=1e-12, rtol=0)
+
+
+def test_without_a_mask_it_is_the_softmax():
+    scores, _ = random_case(0)
+    torch.testing.assert_close(masked_softmax(scores), scores.softmax(-1), atol=0, rtol=0)
+    everywhere = torch.ones_like(scores, dtype=torch.bool)
+    torch.testing.assert_close(masked_softmax(scores, everywhere), scores.softmax(-1), atol=1e-15, rtol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, *HALVES])
+def test_nothing_to_see_gives_zeros_and_a_gradient_of_zero(device, dtype):
+    scores = torch.tensor([[3.0, -2.0, 1.0], [1.0, 2.0, 3.0]], dtype=dtype, device=device, requires_grad=True)
+    mask = torch.tensor([[False, False, False], [True, False, True]], device=device)
+    weights = masked_softmax(scores, mask)
+    assert weights.dtype == dtype and not weights[0].any()
+    (weights * torch.tensor([1.0, 2.0, 4.0], dtype=dtype, device=device)).sum().backward()
+    assert scores.grad.isfinite().all()
+    assert not scores.grad[0].any() and scores.grad[1, 1] == 0 and scores.grad[1, 0] != 0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", HALVES)
+def test_huge_scores_in_half_precision(device, dtype):
+    largest = torch.finfo(dtype).max
+    scores = torch.tensor([[largest, largest, largest], [-largest / 2, -largest / 2, 0.0]], dtype=dtype, device=device)
+    mask = torch.tensor([True, True, False], device=device)
+    weights = masked_softmax(scores, mask)
+    assert weights.tolist() == [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]]
+
+
+def test_masked_scores_do_not_matter_even_if_they_are_not_numbers():
+    mask = torch.tensor([True, True, False])
+    scores = torch.tensor([1.0, 2.0, torch.nan], requires_grad=True)
+    weights = masked_softmax(scores, mask)
+    torch.testing.assert_close(weights[:2], torch.tensor([1.0, 2.0]).softmax(-1))
+    weights[0].backward()
+    assert scores.grad.isfinite().all()
+
+
+def test_gradient_of_masked_softmax_agrees_with_finite_differences():
+    scores, mask = random_case(3)
+    mask[0, 0] = False
+    assert torch.autograd.gradcheck(lambda s: masked_softmax(s, mask), scores.requires_grad_())
+
+
+# ---------------------------------------------------------------- attend, and the additive score
+
+
+@given(seed=st.integers(0, 1000), sizes=st.tuples(*[st.integers(1, 4)] * 3), width=st.integers(1, 4))
+def test_attend_equals_loops(seed, sizes, width):
+    scores, mask = random_case(seed, *sizes)
+    values = torch.randn(sizes[0], sizes[2], width, generator=generator(seed)).double()
+    contexts, weights = attend(scores, values, mask)
+    expected = softmax_loops(scores, mask)
+    torch.testing.assert_close(weights, expected, atol=1e-12, rtol=0)
+    for b, t in itertools.product(range(sizes[0]), range(sizes[1])):
+        by_hand = sum(expected[b, t, j] * values[b, j] for j in range(sizes[2]))
+        torch.testing.assert_close(contexts[b, t], by_hand, atol=1e-12, rtol=0)
+        if not mask[b, t].any():
+            assert not contexts[b, t].any()
+
+
+def test_attend_takes_more_axes():
+    scores, values = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 5, 6)
+    mask = torch.rand(2, 1, 1, 5, generator=generator(0)) < 0.5
+    contexts, weights = attend(scores, values, mask)
+    for head in range(3):
+        alone = attend(scores[:, head], values[:, head], mask[:, 0])
+        torch.testing.assert_close((contexts[:, head], weights[:, head]), alone)
+
+
+@given(seed=st.integers(0, 1000), sizes=st.tuples(*[st.integers(1, 4)] * 3), widths=st.tuples(*[st.integers(1, 5)] * 3))
+def test_additive_score_equals_a_triple_loop(seed, sizes, widths):
+    (B, T, S), (H, K, A), draw = sizes, widths, generator(seed)
+    score = AdditiveScore(H, K, A).double()
+    queries, keys = torch.randn(B, T, H, generator=draw).double(), torch.randn(B, S, K, generator=draw).double()
+    W, U, v = score.query.weight, score.key.weight, score.combine.weight[0]
+    expected = torch.zeros(B, T, S).double()
+    for b, t, s in itertools.product(range(B), range(T), range(S)):
+        expected[b, t, s] = v @ torch.tanh(W @ queries[b, t] + U @ keys[b, s])
+    torch.testing.assert_close(score(queries, keys), expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(score.compare(queries, score.prepare(keys)), expected, atol=1e-12, rtol=0)
+    assert sum(parameter.numel() for parameter in score.parameters()) == A * (H + K + 1)
+
+
+def test_gradients_of_the_additive_score_agree_with_finite_differences():
+    score = AdditiveScore(3, 2, 4).double()
+    queries, keys = torch.randn(2, 2, 3).double().requires_grad_(), torch.randn(2, 3, 2).double().requires_grad_()
+
+    def run(queries, keys, *weights):
+        named = dict(zip(dict(score.named_parameters()), weights, strict=True))
+        return torch.func.functional_call(score, named, (queries, keys))
+
+    assert torch.autograd.gradcheck(run, (queries, keys, *score.parameters()))
+
+
+# ---------------------------------------------------------------- reading from both sides
+
+
+def reference(ours: BidirectionalGRU, d_input: int, d_hidden: int, n_layers: int) -> nn.GRU:
+    """``torch.nn.GRU`` with the weights of ours."""
+    theirs = nn.GRU(d_input, d_hidden, n_layers, batch_first=True, bidirectional=True).double()
+    for name, parameter in their_names(ours):
+        getattr(theirs, name).data.copy_(parameter.data)
+    return theirs
+
+
+def their_names(ours: BidirectionalGRU):
+    for suffix, readers in (("", ours.ahead), ("_reverse", ours.back)):
+        for layer, reader in enumerate(readers):
+            for name, parameter in reader.cells[0].named_parameters():
+                yield f"{name}_l{layer}{suffix}", parameter
+
+
+@settings(max_examples=50)
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    widths=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    n_layers=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+def test_bidirectional_gru_equals_torch_on_packed_sequences_in_values_and_gradients(lengths, widths, n_layers, seed):
+    draw = generator(seed)
+    ours = BidirectionalGRU(*widths, n_layers).double()
+    theirs = reference(ours, *widths, n_layers)
+    inputs = torch.randn(len(lengths), max(lengths), widths[0], generator=draw).double()
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    ours_in, theirs_in = inputs.clone().requires_grad_(), inputs.clone().requires_grad_()
+
+    outputs, final = ours(ours_in, mask)
+    packed = pack_padded_sequence(theirs_in, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+    packed_out, their_final = theirs(packed)
+    their_outputs, _ = pad_packed_sequence(packed_out, batch_first=True)
+    both = [torch.cat([their_final[2 * k], their_final[2 * k + 1]], dim=-1) for k in range(n_layers)]
+    their_final = torch.stack(both, dim=1)
+    torch.testing.assert_close(outputs, their_outputs, atol=1e-12, rtol=0)
+    torch.testing.assert_close(final, their_final, atol=1e-12, rtol=0)
+
+    weight_out, weight_final = torch.randn(outputs.shape, generator=draw), torch.randn(final.shape, generator=draw)
+    ((outputs * weight_out).sum() + (final * weight_final).sum()).backward()
+    ((their_outputs * weight_out).sum() + (their_final * weight_final).sum()).backward()
+    torch.testing.assert_close(ours_in.grad, theirs_in.grad, atol=1e-10, rtol=0)
+    for name, parameter in their_names(ours):
+        torch.testing.assert_close(parameter.grad, getattr(theirs, name).grad, atol=1e-10, rtol=0)
+
+
+def test_dropout_between_layers_only_in_training():
+    torch.manual_seed(0)
+    reader, inputs = BidirectionalGRU(3, 4, 2, dropout=0.5), torch.randn(2, 5, 3)
+    assert not torch.equal(reader(inputs)[0], reader(inputs)[0])
+    reader.eval()
+    assert torch.equal(reader(inputs)[0], reader(inputs)[0])
+    single = BidirectionalGRU(3, 4, 1, dropout=0.5)
+    assert torch.equal(single(inputs)[0], single(inputs)[0])
+
+
+# ---------------------------------------------------------------- looking
+
+
+def a_memory(seed: int = 0) -> tuple[Attention, AlignedMemory]:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        attention = Attention(AdditiveScore(8, 6, 5)).double()
+        mask = torch.tensor([[True] * 4, [True, True, False, False]])
+        return attention, attention.prepare(Memory(torch.randn(2, 4, 6).double(), mask, torch.randn(2, 1, 6).double()))
+
+
+@given(beam=st.integers(1, 4), steps=st.integers(1, 3), seed=st.integers(0, 100))
+def test_rows_of_a_beam_are_answered_as_one_by_one(beam, steps, seed):
+    attention, memory = a_memory(seed)
+    queries = torch.randn(2 * beam, steps, 8, generator=generator(seed)).double()
+    seen = look(attention, queries, memory)
+    assert seen.weights.shape == (2 * beam, steps, 4) and seen.log_probability is None and seen.entropy is None
+    for row in range(2 * beam):
+        alone = look(attention, queries[row : row + 1], memory.select(torch.tensor([row // beam])))
+        torch.testing.assert_close(seen.context[row], alone.context[0], atol=1e-12, rtol=0)
+        torch.testing.assert_close(seen.weights[row], alone.weights[0], atol=1e-12, rtol=0)
+
+
+def test_look_tells_the_attention_the_place_of_each_query():
+    attention, memory = a_memory()
+    told = []
+    attention.register_forward_pre_hook(lambda module, given: told.append(given[2].tolist()))
+    look(attention, torch.zeros(6, 2, 8).double(), memory, position=5)
+    assert told == [[5, 6, 5, 6, 5, 6]]
+
+
+def test_memory_selects_sentences_with_their_keys():
+    attention, memory = a_memory()
+    rows = torch.tensor([1, 0, 1])
+    some = memory.select(rows)
+    assert isinstance(some, AlignedMemory)
+    for name in ("outputs", "mask", "final", "keys"):
+        assert torch.equal(getattr(some, name), getattr(memory, name)[rows])
+    assert torch.equal(some.keys, attention.score.prepare(some.outputs))
+    assert replace(memory, keys=None, final=None).select(rows).keys is None
+
+
+# ---------------------------------------------------------------- the decoder
+
+
+def test_decoder_equals_the_equations_step_by_step():
+    model = small_model()
+    decoder, source, target = model.decoder, ragged([4, 2], 13), ragged([3, 3], 11, first=BOS)
+    logits = model(source, target)
+    for b, length in enumerate((4, 2)):
+        memory = model.encoder(source[b : b + 1, :length], source[b : b + 1, :length] != PAD)
+        h, leftward = memory.outputs[0], memory.outputs[0, 0, 4:]  # the left reader's state at the first word
+        s = torch.tanh(decoder.bridge.weight @ leftward + decoder.bridge.bias)
+        score, cell = decoder.attention.score, decoder.gru.cells[0]
+        for i, token in enumerate(target[b]):
+            e = [score.combine.weight[0] @ torch.tanh(score.query.weight @ s + score.key.weight @ hj) for hj in h]
+            alpha = torch.stack(e).softmax(0)
+            c, word = sum(a * hj for a, hj in zip(alpha, h, strict=True)), decoder.embedding.weight[token]
+            s = cell(torch.cat([word, c])[None], s[None])[0]
+            read = torch.tanh(decoder.read_out(torch.cat([word, s, c])))
+            expected = decoder.embedding.weight @ read + decoder.bias
+            torch.testing.assert_close(logits[b, i], expected, atol=1e-12, rtol=0)
+            torch.testing.assert_close(model.align(source, target)[b, i, :length], alpha, atol=1e-12, rtol=0)
+
+
+def test_with_one_position_it_is_the_decoder_of_chapter_3():
+    config = RecurrentConfig(**SIZES, dropout=0.0)
+    new, old = BahdanauDecoder(config).double(), RecurrentDecoder(config).double()
+    old.load_state_dict({name: new.state_dict()[name] for name in old.state_dict()})
+    vector, hidden = torch.randn(2, 8).double(), torch.randn(2, 1, 8).double()
+    memory = new.attention.prepare(Memory(vector.unsqueeze(1), torch.ones(2, 1, dtype=torch.bool)))
+    target = ragged([4, 3], 11, first=BOS)
+    logits, looks, after = new(target, AlignedState(hidden, memory))
+    expected, expected_hidden = old(target, hidden, vector)
+    torch.testing.assert_close(logits, expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(after.hidden, expected_hidden, atol=1e-12, rtol=0)
+    assert after.position == 4 and len(looks) == 4
+
+
+@MODES
+@settings(max_examples=25)
+@given(extra=st.integers(1, 5), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4), n_layers=st.integers(1, 2))
+def test_padding_and_company_change_nothing(training, extra, lengths, n_layers):
+    model = small_model(n_layers=n_layers).train(training)
+    source, target = ragged(lengths, 13), ragged([4] * len(lengths), 11, first=BOS)
+    expected, weights = model(source, target), model.align(source, target)
+    padded = nn.functional.pad(source, (0, extra), value=PAD)
+    torch.testing.assert_close(model(padded, target), expected, atol=1e-12, rtol=0)
+    assert not model.align(padded, target)[(padded == PAD).unsqueeze(1).expand(-1, 4, -1)].any()
+    for row, length in enumerate(lengths):
+        alone = source[row : row + 1, :length]
+        torch.testing.assert_close(model(alone, target[row : row + 1])[0], expected[row], atol=1e-12, rtol=0)
+        aligned = model.align(alone, target[row : row + 1])[0]
+        torch.testing.assert_close(aligned, weights[row, :, :length], atol=1e-12, rtol=0)
+
+
+@MODES
+def test_decoder_does_not_look_ahead(training):
+    model = small_model(n_layers=2).train(training)
+    source, target = ragged([5, 3], 13), ragged([6, 6], 11, first=BOS)
+    before, weights = model(source, target), model.align(source, target)
+    for position in range(1, 6):
+        changed = target.clone()
+        changed[:, position] = 4 + (changed[:, position] + 1) % 7
+        assert not torch.equal(changed, target)
+        after = model(source, changed)
+        torch.testing.assert_close(after[:, :position], before[:, :position], atol=1e-12, rtol=0)
+        assert (after[:, position:] - before[:, position:]).abs().max() > 1e-6
+        # the state asks before it reads: even the look at this position is as it was
+        looks = model.align(source, changed)
+        torch.testing.assert_close(looks[:, : position + 1], weights[:, : position + 1], atol=1e-12, rtol=0)
+
+
+@settings(max_examples=25)
+@given(n_layers=st.integers(1, 2), seed=st.integers(0, 50), beam=st.integers(1, 3))
+def test_step_by_step_equals_teacher_forcing(n_layers, seed, beam):
+    model = small_model(seed, n_layers=n_layers).eval()
+    source, target = ragged([5, 2, 3], 13, seed), ragged([6, 6, 6], 11, seed, first=BOS)
+    memory = model.encode(source, source != PAD)
+    expected = model.decode(target, memory)
+    state = model.start(memory).reorder(torch.arange(3).repeat_interleave(beam))
+    assert state.memory is memory
+    for position in range(target.shape[1]):
+        logits, state = model.step(target[:, position].repeat_interleave(beam), state)
+        assert state.position == position + 1 and state.memory is memory
+        torch.testing.assert_close(logits, expected[:, position].repeat_interleave(beam, 0), atol=1e-12, rtol=0)
+
+
+def test_candidates_of_a_beam_go_their_own_ways():
+    model = small_model().eval()
+    source = ragged([4, 3], 13)
+    state = model.start(model.encode(source, source != PAD)).reorder(torch.tensor([0, 0, 0, 1, 1, 1]))
+    _, state = model.step(torch.full((6,), BOS), state)
+    _, state = model.step(torch.tensor([4, 5, 6, 7, 8, 9]), state)
+    state = state.reorder(torch.tensor([2, 2, 0, 5, 3, 3]))  # overtaking
+    logits, _ = model.step(torch.tensor([4, 5, 6, 7, 8, 9]), state)
+    prefixes = [[6, 4], [6, 5], [4, 6], [9, 7], [7, 8], [7, 9]]
+    for row, prefix in enumerate(prefixes):
+        expected = model(source[row // 3][None], torch.tensor([[BOS, *prefix]]))[0, -1]
+        torch.testing.assert_close(logits[row], expected, atol=1e-12, rtol=0)
+
+
+def test_a_state_reorders_what_it_feeds_back():
+    _, memory = a_memory()
+    state = AlignedState(torch.randn(2, 1, 8), memory, 3, torch.tensor([[1.0], [2.0]]))
+    swapped = state.reorder(torch.tensor([1, 0]))
+    assert swapped.fed.tolist() == [[2.0], [1.0]] and swapped.position == 3 and swapped.memory is memory
+    assert torch.equal(swapped.hidden, state.hidden[[1, 0]])
+
+
+def test_finished_sentences_can_leave():
+    model = small_model().eval()
+    source, target = ragged([4, 3, 5], 13), ragged([3, 3, 3], 11, first=BOS)
+    rows = torch.tensor([2, 0])
+    some = model.encode(source, source != PAD).select(rows)
+    torch.testing.assert_close(model.decode(target[rows], some), model(source, target)[rows], atol=1e-12, rtol=0)
+
+
+@MODES
+@settings(max_examples=25)
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), seed=st.integers(0, 20))
+def test_greedy_batch_equals_one_by_one(training, lengths, seed):
+    model = small_model(seed, dropout=0.5).train(training)
+    source = ragged(lengths, 13, seed)
+    together = greedy_decode(model, source, max_length=7)
+    assert model.training is training
+    for row, length in enumerate(lengths):
+        alone = greedy_decode(model, source[row : row + 1, :length], max_length=7)[0]
+        assert together[row, : len(alone)].tolist() == alone.tolist()
+        assert (together[row, len(alone) :] == PAD).all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-1), (torch.float16, 2e-2)])
+def test_the_translator_in_other_precisions(device, dtype, tolerance):
+    exact = small_model(n_layers=2).eval()
+    source, target = ragged([5, 3], 13), ragged([4, 4], 11, first=BOS)
+    expected = exact(source, target)
+    model = copy.deepcopy(exact).to(device, dtype)
+    source, target = source.to(device), target.to(device)
+    logits, weights = model(source, target), model.align(source, target)
+    assert logits.dtype == weights.dtype == dtype
+    torch.testing.assert_close(logits.cpu().double(), expected, atol=tolerance, rtol=0)
+    assert not weights[1, :, 3:].any()
+
+
+def test_shapes_on_the_meta_device():
+    with torch.device("meta"):
+        model = AlignedSeq2Seq(RecurrentConfig(**SIZES))
+        logits = model(torch.ones(3, 5, dtype=torch.long), torch.ones(3, 4, dtype=torch.long))
+    assert logits.shape == (3, 4, 11) and logits.is_meta
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+def test_training_learns_to_reverse(device, autocast):
+    """Words come out in the opposite order, so the attention has to run from right to left."""
+    torch.manual_seed(0)
+    draw = generator(0)
+    rows = [torch.randint(4, 11, (int(length),), generator=draw).tolist() for length in torch.arange(64) % 3 + 2]
+    data = [collate([([*row, EOS], [BOS, *row[::-1], EOS]) for row in rows])]
+    model = AlignedSeq2Seq(RecurrentConfig(11, 11, d_model=16, d_hidden=32, dropout=0.0)).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(80):
+        train_on(model, data, optimizer, autocast=autocast)
+    assert evaluate_loss(model, data) < 0.1
+    decoded = greedy_decode(model, data[0].source.to(device), max_length=6).cpu()
+    assert torch.equal(decoded, data[0].target[:, 1:][:, : decoded.shape[1]])
+
+
+# ---------------------------------------------------------------- maps and links
+
+
+def small_translator() -> tuple[AlignedSeq2Seq, list[Pair], Tokenizer, Tokenizer]:
+    pairs = make_captions(12, seed=0, min_length=4, max_length=9)
+    english = Tokenizer.train([pair.source for pair in pairs], level="word")
+    german = Tokenizer.train([pair.target for pair in pairs], level="word")
+    sizes = {"source_vocab_size": english.vocab_size, "target_vocab_size": german.vocab_size}
+    return small_model(**sizes, dropout=0.5), pairs, english, german
+
+
+@MODES
+@pytest.mark.parametrize("max_tokens", [1, 30, 4000])
+def test_attention_maps_equal_one_by_one_and_restore_the_mode(training, max_tokens):
+    model, pairs, english, german = small_translator()
+    model.train(training)
+    maps = attention_maps(model, pairs, english, german, max_tokens)
+    assert model.training is training and len(maps) == len(pairs)
+    model.eval()
+    for pair, found in zip(pairs, maps, strict=True):
+        source, target = encode_pairs([pair], english, german)[0]
+        alone = model.align(torch.tensor([source]), torch.tensor([target[:-1]]))[0].float()
+        assert found.shape == (len(pair.target.split()) + 1, len(pair.source.split()) + 1)
+        torch.testing.assert_close(found, alone.detach(), atol=1e-6, rtol=0)
+        torch.testing.assert_close(found.sum(1), torch.ones(len(found)), atol=1e-5, rtol=0)
+        assert not found.requires_grad
+
+
+def test_the_mode_is_restored_when_the_maps_fail():
+    model, pairs, english, german = small_translator()
+    model.encoder.embedding = None
+    with pytest.raises(TypeError):
+        attention_maps(model.train(), pairs, english, german)
+    assert model.training
+
+
+@given(seed=st.integers(0, 1000), T=st.integers(1, 5), S=st.integers(1, 5))
+def test_best_links_equal_loops(seed, T, S):
+    weights = torch.rand(T, S, generator=generator(seed))
+    weights[torch.rand(T, generator=generator(seed + 1)) < 0.2] = 0  # rows that look nowhere
+    expected = set()
+    for t in range(T - 1):
+        row = weights[t].tolist()
+        if max(row) > 0 and row.index(max(row)) < S - 1:
+            expected.add((row.index(max(row)), t))
+    assert best_links(weights) == expected
+
+
+# ---------------------------------------------------------------- bad input
+
+SOURCE, TARGET = ragged([3, 2], 13), ragged([4, 3], 11, first=BOS)
+SCORES, WORDS = torch.zeros(2, 3, 4), Tokenizer.train(["a b"], level="word")
+
+
+def small_state(rows: list[int]) -> AlignedState:
+    model = small_model()
+    return model.start(model.encode(SOURCE, SOURCE != PAD)).reorder(torch.tensor(rows))
+
+
+BAD = {
+    "mask of numbers": (lambda: masked_softmax(SCORES, torch.ones(2, 3, 4)), r"mask has dtype torch.float32"),
+    "mask of integers": (lambda: attend(SCORES, torch.zeros(2, 4, 5), torch.ones(2, 3, 4).int()), "torch.int32"),
+    "mask width": (lambda: masked_softmax(SCORES, torch.ones(2, 3, 5).bool()), r"mask of shape \(2, 3, 5\)"),
+    "mask batch": (lambda: masked_softmax(SCORES, torch.ones(3, 1, 4).bool()), r"mask of shape \(3, 1, 4\)"),
+    "mask axes": (lambda: masked_softmax(SCORES, torch.ones(1, 2, 3, 4).bool()), r"does not fit scores \(2, 3, 4\)"),
+    "values length": (lambda: attend(SCORES, torch.zeros(2, 5, 6)), r"values of shape \(2, 5, 6\)"),
+    "values batch": (lambda: attend(SCORES, torch.zeros(1, 4, 6)), r"values of shape \(1, 4, 6\)"),
+    "query width": (lambda: AdditiveScore(0, 3, 4), "d_query=0"),
+    "key width": (lambda: AdditiveScore(3, -1, 4), "d_key=-1"),
+    "attention width": (lambda: AdditiveScore(3, 3, 0), "d_attention=0"),
+    "other keys": (lambda: AdditiveScore(3, 4, 5)(torch.zeros(2, 1, 3), torch.zeros(2, 6, 3)), r"keys have shape"),
+    "other queries": (lambda: AdditiveScore(3, 4, 5)(torch.zeros(2, 1, 4), torch.zeros(2, 6, 4)), r"queries have"),
+    "unequal batches": (lambda: AdditiveScore(3, 4, 5)(torch.zeros(1, 1, 3), torch.zeros(2, 6, 4)), r"queries have"),
+    "reader width": (lambda: BidirectionalGRU(3, 0), "d_hidden=0"),
+    "reader layers": (lambda: BidirectionalGRU(3, 4, 0), "n_layers=0"),
+    "reader dropout": (lambda: BidirectionalGRU(3, 4, dropout=1.5), "dropout=1.5"),
+    "reader input": (lambda: BidirectionalGRU(3, 4)(torch.zeros(2, 5, 4)), r"inputs have shape"),
+    "reader mask": (lambda: BidirectionalGRU(3, 4)(torch.zeros(2, 5, 3), torch.ones(2, 4).bool()), r"mask has shape"),
+    "odd width": (lambda: BidirectionalEncoder(RecurrentConfig(5, 5, d_hidden=7)), "d_hidden=7 must be even"),
+    "reversed": (lambda: AlignedSeq2Seq(RecurrentConfig(5, 5, reverse_source=True)), "reverse_source=True"),
+    "source token": (lambda: small_model()(SOURCE + 10, TARGET), "source holds token id"),
+    "target token": (lambda: small_model()(SOURCE, TARGET + 9), "target holds token id"),
+    "empty source": (lambda: small_model()(torch.zeros_like(SOURCE), TARGET), "row 0 of source is only padding"),
+    "unequal rows": (lambda: small_model()(SOURCE, TARGET[:1]), "2 rows and target 1"),
+    "step rows": (lambda: small_model().step(torch.tensor([4]), small_state([0, 1])), "1 rows and the state 2"),
+    "step token": (lambda: small_model().step(torch.tensor([4, 77]), small_state([0, 1])), "token id 77"),
+    "uneven beam": (lambda: small_model().step(torch.tensor([4, 5, 6]), small_state([0, 0, 1])), "queries have 3 rows"),
+    "no pairs": (lambda: attention_maps(small_model(), [], WORDS, WORDS), "pairs is empty"),
+    "links of a batch": (lambda: best_links(torch.zeros(1, 2, 3)), r"weights have shape \(1, 2, 3\)"),
+    "links of nothing": (lambda: best_links(torch.zeros(0, 3)), r"weights have shape \(0, 3\)"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, message = BAD[case]
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call()
+    # With the annotations enforced, a wrong shape may be caught before our own check; test_errors.py runs without.
+    assert isinstance(caught.value, TypeCheckError) or re.search(message, str(caught.value))

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-MODULES = ("metrics", "data", "recurrent", "captions", "viz")
+MODULES = (
+    "metrics",
+    "data",
+    "recurrent",
+    "alignment",
+    "scores",
+    "hard_attention",
+    "latent_attention",
+    "captions",
+    "viz",
+)
 
 
 @pytest.mark.slow

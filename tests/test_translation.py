@@ -296,6 +296,15 @@ def test_the_alignment_is_scored_only_where_there_is_one(run_folder):
     assert "alignment_error_rate" not in evaluate_run(run_folder, "validation", "cpu")  # no attention, no alignment
 
 
+@pytest.mark.parametrize(("data", "count"), [("multi30k", 15), ("zapier", 1)])
+def test_the_command_fetches_every_file_of_a_data_set(data, count, monkeypatch, capsys):
+    fetched = []
+    monkeypatch.setattr(translation, "fetch", lambda file: fetched.append(file) or f"/cache/{file.name}")
+    assert main(["download", data]) == 0
+    assert len(fetched) == count and {file.dataset for file in fetched} == {data}
+    assert capsys.readouterr().out.splitlines() == [f"/cache/{file.name}" for file in fetched]
+
+
 # ---------------------------------------------------------------- evaluating and recording
 
 

@@ -50,6 +50,7 @@ from transformer_lib.data import (
     write_atomically,
 )
 from .hard_attention import HardConfig, HardSeq2Seq
+from .latent_attention import ZAPIER
 from .metrics import alignment_error_rate, bleu, exact_match
 from .recurrent import RecurrentConfig, RecurrentSeq2Seq, Seq2Seq, evaluate_loss, train_on, translate
 from .scores import SCORES, LuongConfig, LuongSeq2Seq
@@ -930,7 +931,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="transformer-lib", description="Train translators and translate with them.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     download = commands.add_parser("download", help="fetch a data set into the cache and check it")
-    download.add_argument("data", choices=["multi30k"])
+    download.add_argument("data", choices=["multi30k", "zapier"])
 
     train = commands.add_parser("train", help="train a translator", formatter_class=argparse.RawTextHelpFormatter)
     train.add_argument("--output", type=Path, required=True, metavar="RUN", help="folder of the run")
@@ -994,7 +995,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _download(given: argparse.Namespace) -> int:
-    for file in MULTI30K.values():
+    for file in {"multi30k": MULTI30K.values(), "zapier": [ZAPIER]}[given.data]:
         print(fetch(file))
     return 0
 

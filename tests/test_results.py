@@ -64,8 +64,8 @@ def test_the_chapters_quote_the_record(name):
     record = read(ROOT / "results" / "multi30k-de-en-gru.json")
     cells = read(ROOT / "book" / f"{name}.ipynb")["cells"]
     prose = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    score = f"{record['metrics']['test_bleu']['value']:.1f}"
-    assert f"{score} BLEU" in prose or f"| {score} |" in prose
+    score = record["metrics"]["test_bleu"]["value"]
+    assert f"{score:.1f} BLEU" in prose or f"| {score:.2f} |" in prose
     shown = next(line for line in prose.replace("\\\n", " ").splitlines() if "train --data multi30k" in line)
     given, recorded = (build_parser().parse_args(shlex.split(text)[1:]) for text in (shown, record["command"]))
     assert given.output.name == recorded.output.name
@@ -92,7 +92,7 @@ def test_the_ladder_is_what_was_recorded():
     expected = {
         record["options"]["model"]: [
             f"{record['parameters'] / 1e6:.1f}",
-            f"{record['metrics']['test_bleu']['value']:.1f}",
+            f"{record['metrics']['test_bleu']['value']:.2f}",
         ]
         for record in records
         if record["seeds"] == [0]

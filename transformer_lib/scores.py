@@ -278,7 +278,7 @@ class LocalAttention(Attention):
         way = _look_windowed if worth else _look_whole
         return way(self.score, queries, memory, centres, self.window, self.predict is not None)
 
-# %% ../book/history/05_scores_global_and_local.ipynb #fc22b329
+# %% ../book/history/05_scores_global_and_local.ipynb #9585459e
 @dataclass(frozen=True)
 class LuongConfig(RecurrentConfig):
     """The sizes of a translator after Luong, and how it looks at the source.
@@ -319,7 +319,7 @@ class LuongConfig(RecurrentConfig):
         if self.local and self.score == "location":
             raise ValueError("score='location' has no local form: it knows places of the sentence, not of a window")
 
-
+# %% ../book/history/05_scores_global_and_local.ipynb #a717099e
 SCORES = {
     "dot": lambda config: DotScore(),
     "general": lambda config: GeneralScore(config.d_hidden, config.d_hidden),

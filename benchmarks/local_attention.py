@@ -1,6 +1,6 @@
 """Local attention beside global attention: time and memory against the length of the source, as ratios of one run.
 
-    python benchmarks/local_attention.py [--device cpu] [--repeats 9] [--record results/local-attention.json]
+    python benchmarks/local_attention.py [--device cpu] [--repeats 41] [--record results/local-attention.json]
 
 Time is measured for the two in turn and the medians are divided. Memory is the bytes that a forward pass keeps for
 its backward pass; it is counted, not measured, and the same on every machine.
@@ -73,7 +73,7 @@ def row(kind: str, length: int, device: str, repeats: int) -> dict[str, str | in
     return {
         "score": kind,
         "source_length": length,
-        "decoding_time": round(ratio(ask(0), ask(1), device, 10 * repeats), 2),
+        "decoding_time": round(ratio(ask(0), ask(1), device, 5 * repeats), 2),
         "training_time": round(ratio(learn(0), learn(1), device, repeats), 2),
         "kept_for_backward": round(kept(lambda: look(0)) / kept(lambda: look(1)), 2),
     }
@@ -82,7 +82,7 @@ def row(kind: str, length: int, device: str, repeats: int) -> dict[str, str | in
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--repeats", type=int, default=41)
     parser.add_argument("--record", type=Path)
     given = parser.parse_args()
     rows = [row(kind, length, given.device, given.repeats) for kind in SCORES for length in LENGTHS]

@@ -204,6 +204,16 @@ def test_a_row_that_sees_nothing_has_a_finite_gradient():
         assert torch.isfinite(gradient).all() and not gradient[1].any()
 
 
+@ESTIMATORS
+def test_huge_scores_beside_padding_stay_finite(estimator):
+    queries, memory = scene([5, 2])
+    outputs = 1e18 * memory.outputs.float()
+    seen = attention(estimator).train()(
+        1e18 * queries.float(), AlignedMemory(outputs, memory.mask, None, outputs), PLACES
+    )
+    assert torch.isfinite(seen.entropy).all() and torch.isfinite(seen.log_probability).all()
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @ESTIMATORS
@@ -288,6 +298,34 @@ def test_reinforce_is_unbiased_by_sampling_a_padded_batch(feeding):
     assert (exact / error).abs().max() > 5  # the test could tell the gradient from none at all
 
 
+@FEEDING
+def test_the_gradient_equals_the_formula_written_as_loops(feeding):
+    """Also that a choice gets the credit of what it bears on and no more, and that the baseline learns just that."""
+    model, batch = small_model(input_feeding=feeding, entropy_weight=0.3).train(), small_batch([4, 3], [5, 3])
+    force(model).paths = torch.tensor([[0, 3, 1, 2], [2, 0, 1, 1]])
+    memory = model.encode(batch.source, batch.source_mask)
+    logits, looks, _ = model.decoder(batch.target_input, model.decoder.start(memory))
+    log_p, entropy, queries = (
+        torch.cat([getattr(x, n) for x in looks], 1) for n in ("log_probability", "entropy", "queries")
+    )
+    total = torch.zeros((), dtype=torch.float64)
+    for row, n_words in enumerate((4, 2)):
+        words = batch.target_output[row, :n_words]
+        earned = [logits[row, t].log_softmax(-1)[words[t]] for t in range(n_words)]
+        for t in range(n_words):
+            reach = range(t, n_words if feeding else t + 1)
+            reward = sum((earned[u] + 0.3 * entropy[row, u]).item() for u in reach)
+            known = torch.cat([queries[row, t], model.decoder.embedding.weight[words[t]]]).detach()
+            guess = model.baseline(known)[0]
+            error = 0.1 * (guess - reward / len(reach)) ** 2
+            advantage = reward - len(reach) * guess.item()
+            total = total - earned[t] - 0.3 * entropy[row, t] - advantage * log_p[row, t] + error
+    ours = torch.autograd.grad(model.loss(batch), list(model.parameters()))
+    theirs = torch.autograd.grad(total / 6, list(model.parameters()))
+    for (name, _), one, other in zip(model.named_parameters(), ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-6, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
 def test_the_baseline_lowers_the_variance_and_learns_the_reward():
     model, batch = small_model(d_hidden=4).train(), small_batch([3], [4])
 
@@ -304,6 +342,16 @@ def test_the_baseline_lowers_the_variance_and_learns_the_reward():
     with_baseline = variance()
     model.baseline = None
     assert with_baseline < 0.5 * variance()
+
+
+def test_the_baseline_starts_at_what_a_fresh_model_earns():
+    torch.manual_seed(0)
+    model = HardSeq2Seq(HardConfig(**SIZES))
+    guess = model.baseline(torch.randn(5, 14))
+    torch.testing.assert_close(guess, -torch.log(torch.tensor(11.0)).expand(5, 1))
+    assert evaluate_loss(model, [small_batch()]) == pytest.approx(-guess[0].item(), abs=0.3)
+    assert HardSeq2Seq(HardConfig(**SIZES, baseline=False)).baseline is None
+    assert HardSeq2Seq(HardConfig(**SIZES, estimator="gumbel")).baseline is None
 
 
 def test_the_entropy_bonus_is_in_the_gradient():

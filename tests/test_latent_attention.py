@@ -534,14 +534,18 @@ def test_training_learns_recipes_and_prediction_keeps_their_order():
     model.train()
     found = predict_programs(model, texts, coder, max_tokens=8)
     assert model.training
+    found_at_once = {one.words: one for one in predict_programs(model, texts, coder)}
     assert [one.program for one in found] == [SOME[i].program for i in (2, 0, 1, 0)]
     assert found[0].words == ("now", "⟨eos⟩") and found[1].words == ("post", "it", ",", "now", "!", "⟨eos⟩")
     for one in found:
         length = len(one.words)
         assert one.weighing.weights.shape == one.weighing.latent.shape == (1, 4, length)
         assert one.weighing.active.shape == (1, 4, length, length)
-        alone = predict_programs(model, [" ".join(one.words[:-1])], coder)[0]
-        torch.testing.assert_close(alone.weighing.active, one.weighing.active, atol=1e-5, rtol=0)
+        alone = predict_programs(model, [" ".join(one.words[:-1])], coder)[0].weighing
+        for together in (one.weighing, found_at_once[one.words].weighing):
+            for name in ("weights", "latent", "active"):
+                expected = getattr(alone, name)
+                torch.testing.assert_close(getattr(together, name), expected, atol=1e-5, rtol=0)
     assert predict_programs(model, [], coder) == []
     cut = predict_programs(model, ["now save it and so on and on and on"], coder, max_words=3)[0]
     assert cut.words == ("now", "save", "it", "⟨eos⟩")
@@ -608,14 +612,17 @@ def test_a_tiny_file_is_split_and_twins_stay_together(tmp_path, monkeypatch):
         zapier_row("TITLE  3", "another"),
         zapier_row("last", "Another"),
         zapier_row("x", "y", action_channel=None),
+        *(zapier_row(f"one of {i}", "The same!") for i in range(6)),
     ]
     tiny_zapier(tmp_path, monkeypatch, rows)
     splits = {split: load_zapier(split, tmp_path) for split in ("train", "val", "test")}
-    assert [len(splits[name]) for name in ("train", "val", "test")] == [13, 5, 5]
+    assert [len(splits[name]) for name in ("train", "val", "test")] == [19, 5, 5]
     titles = {name: {recipe.description for recipe in part} for name, part in splits.items()}
-    assert sum(len(part) for part in titles.values()) == 23
+    assert sum(len(part) for part in titles.values()) == 29
     homes = [name for name in titles for title in ("Title 3", "TITLE  3", "last") if title in titles[name]]
     assert len(homes) == 3 and len(set(homes)) == 1
+    assert {f"one of {i}" for i in range(6)} <= titles["train"]  # six twins fit nowhere else
+    assert sorted(titles["test"]) == ["TITLE  3", "Title 2", "Title 3", "last", "x"]  # by SHA-256, not by chance
     everything = {recipe.description: recipe for part in splits.values() for recipe in part}
     assert everything["Title 0"].program == ("E", "E.e", "A", "A.a")
     assert everything["x"].program == ("E", "E.e", "None", "None.a")

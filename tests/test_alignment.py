@@ -139,6 +139,12 @@ def test_huge_scores_in_half_precision(device, dtype):
     assert weights.tolist() == [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]]
 
 
+def test_no_step_on_the_way_is_not_a_number():
+    scores = torch.randn(2, 3, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        masked_softmax(scores, torch.tensor([[False] * 3, [True] * 3])).sum().backward()
+
+
 def test_masked_scores_do_not_matter_even_if_they_are_not_numbers():
     mask = torch.tensor([True, True, False])
     scores = torch.tensor([1.0, 2.0, torch.nan], requires_grad=True)

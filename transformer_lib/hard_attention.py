@@ -65,6 +65,19 @@ def _check_estimator(estimator: str, temperature: float) -> None:
         raise ValueError(f"temperature={temperature} must be above 0 and finite")
 
 # %% ../book/history/06_soft_and_hard_attention.ipynb #c42032b4
+def _one_hot(scores: Float[Tensor, "B T S"], mask: Bool[Tensor, "B T S"]) -> Float[Tensor, "B T S"]:
+    """One at the largest score that the mask allows, zero elsewhere; all zero where it allows nothing."""
+    place = torch.arange(scores.shape[-1], device=scores.device)
+    best = scores.masked_fill(~mask, -torch.inf).argmax(dim=-1, keepdim=True)
+    return ((place == best) & mask).to(scores.dtype)
+
+
+def _log_softmax(scores: Float[Tensor, "B T S"], mask: Bool[Tensor, "B T S"]) -> Float[Tensor, "B T S"]:
+    """The logarithm of ``masked_softmax``, and zero where the mask is False."""
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask, lowest).log_softmax(dim=-1).masked_fill(~mask, 0)
+
+# %% ../book/history/06_soft_and_hard_attention.ipynb #13338f83
 class HardAttention(Attention):
     """Look at exactly one source position for each query.
 
@@ -124,19 +137,6 @@ class HardAttention(Attention):
         weights = weights.to(memory.outputs.dtype)
         return Choice(weights @ memory.outputs, weights, log_probability, entropy, queries)
 
-
-def _one_hot(scores: Float[Tensor, "B T S"], mask: Bool[Tensor, "B T S"]) -> Float[Tensor, "B T S"]:
-    """One at the largest score that the mask allows, zero elsewhere; all zero where it allows nothing."""
-    place = torch.arange(scores.shape[-1], device=scores.device)
-    best = scores.masked_fill(~mask, -torch.inf).argmax(dim=-1, keepdim=True)
-    return ((place == best) & mask).to(scores.dtype)
-
-
-def _log_softmax(scores: Float[Tensor, "B T S"], mask: Bool[Tensor, "B T S"]) -> Float[Tensor, "B T S"]:
-    """The logarithm of ``masked_softmax``, and zero where the mask is False."""
-    lowest = torch.finfo(scores.dtype).min
-    return scores.masked_fill(~mask, lowest).log_softmax(dim=-1).masked_fill(~mask, 0)
-
 # %% ../book/history/06_soft_and_hard_attention.ipynb #83b5cee3
 @dataclass(frozen=True)
 class HardConfig(LuongConfig):
@@ -182,6 +182,16 @@ class HardConfig(LuongConfig):
             raise ValueError(f"entropy_weight={self.entropy_weight} must be at least 0 and finite")
 
 # %% ../book/history/06_soft_and_hard_attention.ipynb #6da45b29
+def _from_here_on(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """The sum of each value and all that follow it."""
+    return values.flip(1).cumsum(dim=1).flip(1)
+
+
+def _join(looks: list[Choice], name: str) -> Tensor:
+    """One field of all looks, along the steps."""
+    return torch.cat([getattr(look, name) for look in looks], dim=1)
+
+# %% ../book/history/06_soft_and_hard_attention.ipynb #918056c1
 class HardSeq2Seq(AlignedSeq2Seq):
     """A translator after Luong that looks at one source position for every word it writes.
 
@@ -243,13 +253,3 @@ class HardSeq2Seq(AlignedSeq2Seq):
         error = (guess - rewards / steps.clamp(min=1)).square()
         advantage = rewards - steps * guess.detach()
         return 0.1 * error - advantage * log_probability  # a tenth, so that clipping is left to the rest
-
-
-def _from_here_on(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """The sum of each value and all that follow it."""
-    return values.flip(1).cumsum(dim=1).flip(1)
-
-
-def _join(looks: list[Choice], name: str) -> Tensor:
-    """One field of all looks, along the steps."""
-    return torch.cat([getattr(look, name) for look in looks], dim=1)

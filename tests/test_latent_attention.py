@@ -315,13 +315,18 @@ def test_training_under_bfloat16_autocast(device):
     assert next(model.parameters()).dtype == torch.float32
 
 
-def test_dropout_is_for_training_only():
-    model, tokens = small_model(dropout=0.5), ragged([5, 3])
+@pytest.mark.parametrize("encoder", ["dictionary", "lstm"])
+def test_dropout_is_for_training_only(encoder):
+    model, tokens = small_model(encoder, dropout=0.5), ragged([5, 3])
     model.train()
     with torch.random.fork_rng():
+        torch.manual_seed(0)
         assert not torch.equal(model(tokens)[0], model(tokens)[0])
+        for vectors in model.encode(tokens[:1], tokens[:1] != PAD)[: 1 if encoder == "dictionary" else 2]:
+            assert 0.2 < (vectors == 0).double().mean() < 0.8
     model.eval()
     assert torch.equal(model(tokens)[0], model(tokens)[0])
+    assert all((vectors != 0).all() for vectors in model.encode(tokens[:1], tokens[:1] != PAD))
 
 
 def test_shapes_on_the_meta_device():

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 from torch import nn
@@ -399,6 +399,7 @@ def test_evaluation_gives_the_plain_gradient_of_the_best_choices():
 
 
 @FEEDING
+@settings(max_examples=20)
 @given(extra=st.integers(1, 6), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4))
 def test_padding_and_company_change_nothing(feeding, extra, lengths):
     model = small_model(input_feeding=feeding).eval()
@@ -451,6 +452,7 @@ def test_decoder_does_not_look_ahead(training, feeding):
 
 
 @FEEDING
+@settings(max_examples=40)
 @given(score=st.sampled_from(["dot", "general", "concat", "location"]), seed=st.integers(0, 20))
 def test_step_by_step_equals_teacher_forcing(feeding, score, seed):
     model = small_model(seed, input_feeding=feeding, score=score).eval()

@@ -353,6 +353,7 @@ def test_with_one_position_it_is_the_decoder_of_chapter_3():
 @MODES
 @settings(max_examples=25)
 @given(extra=st.integers(1, 5), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4), n_layers=st.integers(1, 2))
+@pytest.mark.slow
 def test_padding_and_company_change_nothing(training, extra, lengths, n_layers):
     model = small_model(n_layers=n_layers).train(training)
     source, target = ragged(lengths, 13), ragged([4] * len(lengths), 11, first=BOS)
@@ -466,6 +467,7 @@ def test_shapes_on_the_meta_device():
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+@pytest.mark.slow
 def test_training_learns_to_reverse(device, autocast):
     """Words come out in the opposite order, so the attention has to run from right to left."""
     torch.manual_seed(0)

@@ -273,6 +273,7 @@ def estimates(model: HardSeq2Seq, batch: Batch) -> tuple[torch.Tensor, torch.Ten
 @FEEDING
 @pytest.mark.parametrize("baseline", [False, True], ids=["no baseline", "baseline"])
 @pytest.mark.parametrize("score", ["general", "concat"])
+@pytest.mark.slow
 def test_reinforce_is_unbiased_by_enumeration(feeding, baseline, score):
     changes = {"input_feeding": feeding, "baseline": baseline, "entropy_weight": 0.3, "score": score}
     model, batch = small_model(d_hidden=4, **changes).train(), small_batch([3], [4])
@@ -284,6 +285,7 @@ def test_reinforce_is_unbiased_by_enumeration(feeding, baseline, score):
 
 
 @FEEDING
+@pytest.mark.slow
 def test_reinforce_is_unbiased_by_sampling_a_padded_batch(feeding):
     model = small_model(d_hidden=4, input_feeding=feeding, entropy_weight=0.1).train()
     batch = small_batch([3, 2], [4, 3])
@@ -519,6 +521,7 @@ def test_translate_and_maps(estimator):
 
 
 @ESTIMATORS
+@pytest.mark.slow
 def test_training_learns_to_copy(estimator):
     draw = generator(0)
     rows = [torch.randint(4, 11, (int(length),), generator=draw).tolist() for length in torch.arange(64) % 3 + 1]

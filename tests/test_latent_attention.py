@@ -216,6 +216,7 @@ def test_a_sentence_without_words_gets_zeros_and_a_finite_gradient():
 
 @ALL_KINDS
 @given(extra=st.integers(1, 4), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4), training=st.booleans())
+@pytest.mark.slow
 def test_padding_and_company_change_nothing(encoder, attention, extra, lengths, training):
     model = small_model(encoder, attention).train(training)
     tokens = ragged(lengths)
@@ -230,6 +231,7 @@ def test_padding_and_company_change_nothing(encoder, attention, extra, lengths, 
 
 @ALL_KINDS
 @given(seed=st.integers(0, 99))
+@pytest.mark.slow
 def test_only_a_dictionary_with_plain_or_no_attention_is_blind_to_order(encoder, attention, seed):
     model = small_model(encoder, attention, seed).eval()
     order = random.Random(seed).sample(range(5), 5)
@@ -452,6 +454,7 @@ def test_every_sentence_has_a_mirror_image_with_the_same_words():
             assert sorted(one.split()) == sorted(mirrored.split())
 
 
+@pytest.mark.slow
 def test_no_bag_of_words_can_do_better_than_one_half_on_mirrored_recipes():
     by_bag: dict[tuple[str, ...], list[Recipe]] = {}
     for recipe in make_recipes(20_000, seed=3):

@@ -241,6 +241,7 @@ def test_embeddings_start_small_and_the_padding_row_stays_zero():
 
 
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), seed=st.integers(0, 30))
+@pytest.mark.slow
 def test_greedy_batch_equals_one_by_one(lengths, seed):
     model = small_model(seed).eval()
     source = ragged(lengths, 13, seed)

@@ -424,6 +424,7 @@ def test_centres_of_long_sources_are_exact_in_half_precision():
 
 @EVERY_LOOK
 @MODES
+@pytest.mark.slow
 def test_padding_and_company_change_nothing(look, training):
     model = small_model(**LOOKS[look]).train(training)
     lengths = [5, 1, 3]
@@ -438,6 +439,7 @@ def test_padding_and_company_change_nothing(look, training):
 
 
 @EVERY_LOOK
+@pytest.mark.slow
 def test_step_by_step_equals_teacher_forcing_also_with_several_rows_for_a_sentence(look):
     model = small_model(**LOOKS[look]).eval()
     source, target = ragged([5, 2, 8], 13), ragged([6, 6, 6], 11, first=BOS)
@@ -456,6 +458,7 @@ def test_step_by_step_equals_teacher_forcing_also_with_several_rows_for_a_senten
 
 @EVERY_LOOK
 @MODES
+@pytest.mark.slow
 def test_decoder_does_not_look_ahead(look, training):
     model = small_model(**LOOKS[look]).train(training)
     source, target = ragged([5, 3], 13), ragged([5, 5], 11, first=BOS)
@@ -530,6 +533,7 @@ def test_greedy_batch_equals_one_by_one(look):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("look", ["dot", "location", "concat-m1", "general-p1"])
+@pytest.mark.slow
 def test_training_under_bfloat16_autocast(look, device):
     torch.manual_seed(0)
     changes = {**LOOKS[look], "d_model": 16, "d_hidden": 32, "dropout": 0.1}

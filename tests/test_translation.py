@@ -242,6 +242,7 @@ KINDS = [name for name in translation.MODELS if name != "gru"]
 
 
 @pytest.mark.parametrize("model", KINDS)
+@pytest.mark.slow
 def test_every_model_trains_resumes_translates_and_is_scored_by_the_same_command(model, tmp_path, capsys, monkeypatch):
     import io
 

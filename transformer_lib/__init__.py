@@ -17,6 +17,11 @@ from .alignment import (
     look,
     masked_softmax,
 )
+from .attention import (
+    explicit_attention,
+    scaled_dot_product_attention,
+    softmax_jacobian,
+)
 from .captions import (
     Pair,
     make_captions,
@@ -73,6 +78,11 @@ from .latent_attention import (
     recipe_batches,
     recipe_words,
 )
+from .masks import (
+    causal_mask,
+    combine_masks,
+    padding_mask,
+)
 from .metrics import (
     Bleu,
     alignment_error_rate,
@@ -80,6 +90,16 @@ from .metrics import (
     exact_match,
     perplexity,
     sequence_log_probability,
+)
+from .multi_head import (
+    KeyValueCache,
+    KeysValues,
+    MultiHeadAttention,
+)
+from .positions import (
+    LearnedPositions,
+    SinusoidalPositions,
+    sinusoids,
 )
 from .recurrent import (
     GRU,
@@ -113,6 +133,30 @@ from .scores import (
     LuongDecoder,
     LuongSeq2Seq,
     make_attention,
+)
+from .self_attention import (
+    SelfAttention,
+    plain_self_attention,
+    soft_lookup,
+)
+from .sublayers import (
+    ACTIVATIONS,
+    FeedForward,
+    LayerNorm,
+    Residual,
+)
+from .transformer import (
+    POSITIONS,
+    AttentionWeights,
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    Transformer,
+    TransformerConfig,
+    TransformerState,
+    from_torch_transformer,
+    to_torch_transformer,
 )
 from .translation import (
     CORPORA,
@@ -269,6 +313,43 @@ __all__ = [
     "ProgramAccuracy",
     "program_accuracy",
     "load_zapier",
+    # self_attention
+    "soft_lookup",
+    "plain_self_attention",
+    "SelfAttention",
+    # attention
+    "explicit_attention",
+    "softmax_jacobian",
+    "scaled_dot_product_attention",
+    # masks
+    "padding_mask",
+    "causal_mask",
+    "combine_masks",
+    # multi_head
+    "KeysValues",
+    "KeyValueCache",
+    "MultiHeadAttention",
+    # positions
+    "sinusoids",
+    "SinusoidalPositions",
+    "LearnedPositions",
+    # sublayers
+    "ACTIVATIONS",
+    "FeedForward",
+    "LayerNorm",
+    "Residual",
+    # transformer
+    "POSITIONS",
+    "TransformerConfig",
+    "EncoderLayer",
+    "DecoderLayer",
+    "Encoder",
+    "Decoder",
+    "TransformerState",
+    "AttentionWeights",
+    "Transformer",
+    "to_torch_transformer",
+    "from_torch_transformer",
     # translation
     "CORPORA",
     "MODELS",

@@ -1,0 +1,384 @@
+"""Self-attention: equal to plain loops and to PyTorch's, blind to order and padding, zero where nobody may be asked."""
+
+import copy
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from transformer_lib.attention import explicit_attention
+from transformer_lib.masks import padding_mask
+from transformer_lib.self_attention import SelfAttention, plain_self_attention, soft_lookup
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+SEEDS = st.integers(0, 1000)
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def vectors(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=generator(seed)).double()
+
+
+def some_mask(*shape: int, seed: int = 2) -> Tensor:
+    return torch.rand(*shape, generator=generator(seed)) < 0.6
+
+
+def layer(d_model: int = 6, d_key: int | None = None, d_value: int | None = None, seed: int = 0) -> SelfAttention:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return SelfAttention(d_model, d_key, d_value).double()
+
+
+def lookup_in_loops(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, sharpness: float
+) -> tuple[Tensor, Tensor]:
+    """One query, one key, one number at a time; the mask has shape (B, T, S)."""
+    (rows, n_queries, _), n_keys = queries.shape, keys.shape[1]
+    answers = torch.zeros(rows, n_queries, values.shape[2]).double()
+    weights = torch.zeros(rows, n_queries, n_keys).double()
+    for b in range(rows):
+        for t in range(n_queries):
+            open_keys = [s for s in range(n_keys) if mask[b, t, s]]
+            scores = [
+                sharpness * sum(q * k for q, k in zip(queries[b, t].tolist(), keys[b, s].tolist(), strict=True))
+                for s in open_keys
+            ]
+            top = max(scores, default=0.0)
+            total = sum(math.exp(score - top) for score in scores)
+            for s, score in zip(open_keys, scores, strict=True):
+                weights[b, t, s] = math.exp(score - top) / total
+                for d in range(values.shape[2]):
+                    answers[b, t, d] += weights[b, t, s] * values[b, s, d]
+    return answers, weights
+
+
+def close(ours: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor], tolerance: float = 1e-12) -> None:
+    for one, other in zip(ours, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=tolerance, rtol=0)
+
+
+# ---------------------------------------------------------------- equal to a reference
+
+
+@given(
+    rows=st.integers(1, 3),
+    lengths=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    widths=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    sharpness=st.floats(0.1, 20),
+    seed=SEEDS,
+)
+def test_the_lookup_equals_loops(rows, lengths, widths, sharpness, seed):
+    (n_queries, n_keys), (d_key, d_value) = lengths, widths
+    queries, keys = vectors(rows, n_queries, d_key, seed=seed), vectors(rows, n_keys, d_key, seed=seed + 1)
+    values, mask = vectors(rows, n_keys, d_value, seed=seed + 2), some_mask(rows, n_queries, n_keys, seed=seed)
+    expected = lookup_in_loops(queries, keys, values, mask, sharpness)
+    close(soft_lookup(queries, keys, values, mask, sharpness), expected)
+
+
+@given(rows=st.integers(1, 3), length=st.integers(1, 5), width=st.integers(1, 5), seed=SEEDS)
+def test_self_attention_equals_loops(rows, length, width, seed):
+    inputs, mask = vectors(rows, length, width, seed=seed), some_mask(rows, length, length, seed=seed)
+    close(plain_self_attention(inputs, mask), lookup_in_loops(inputs, inputs, inputs, mask, 1.0))
+    everything = torch.ones_like(mask)
+    close(plain_self_attention(inputs), lookup_in_loops(inputs, inputs, inputs, everything, 1.0))
+
+
+@given(widths=st.tuples(*[st.integers(1, 5)] * 3), rows=st.integers(1, 3), length=st.integers(1, 5), seed=SEEDS)
+def test_the_learned_layer_equals_loops(widths, rows, length, seed):
+    attention = layer(*widths, seed=seed)
+    inputs, mask = vectors(rows, length, widths[0], seed=seed), some_mask(rows, length, length, seed=seed)
+
+    def project(weight: Tensor) -> Tensor:
+        """Each vector times the matrix, number by number."""
+        numbers = [
+            [[sum(w * x for w, x in zip(line, word, strict=True)) for line in weight.tolist()] for word in sentence]
+            for sentence in inputs.tolist()
+        ]
+        return torch.tensor(numbers, dtype=torch.double)
+
+    queries, keys, values = (project(part.weight) for part in (attention.query, attention.key, attention.value))
+    close(attention(inputs, mask), lookup_in_loops(queries, keys, values, mask, 1.0))
+
+
+def test_values_and_gradients_equal_pytorchs_kernel():
+    attention, inputs = layer(6, 4, 5), vectors(3, 7, 6)
+    mask = some_mask(3, 7, 7) | torch.eye(7, dtype=torch.bool)
+    ours, theirs = inputs.clone().requires_grad_(), inputs.clone().requires_grad_()
+    outputs, _ = attention(ours, mask)
+    parts = attention.query(theirs), attention.key(theirs), attention.value(theirs)
+    expected = F.scaled_dot_product_attention(*parts, attn_mask=mask, scale=1.0)
+    torch.testing.assert_close(outputs, expected, atol=1e-12, rtol=0)
+    direction = vectors(*outputs.shape, seed=5)
+    grads = [
+        torch.autograd.grad((y * direction).sum(), (x, *attention.parameters()))
+        for x, y in ((ours, outputs), (theirs, expected))
+    ]
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
+
+
+def test_equals_pytorchs_module_with_one_head_once_its_scale_is_undone():
+    attention, inputs = layer(6), vectors(2, 5, 6)
+    theirs = nn.MultiheadAttention(6, 1, bias=False, batch_first=True).double()
+    scaled = attention.query.weight * math.sqrt(6)
+    theirs.in_proj_weight.data = torch.cat([scaled, attention.key.weight, attention.value.weight]).data
+    theirs.out_proj.weight.data = torch.eye(6).double()
+    words = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
+    close(attention(inputs, words[:, None]), theirs(inputs, inputs, inputs, key_padding_mask=~words))
+
+
+@given(sharpness=st.floats(0.05, 5), seed=SEEDS)
+def test_the_sharpness_is_the_next_chapters_scale(sharpness, seed):
+    queries, keys, values = (
+        vectors(2, 3, 4, seed=seed),
+        vectors(2, 5, 4, seed=seed + 1),
+        vectors(2, 5, 3, seed=seed + 2),
+    )
+    expected = explicit_attention(queries, keys, values, scale=sharpness)
+    close(soft_lookup(queries, keys, values, sharpness=sharpness), expected)
+
+
+def test_gradients_agree_with_finite_differences():
+    attention, inputs, mask = layer(3, 2, 4), vectors(2, 4, 3).requires_grad_(), some_mask(2, 4, 4)
+    mask[0, 1] = False
+    assert torch.autograd.gradcheck(lambda x, *weights: attention(x, mask), (inputs, *attention.parameters()))
+    assert torch.autograd.gradcheck(lambda x: plain_self_attention(x, mask), (inputs,))
+    parts = [vectors(2, n, 3, seed=n).requires_grad_() for n in (2, 4, 4)]
+    assert torch.autograd.gradcheck(lambda q, k, v: soft_lookup(q, k, v, mask[:, :2], 2.5), parts)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 5e-2), (torch.float16, 5e-3)])
+def test_other_precisions(device, dtype, tolerance):
+    exact, inputs, mask = layer(6, 4, 5), vectors(3, 7, 6), some_mask(3, 7, 7)
+    mask[1, 2] = False
+    rounded = copy.deepcopy(exact).to(device, dtype)
+    given_inputs, given_mask = inputs.to(device, dtype), mask.to(device)
+    for ours, expected in (
+        (rounded(given_inputs, given_mask), exact(inputs, mask)),
+        (plain_self_attention(given_inputs / 2, given_mask), plain_self_attention(inputs / 2, mask)),
+    ):
+        assert all(part.dtype == dtype for part in ours)
+        close(tuple(part.cpu().double() for part in ours), expected, tolerance)
+
+
+def test_shapes_without_memory():
+    with torch.device("meta"):
+        outputs, weights = SelfAttention(8, d_value=3)(torch.empty(2, 5, 8), torch.ones(2, 1, 5, dtype=torch.bool))
+    assert outputs.shape == (2, 5, 3) and weights.shape == (2, 5, 5)
+
+
+# ---------------------------------------------------------------- properties
+
+
+@given(data=st.data(), rows=st.integers(1, 3), length=st.integers(1, 6), seed=SEEDS, learned=st.booleans())
+def test_shuffled_words_get_the_same_outputs_shuffled(data, rows, length, seed, learned):
+    order = torch.tensor(data.draw(st.permutations(range(length))))
+    inputs, mask = vectors(rows, length, 6, seed=seed), some_mask(rows, length, length, seed=seed)
+    attend = layer(6, 4, 5, seed=seed) if learned else plain_self_attention
+    outputs, weights = attend(inputs, mask)
+    close(attend(inputs[:, order], mask[:, order][:, :, order]), (outputs[:, order], weights[:, order][:, :, order]))
+    outputs, weights = attend(inputs)
+    close(attend(inputs[:, order]), (outputs[:, order], weights[:, order][:, :, order]))
+
+
+@given(data=st.data(), n_keys=st.integers(1, 6), seed=SEEDS)
+def test_the_order_of_the_entries_of_a_dictionary_does_not_matter(data, n_keys, seed):
+    order = torch.tensor(data.draw(st.permutations(range(n_keys))))
+    queries, keys, values = vectors(1, 3, 4, seed=seed), vectors(1, n_keys, 4, seed=seed + 1), vectors(1, n_keys, 2)
+    answers, weights = soft_lookup(queries, keys, values)
+    close(soft_lookup(queries, keys[:, order], values[:, order]), (answers, weights[:, :, order]))
+
+
+@given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4), extra=st.integers(1, 4), learned=st.booleans())
+def test_padding_and_company_change_nothing(lengths, extra, learned):
+    attend = layer(6, 4, 5) if learned else plain_self_attention
+    longest = max(lengths) + extra
+    inputs = 10 * vectors(len(lengths), longest, 6)
+    words = torch.arange(longest) < torch.tensor(lengths)[:, None]
+    outputs, weights = attend(inputs, words[:, None])
+    assert (weights.masked_select(~words[:, None].expand_as(weights)) == 0).all()
+    for row, length in enumerate(lengths):
+        alone = attend(inputs[row : row + 1, :length])
+        close((outputs[row : row + 1, :length], weights[row : row + 1, :length, :length]), alone)
+
+
+def test_the_mask_of_chapter_10_fits_without_its_axis_for_heads():
+    tokens = torch.tensor([[5, 6, 7], [8, 2, 0]])
+    mask = padding_mask(tokens)[:, 0]
+    assert mask.shape == (2, 1, 3)
+    assert (layer()(vectors(2, 3, 6), mask)[1][1, :, 2] == 0).all()
+
+
+@given(rows=st.integers(1, 3), length=st.integers(1, 5), seed=SEEDS)
+def test_weights_are_shares(rows, length, seed):
+    mask = some_mask(rows, length, length, seed=seed)
+    weights = layer(seed=seed)(vectors(rows, length, 6, seed=seed), mask)[1]
+    assert (weights >= 0).all() and (weights[~mask] == 0).all()
+    torch.testing.assert_close(weights.sum(dim=-1), mask.any(dim=-1).double(), atol=1e-12, rtol=0)
+
+
+def test_who_may_look_nowhere_gets_zeros_and_a_finite_gradient():
+    attention, inputs = layer(6, 4, 5), vectors(2, 4, 6).requires_grad_()
+    mask = torch.ones(2, 4, 4, dtype=torch.bool)
+    mask[0, 2] = False
+    mask[1] = False
+    for attend in (attention, plain_self_attention):
+        outputs, weights = attend(inputs, mask)
+        assert (outputs[0, 2] == 0).all() and (outputs[1] == 0).all() and (outputs[0, 0] != 0).any()
+        assert (weights[0, 2] == 0).all() and (weights[1] == 0).all()
+        (gradient,) = torch.autograd.grad(outputs.sum(), inputs)
+        assert gradient.isfinite().all() and (gradient[1] == 0).all() and (gradient[0] != 0).any()
+
+
+@given(seed=SEEDS)
+def test_without_parameters_the_scores_are_symmetric_and_learned_ones_are_not(seed):
+    inputs = vectors(1, 4, 6, seed=seed)
+    inputs = F.normalize(inputs, dim=-1)
+    weights = plain_self_attention(inputs)[1][0]
+    assert (weights.argmax(dim=-1) == torch.arange(4)).all()
+    odds = weights.log()[:, :, None] - weights.log()[:, None, :]  # differences of scores, free of the softmax's sums
+    circle = odds[0, 1, 2] + odds[1, 2, 0] + odds[2, 0, 1]  # (a01 - a02) + (a12 - a10) + (a20 - a21)
+    assert abs(circle.item()) < 1e-10
+    learned = layer(seed=seed)(5 * inputs)[1][0].log()
+    odds = learned[:, :, None] - learned[:, None, :]
+    assert abs((odds[0, 1, 2] + odds[1, 2, 0] + odds[2, 0, 1]).item()) > 1e-6
+
+
+@given(n_keys=st.integers(2, 6), seed=SEEDS)
+def test_a_sharp_lookup_is_a_hard_one_and_a_dull_one_the_mean(n_keys, seed):
+    queries, keys, values = vectors(1, 3, 4, seed=seed), vectors(1, n_keys, 4, seed=seed + 1), vectors(1, n_keys, 2)
+    scores = queries @ keys.transpose(1, 2)
+    best = scores.topk(2, dim=-1).values
+    gap = (best[..., 0] - best[..., 1]).min().item()
+    sharp, _ = soft_lookup(queries, keys, values, sharpness=60 / gap)
+    torch.testing.assert_close(sharp[0], values[0][scores[0].argmax(dim=-1)], atol=1e-9, rtol=0)
+    dull, _ = soft_lookup(queries, keys, values, sharpness=1e-12)
+    torch.testing.assert_close(dull, values.mean(dim=1, keepdim=True).expand_as(dull), atol=1e-9, rtol=0)
+
+
+def test_a_python_dictionary_is_a_special_case():
+    price = {"pear": 3.0, "apple": 2.0, "lemon": 4.0}
+    keys, values = torch.eye(3).double(), torch.tensor(list(price.values())).double()[:, None]
+    answers, _ = soft_lookup(keys, keys, values, sharpness=1000)
+    assert answers.flatten().tolist() == list(price.values())
+
+
+def test_axes_before_the_last_two_are_batches():
+    queries, keys, values = vectors(2, 3, 4, 5), vectors(2, 3, 6, 5, seed=2), vectors(2, 3, 6, 7, seed=3)
+    mask = some_mask(2, 3, 4, 6)
+    together, _ = soft_lookup(queries, keys, values, mask)
+    for i in range(2):
+        for j in range(3):
+            alone, _ = soft_lookup(queries[i, j], keys[i, j], values[i, j], mask[i, j])
+            torch.testing.assert_close(together[i, j], alone, atol=1e-12, rtol=0)
+
+
+def test_one_sentence_and_one_query_may_share_a_mask():
+    inputs, mask = vectors(3, 4, 6), some_mask(1, 4, 4)
+    close(plain_self_attention(inputs, mask), plain_self_attention(inputs, mask.expand(3, 4, 4)))
+    close(plain_self_attention(inputs, mask[:, :1]), plain_self_attention(inputs, mask[:, :1].expand(3, 4, 4)))
+
+
+def test_the_names_of_the_weights_are_stable():
+    shapes = {name: tuple(weight.shape) for name, weight in SelfAttention(6, 4, 5).state_dict().items()}
+    assert shapes == {"query.weight": (4, 6), "key.weight": (4, 6), "value.weight": (5, 6)}
+    assert {tuple(weight.shape) for weight in SelfAttention(6).parameters()} == {(6, 6)}
+    assert SelfAttention(6, d_key=4).value.weight.shape == (6, 6) and SelfAttention(6, d_value=4).key.weight.shape == (
+        6,
+        6,
+    )
+
+
+COMPILED = """
+import torch
+from transformer_lib.self_attention import SelfAttention
+
+torch.manual_seed(0)
+ours = SelfAttention(6, 4, 5)
+inputs, mask = torch.randn(2, 4, 6), torch.rand(2, 4, 4) < 0.6
+compiled = torch.compile(ours, fullgraph=True, backend="eager")
+for arguments in ((inputs,), (inputs, mask), (inputs, mask[:, :1])):
+    for found, expected in zip(compiled(*arguments), ours(*arguments)):
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+print("one graph")
+"""
+
+
+@pytest.mark.slow
+def test_compiles_into_one_graph():
+    """In a process of its own, as users have it: the run-time check of annotations cannot be compiled."""
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "one graph", done.stderr[-3000:]
+
+
+def test_the_chapter_quotes_the_record_of_its_benchmark():
+    root = Path(__file__).resolve().parents[1]
+    rows = json.loads((root / "results" / "self-attention-cost.json").read_text(encoding="utf-8"))["rows"]
+    chapter = (root / "book" / "transformer" / "08_self_attention.ipynb").read_text(encoding="utf-8")
+    columns = ("gru_work", "gru_time", "convolution_work", "convolution_time")
+    for row in rows:
+        assert " | ".join([f"| {row['words']:,}", *(f"{row[name]:.2f}" for name in columns)]) in chapter
+    assert "python benchmarks/self_attention.py --record results/self-attention-cost.json" in chapter
+
+
+# ---------------------------------------------------------------- bad input
+
+X, WORDS = torch.zeros(2, 4, 6), torch.ones(2, 4, dtype=torch.bool)
+BAD = {
+    "no width": (lambda: SelfAttention(0), "d_model=0"),
+    "key width": (lambda: SelfAttention(4, -1), "d_key=-1"),
+    "value width": (lambda: SelfAttention(4, 2, 0), "d_value=0"),
+    "input width": (lambda: SelfAttention(5)(X), r"inputs have shape \(2, 4, 6\), expected \(batch, positions, 5\)"),
+    "input axes": (lambda: SelfAttention(6)(X[0]), r"inputs have shape \(4, 6\)"),
+    "input device": (lambda: SelfAttention(6)(X.to("meta")), "inputs are on meta, but the weights are on cpu"),
+    "mask of keys": (
+        lambda: SelfAttention(6)(X, WORDS),
+        r"mask has shape \(2, 4\), expected 3 axes .* mask\[:, None\]",
+    ),
+    "square mask of keys": (
+        lambda: plain_self_attention(X[:, :2], WORDS[:, :2]),
+        r"mask has shape \(2, 2\), expected 3 axes",
+    ),
+    "mask with heads": (lambda: plain_self_attention(X, WORDS[:, None, None]), r"mask has shape \(2, 1, 1, 4\)"),
+    "mask length": (
+        lambda: plain_self_attention(X, WORDS[:, None, :3]),
+        r"\(2, 1, 3\) does not fit scores \(2, 4, 4\)",
+    ),
+    "mask rows": (lambda: plain_self_attention(X, WORDS[:, None].repeat(2, 1, 1)), r"\(4, 1, 4\) does not fit"),
+    "mask device": (lambda: plain_self_attention(X, WORDS[:, None].to("meta")), "different devices: .*cpu.*meta"),
+    "widths differ": (lambda: soft_lookup(X, X[..., :5], X), "queries and keys differ in width"),
+    "numbers differ": (lambda: soft_lookup(X, X, X[:, :3]), "keys and values differ in number"),
+    "batches differ": (lambda: soft_lookup(X[:1], X, X), "not batches of one size"),
+    "one axis": (lambda: soft_lookup(X[0, 0], X[0], X[0]), r"queries have shape \(6,\)"),
+    "devices": (lambda: soft_lookup(X, X.to("meta"), X), "different devices"),
+    "sharpness of 0": (lambda: soft_lookup(X, X, X, sharpness=0), "sharpness=0 must be positive and finite"),
+    "negative sharpness": (lambda: soft_lookup(X, X, X, sharpness=-1.5), "sharpness=-1.5"),
+    "infinite sharpness": (lambda: soft_lookup(X, X, X, sharpness=math.inf), "sharpness=inf"),
+    "sharpness is no number": (lambda: soft_lookup(X, X, X, sharpness=math.nan), "sharpness=nan"),
+    "token ids": (lambda: SelfAttention(6)(X.long()), "inputs have dtype torch.int64, expected vectors of floats"),
+    "ids to look up": (lambda: soft_lookup(X, X.long(), X), "keys have dtype torch.int64"),
+    "mask of numbers": (lambda: plain_self_attention(X, WORDS[:, None].float()), "mask has dtype torch.float32"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, message = BAD[case]
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call()
+    # With the annotations enforced, a wrong shape may be caught before our own check; test_errors.py runs without.
+    assert isinstance(caught.value, TypeCheckError) or re.search(message, str(caught.value))

@@ -1,0 +1,624 @@
+"""The Transformer: equal to PyTorch's and to Marian, causal, blind to padding, the same step by step as at once."""
+
+import copy
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
+from torch import nn
+
+from transformer_lib.data import BOS, EOS, PAD, Batch, collate
+from transformer_lib.masks import causal_mask
+from transformer_lib.recurrent import evaluate_loss, greedy_decode, sequence_loss, train_on
+from transformer_lib.sublayers import LayerNorm
+from transformer_lib.transformer import (
+    DecoderLayer,
+    EncoderLayer,
+    Transformer,
+    TransformerConfig,
+    from_torch_transformer,
+    to_torch_transformer,
+)
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+SIZES = {
+    "source_vocab_size": 13,
+    "target_vocab_size": 13,
+    "d_model": 8,
+    "n_heads": 2,
+    "n_encoder_layers": 2,
+    "n_decoder_layers": 3,
+    "d_ff": 16,
+    "dropout": 0.0,
+    "max_length": 24,
+}
+KINDS = {
+    "paper": {},
+    "pre-norm": {"norm_first": True, "activation": "gelu"},
+    "learned": {"positions": "learned", "tie_embeddings": "target"},
+    "untied": {"tie_embeddings": "none", "source_vocab_size": 17, "final_norm": True},
+    "wide heads": {"n_heads": 3, "d_key": 5, "d_value": 2, "bias": False},
+}
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+def small_model(seed: int = 0, **changes) -> Transformer:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = Transformer(TransformerConfig(**{**SIZES, **changes})).double()
+        for parameter in model.parameters():  # away from zero and one, so that nothing is equal by accident
+            parameter.data.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+def ragged(lengths: list[int], seed: int = 0, first: int | None = None) -> torch.Tensor:
+    """Random sentences, closed by EOS, filled up with PAD."""
+    rows = torch.full((len(lengths), max(lengths)), PAD)
+    for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        draw = torch.Generator().manual_seed(seed + 31 * number)
+        row[:length] = torch.randint(4, 13, (length,), generator=draw)
+        row[length - 1] = EOS
+        if first is not None:
+            row[0] = first
+    return rows
+
+
+SOURCE, TARGET = ragged([5, 3, 7]), ragged([6, 6, 6], seed=9, first=BOS)
+
+
+# ---------------------------------------------------------------- equal to references
+
+
+def by_loops(model: Transformer, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The paper's equations for one sentence without padding, with a loop over heads; post-norm, tied."""
+    config = model.config
+    width = config.d_model // config.n_heads
+
+    def attention(module, queries, memory, mask):
+        rows = module.project.weight.split(config.d_model), module.project.bias.split(config.d_model)
+        q, k, v = (x @ w.T + b for x, w, b in zip((queries, memory, memory), *rows, strict=True))
+        heads = []
+        for head in range(config.n_heads):
+            part = slice(head * width, (head + 1) * width)
+            scores = q[:, part] @ k[:, part].T / width**0.5
+            if mask is not None:
+                scores = scores.masked_fill(~mask, -torch.inf)
+            heads.append(scores.softmax(-1) @ v[:, part])
+        return torch.cat(heads, -1) @ module.output.weight.T + module.output.bias
+
+    def norm(module, x):
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / (centred.square().mean(-1, keepdim=True) + config.eps).sqrt() * module.weight + module.bias
+
+    def feed_forward(module, x):
+        hidden = (x @ module.widen.weight.T + module.widen.bias).clamp(min=0)
+        return hidden @ module.narrow.weight.T + module.narrow.bias
+
+    def embed(tokens):
+        table = torch.zeros(len(tokens), config.d_model, dtype=torch.float64)
+        for place, token in enumerate(tokens.tolist()):
+            for i in range(config.d_model // 2):
+                angle = torch.tensor(place / 10000 ** (2 * i / config.d_model), dtype=torch.float64)
+                table[place, 2 * i], table[place, 2 * i + 1] = angle.sin(), angle.cos()
+            table[place] += model.target_embedding.weight[token] * config.d_model**0.5
+        return table
+
+    x = embed(source)
+    for layer in model.encoder.layers:
+        x = norm(layer.around_attention.norm, x + attention(layer.attention, x, x, None))
+        x = norm(layer.around_feed_forward.norm, x + feed_forward(layer.feed_forward, x))
+    z, causal = embed(target), torch.ones(len(target), len(target), dtype=torch.bool).tril()
+    for layer in model.decoder.layers:
+        z = norm(layer.around_self_attention.norm, z + attention(layer.self_attention, z, z, causal))
+        z = norm(layer.around_cross_attention.norm, z + attention(layer.cross_attention, z, x, None))
+        z = norm(layer.around_feed_forward.norm, z + feed_forward(layer.feed_forward, z))
+    return z @ model.target_embedding.weight.T
+
+
+def test_it_is_the_paper_written_as_loops():
+    model = small_model()
+    logits = model(SOURCE, TARGET)
+    for row, (source, target) in enumerate(zip(SOURCE, TARGET, strict=True)):
+        expected = by_loops(model, source[source != PAD], target)
+        torch.testing.assert_close(logits[row], expected, atol=1e-6, rtol=0)  # the table of positions is float32
+
+
+def outputs_of(theirs: nn.Transformer, model: Transformer, source, target) -> torch.Tensor:
+    scale = model.config.d_model**0.5
+    read = model.source_positions(model.source_embedding(source) * scale)
+    written = model.target_positions(model.target_embedding(target) * scale)
+    padding = source == PAD
+    later = ~causal_mask(target.shape[1], device=target.device)
+    return theirs(read, written, tgt_mask=later, src_key_padding_mask=padding, memory_key_padding_mask=padding)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
+@pytest.mark.parametrize("final_norm", [False, True], ids=["no final norm", "final norm"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_equal_to_nn_transformer_in_values_and_gradients(device, activation, final_norm, norm_first, dtype, tolerance):
+    model = small_model(norm_first=norm_first, final_norm=final_norm, activation=activation).to(device, dtype)
+    theirs, source, target = to_torch_transformer(model), SOURCE.to(device), TARGET.to(device)
+    outputs, logits = outputs_of(theirs, model, source, target), model(source, target)
+    torch.testing.assert_close(outputs @ model.output.weight.T, logits, atol=tolerance, rtol=tolerance)
+
+    direction = torch.randn(logits.shape, generator=torch.Generator().manual_seed(0)).to(logits)
+    (logits * direction).sum().backward()
+    ours = copy.deepcopy(theirs)
+    (outputs @ model.output.weight.detach().T * direction).sum().backward()
+    with torch.no_grad():  # our gradients under their names: put them in as weights and read them out
+        holder = copy.deepcopy(model)
+        for parameter, original in zip(holder.parameters(), model.parameters(), strict=True):
+            parameter.copy_(original.grad if original.grad is not None else torch.zeros_like(original))
+        ours = to_torch_transformer(holder)
+    for (name, gradient), parameter in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(gradient.data, parameter.grad, atol=20 * tolerance, rtol=20 * tolerance, msg=name)
+
+
+def test_weights_go_to_pytorch_and_back():
+    model, other = small_model(), small_model(seed=1)
+    theirs = to_torch_transformer(model.eval())
+    assert not theirs.training and theirs.batch_first
+    before = other.target_embedding.weight.clone()
+    from_torch_transformer(other, theirs)
+    for name, parameter in model.state_dict().items():
+        if name.startswith(("encoder", "decoder")):
+            assert torch.equal(parameter, other.state_dict()[name]), name
+    assert torch.equal(other.target_embedding.weight, before)
+    for parameter in theirs.parameters():
+        parameter.data.zero_()
+    assert all(parameter.abs().sum() > 0 for parameter in model.encoder.parameters())  # nothing is shared
+
+
+def test_from_plain_nn_transformer():
+    theirs = nn.Transformer(8, 2, 2, 3, 16, dropout=0.0, batch_first=True).double().eval()
+    model = small_model(final_norm=True).eval()  # PyTorch's has final norms whether it needs them or not
+    from_torch_transformer(model, theirs)
+    expected = outputs_of(theirs, model, SOURCE, TARGET) @ model.output.weight.T
+    torch.testing.assert_close(model(SOURCE, TARGET), expected, atol=1e-12, rtol=1e-12)
+
+
+def interleave(width: int) -> torch.Tensor:
+    """Marian keeps all sines before all cosines; this takes its columns into our order."""
+    return torch.arange(width).view(2, -1).T.flatten()
+
+
+def load_marian(model: Transformer, theirs: nn.Module) -> None:
+    """Give our model the weights of a Marian model; every axis of width D is permuted alike."""
+    order, weights = interleave(model.config.d_model), theirs.state_dict()
+
+    def linear(ours: nn.Linear, name: str, rows: bool, columns: bool) -> None:
+        weight, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+        weight = weight[order] if rows else weight
+        ours.weight.data.copy_(weight[:, order] if columns else weight)
+        ours.bias.data.copy_(bias[order] if rows else bias)
+
+    def attention(ours: nn.Module, name: str) -> None:
+        parts = [f"{name}.{part}_proj" for part in "qkv"]
+        ours.project.weight.data.copy_(torch.cat([weights[f"{part}.weight"][:, order] for part in parts]))
+        ours.project.bias.data.copy_(torch.cat([weights[f"{part}.bias"] for part in parts]))
+        linear(ours.output, f"{name}.out_proj", rows=True, columns=False)
+
+    def norm(ours: nn.Module, name: str) -> None:
+        ours.weight.data.copy_(weights[f"{name}.weight"][order])
+        ours.bias.data.copy_(weights[f"{name}.bias"][order])
+
+    model.target_embedding.weight.data.copy_(weights["model.shared.weight"][:, order])
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for number, layer in enumerate(stack.layers):
+            name = f"model.{side}.layers.{number}"
+            first = "attention" if side == "encoder" else "self_attention"
+            attention(getattr(layer, first), f"{name}.self_attn")
+            norm(getattr(layer, f"around_{first}").norm, f"{name}.self_attn_layer_norm")
+            if side == "decoder":
+                attention(layer.cross_attention, f"{name}.encoder_attn")
+                norm(layer.around_cross_attention.norm, f"{name}.encoder_attn_layer_norm")
+            linear(layer.feed_forward.widen, f"{name}.fc1", rows=False, columns=True)
+            linear(layer.feed_forward.narrow, f"{name}.fc2", rows=True, columns=False)
+            norm(layer.around_feed_forward.norm, f"{name}.final_layer_norm")
+
+
+def test_equal_to_marian():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.MarianConfig(
+        vocab_size=50,
+        d_model=16,
+        encoder_layers=2,
+        decoder_layers=3,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        activation_function="relu",
+        max_position_embeddings=40,
+        scale_embedding=True,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        decoder_start_token_id=BOS,
+        init_std=0.3,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = transformers.MarianMTModel(config).eval()
+    model = Transformer(
+        TransformerConfig(50, 50, 16, 4, 2, 3, 32, dropout=0.0, max_length=40),
+    ).eval()
+    load_marian(model, theirs)
+    with torch.no_grad():
+        expected = theirs(
+            input_ids=SOURCE, attention_mask=(SOURCE != PAD).long(), decoder_input_ids=TARGET, use_cache=False
+        ).logits
+        ours = model(SOURCE, TARGET)
+    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
+    assert expected.std() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "millions"),
+    [
+        ({}, 63.1),
+        ({"d_model": 1024, "n_heads": 16, "d_ff": 4096}, 214.2),
+        ({"d_key": 16, "d_value": 64}, 56.0),
+        ({"n_encoder_layers": 2, "n_decoder_layers": 2}, 33.7),
+        ({"tie_embeddings": "none"}, 63.1 + 2 * 37_000 * 512 / 1e6),
+        ({"tie_embeddings": "target"}, 63.1 + 37_000 * 512 / 1e6),
+    ],
+)
+def test_numbers_of_parameters(changes, millions):
+    with torch.device("meta"):
+        model = Transformer(TransformerConfig.base(**changes))
+    assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.06)
+
+
+def test_the_tiny_preset_has_the_published_number_of_parameters():
+    with torch.device("meta"):
+        model = Transformer(TransformerConfig.tiny())
+    assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(2.6e6, rel=0.01)
+
+
+def test_the_presets_are_the_papers():
+    base, big = TransformerConfig.base(), TransformerConfig.big()
+    assert (base.d_model, base.n_heads, base.d_ff, base.n_encoder_layers, base.dropout) == (512, 8, 2048, 6, 0.1)
+    assert (big.d_model, big.n_heads, big.d_ff, big.n_decoder_layers, big.dropout) == (1024, 16, 4096, 6, 0.3)
+    assert TransformerConfig.big(dropout=0.1).dropout == 0.1
+
+
+# ---------------------------------------------------------------- properties
+
+
+@MODES
+@EVERY_KIND
+def test_no_logit_knows_a_later_token(kind, training):
+    model = small_model(**KINDS[kind]).train(training)
+    before = model(SOURCE, TARGET)
+    for position in range(1, TARGET.shape[1]):
+        changed = TARGET.clone()
+        changed[:, position] = (changed[:, position] + 1) % 9 + 4
+        after = model(SOURCE, changed)
+        assert torch.equal(after[:, :position], before[:, :position])
+        assert not torch.allclose(after[:, position:], before[:, position:])
+
+
+@MODES
+@EVERY_KIND
+@settings(max_examples=15)
+@given(
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    extra=st.integers(0, 5),
+    length=st.integers(1, 6),
+    seed=st.integers(0, 99),
+)
+def test_padding_and_company_change_nothing(kind, training, lengths, extra, length, seed):
+    model = small_model(**KINDS[kind]).train(training)
+    source = ragged(lengths, seed)
+    target = ragged([length] * len(lengths), seed + 1, first=BOS)
+    expected = model(source, target)
+    padded = nn.functional.pad(source, (0, extra), value=PAD)
+    torch.testing.assert_close(model(padded, target), expected, atol=1e-12, rtol=1e-10)
+    for row, size in enumerate(lengths):
+        alone = model(source[row : row + 1, :size], target[row : row + 1])
+        torch.testing.assert_close(alone[0], expected[row], atol=1e-12, rtol=1e-10)
+
+
+@MODES
+@EVERY_KIND
+def test_step_by_step_gives_what_teacher_forcing_gives(kind, training):
+    model = small_model(**KINDS[kind]).train(training)
+    expected = model(SOURCE, TARGET)
+    state = model.start(model.encode(SOURCE, SOURCE != PAD))
+    for position in range(TARGET.shape[1]):
+        logits, state = model.step(TARGET[:, position], state)
+        torch.testing.assert_close(logits, expected[:, position], atol=1e-12, rtol=1e-10)
+    assert state.position == TARGET.shape[1]
+
+
+@EVERY_KIND
+def test_rows_of_a_beam_share_the_memory(kind):
+    model = small_model(**KINDS[kind])
+    rows = torch.tensor([0, 0, 1, 1, 2, 2])
+    others = TARGET.clone()
+    others[:, 2] = 11
+    both = torch.stack([TARGET, others], dim=1).flatten(0, 1)  # two continuations of each sentence
+    expected = model(SOURCE[rows], both)
+    state = model.start(model.encode(SOURCE, SOURCE != PAD)).reorder(rows)
+    for position in range(TARGET.shape[1]):
+        logits, state = model.step(both[:, position], state)
+        torch.testing.assert_close(logits, expected[:, position], atol=1e-12, rtol=1e-10)
+        if position == 3:  # the rows of a sentence change places, and back
+            swap = torch.tensor([1, 0, 3, 2, 5, 4])
+            state = state.reorder(swap).reorder(swap)
+    assert state.memory.mask.shape[0] == 3 and all(source.keys.shape[0] == 3 for source in state.sources)
+
+
+def test_a_reordered_state_is_independent():
+    model = small_model()
+    state = model.start(model.encode(SOURCE, SOURCE != PAD))
+    _, state = model.step(TARGET[:, 0], state)
+    copied = state.reorder(torch.arange(3))
+    first, _ = model.step(TARGET[:, 1], state)
+    model.step(torch.full((3,), 12), copied)
+    expected = model(SOURCE, TARGET[:, :2])[:, 1]
+    torch.testing.assert_close(first, expected, atol=1e-12, rtol=1e-10)
+
+
+def test_the_cache_grows_beyond_its_first_room():
+    model = small_model(max_length=80)
+    target = torch.randint(4, 13, (3, 70), generator=torch.Generator().manual_seed(0))
+    target[:, 0] = BOS
+    expected, state = model(SOURCE, target), model.start(model.encode(SOURCE, SOURCE != PAD))
+    for position in range(70):
+        logits, state = model.step(target[:, position], state)
+    torch.testing.assert_close(logits, expected[:, -1], atol=1e-11, rtol=1e-9)
+
+
+def test_order_matters_and_the_source_matters():
+    model = small_model()
+    shuffled = SOURCE.clone()
+    shuffled[0, [0, 1]] = SOURCE[0, [1, 0]]
+    difference = (model(shuffled, TARGET) - model(SOURCE, TARGET)).abs().amax(dim=(1, 2))
+    assert difference[0] > 1e-3 and difference[1:].max() == 0
+
+
+def test_weights_sum_to_one_and_obey_the_masks():
+    model = small_model()
+    looks = model.attention(SOURCE, TARGET)
+    for group, count in ((looks.encoder, 2), (looks.decoder, 3), (looks.cross, 3)):
+        assert len(group) == count
+        for weights in group:
+            torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights.sum(-1)))
+    padding = (SOURCE == PAD)[:, None, None, :]
+    assert all((weights * padding).abs().max() == 0 for weights in [*looks.encoder, *looks.cross])
+    assert all(weights.triu(1).abs().max() == 0 for weights in looks.decoder)
+    torch.testing.assert_close(model.align(SOURCE, TARGET), looks.cross[-1].mean(dim=1))
+
+
+def test_layers_return_weights_only_when_asked():
+    config = TransformerConfig(**SIZES)
+    inputs = torch.randn(2, 4, 8)
+    assert EncoderLayer(config)(inputs)[1] is None
+    outputs, back, across = DecoderLayer(config)(inputs, inputs)
+    assert back is None and across is None and outputs.shape == inputs.shape
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_the_final_norm_stands_where_it_is_needed(norm_first):
+    model = small_model(norm_first=norm_first)
+    assert isinstance(model.encoder.norm, LayerNorm if norm_first else nn.Identity)
+    assert isinstance(model.decoder.norm, LayerNorm if norm_first else nn.Identity)
+
+
+def test_tied_tables_are_one():
+    tables = {kind: small_model(tie_embeddings=kind) for kind in ("all", "target", "none")}
+    assert tables["all"].source_embedding is tables["all"].target_embedding
+    assert tables["target"].source_embedding is not tables["target"].target_embedding
+    for kind in ("all", "target"):
+        assert tables[kind].output.weight is tables[kind].target_embedding.weight
+    assert tables["none"].output.weight is not tables["none"].target_embedding.weight
+    restored = small_model(seed=5)
+    restored.load_state_dict(tables["all"].state_dict())
+    assert torch.equal(restored(SOURCE, TARGET), tables["all"](SOURCE, TARGET))
+
+
+def test_the_first_logits_are_of_size_one():
+    torch.manual_seed(0)
+    model = Transformer(TransformerConfig(500, 500, d_model=256, n_heads=4, d_ff=512, dropout=0.0))
+    with torch.no_grad():
+        logits = model(SOURCE, TARGET)
+    assert 0.5 < logits.std() < 2
+    assert logits.softmax(-1).min() > 1e-6  # nothing near the subnormal numbers
+
+
+@pytest.mark.parametrize("kind", ["paper", "pre-norm"])
+def test_dropout_only_in_training(kind):
+    model = small_model(**{**KINDS[kind], "dropout": 0.5}).eval()
+    assert torch.equal(model(SOURCE, TARGET), model(SOURCE, TARGET))
+    model.train()
+    assert not torch.equal(model(SOURCE, TARGET), model(SOURCE, TARGET))
+
+
+# ---------------------------------------------------------------- training and decoding
+
+
+def copy_task() -> list[Batch]:
+    sentences = [[4, 5, 6], [7, 8], [9, 4, 10, 5], [6, 6, 11]]
+    return [collate([([*words, EOS], [BOS, *words, EOS]) for words in sentences])]
+
+
+def test_the_loop_of_chapter_3_trains_it_and_its_decoder_decodes():
+    torch.manual_seed(0)
+    model = Transformer(TransformerConfig(**{**SIZES, "d_model": 32, "d_ff": 64}))
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    losses = [train_on(model, copy_task(), optimizer) for _ in range(60)]
+    assert losses[-1] < 0.1 * losses[0]
+    (batch,) = copy_task()
+    assert evaluate_loss(model, [batch]) == pytest.approx(
+        sequence_loss(model.eval()(batch.source, batch.target_input), batch.target_output).item(), rel=1e-5
+    )
+    assert torch.equal(greedy_decode(model, batch.source, max_length=8), batch.target_output)
+
+
+def test_greedy_decoding_of_a_batch_is_that_of_its_sentences():
+    model = small_model().eval()
+    together = greedy_decode(model, SOURCE, max_length=10)
+    for row in range(3):
+        alone = greedy_decode(model, SOURCE[row : row + 1, : (SOURCE[row] != PAD).sum()], max_length=10)[0]
+        assert torch.equal(together[row][: len(alone)], alone) and (together[row][len(alone) :] == PAD).all()
+
+
+# ---------------------------------------------------------------- devices, precisions, compilation
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.2), (torch.float16, 0.03)])
+@pytest.mark.parametrize("kind", ["paper", "pre-norm"])
+def test_other_precisions(kind, dtype, tolerance, device):
+    exact = small_model(**KINDS[kind])
+    model = copy.deepcopy(exact).to(device, dtype)
+    source, target = SOURCE.to(device), TARGET.to(device)
+    logits = model(source, target)
+    assert logits.dtype == dtype
+    torch.testing.assert_close(logits.cpu().double(), exact(SOURCE, TARGET), atol=tolerance, rtol=tolerance)
+    state = model.start(model.encode(source, source != PAD))
+    logits, _ = model.step(target[:, 0], state)
+    assert logits.dtype == dtype and torch.isfinite(logits).all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_autocast(device):
+    model = small_model().float().to(device)
+    source, target = SOURCE.to(device), TARGET.to(device)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        logits = model(source, target)
+        state = model.start(model.encode(source, source != PAD))
+        first, _ = model.step(target[:, 0], state)
+    expected = model(source, target)
+    torch.testing.assert_close(logits.float(), expected, atol=0.2, rtol=0.2)
+    torch.testing.assert_close(first.float(), expected[:, 0], atol=0.2, rtol=0.2)
+
+
+def test_shapes_on_the_meta_device():
+    with torch.device("meta"):
+        model = Transformer(TransformerConfig.base())
+        source, target = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 4, dtype=torch.long)
+    assert model(source, target).shape == (2, 4, 37_000)
+
+
+COMPILE = """
+import torch
+from transformer_lib import Transformer, TransformerConfig
+torch.manual_seed(0)
+source, target = torch.tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), torch.tensor([[1, 5, 6], [1, 8, 9]])
+for norm_first in (False, True):
+    torch.compiler.reset()
+    config = TransformerConfig(13, 13, 8, 2, 2, 3, 16, norm_first=norm_first, dropout=0.0)
+    model = Transformer(config).double()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(source, target), model(source, target), atol=1e-10, rtol=1e-10)
+"""
+
+
+@pytest.mark.slow
+def test_it_compiles_as_one_graph():
+    done = subprocess.run(  # in a process without the run-time check of annotations, which no compiler can follow
+        [sys.executable, "-c", COMPILE], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_names_in_the_state_dict_are_stable():
+    names = list(small_model().state_dict())
+    assert names[:2] == ["target_embedding.weight", "source_embedding.weight"]
+    layer = [name.removeprefix("decoder.layers.0.") for name in names if name.startswith("decoder.layers.0.")]
+    assert layer == [
+        f"{part}.{kind}"
+        for part in (
+            "self_attention.project",
+            "self_attention.output",
+            "around_self_attention.norm",
+            "cross_attention.project",
+            "cross_attention.output",
+            "around_cross_attention.norm",
+            "feed_forward.widen",
+            "feed_forward.narrow",
+            "around_feed_forward.norm",
+        )
+        for kind in ("weight", "bias")
+    ]
+    assert names[-1] == "output.weight" and not [name for name in names if "positions" in name]
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def stepped_twice():
+    model = small_model()
+    state = model.start(model.encode(SOURCE, SOURCE != PAD))
+    model.step(TARGET[:, 0], state)
+    model.step(TARGET[:, 0], state)
+
+
+def step_beyond():
+    model = small_model(max_length=7)
+    state = model.start(model.encode(SOURCE, SOURCE != PAD))
+    for _ in range(8):
+        _, state = model.step(TARGET[:, 0], state)
+
+
+BAD = {
+    "heads": (lambda: TransformerConfig(d_model=10, n_heads=4), "d_model=10 is not divisible by n_heads=4"),
+    "odd width": (lambda: TransformerConfig(d_model=9, n_heads=3), "d_model=9 is odd"),
+    "two vocabularies": (lambda: TransformerConfig(source_vocab_size=5), "source_vocab_size=5"),
+    "no layers": (lambda: TransformerConfig(n_encoder_layers=0), "n_encoder_layers=0"),
+    "no width": (lambda: TransformerConfig(d_ff=0), "d_ff=0"),
+    "dropout": (lambda: TransformerConfig(dropout=1.0), "dropout=1.0"),
+    "attention dropout": (lambda: TransformerConfig(attention_dropout=-0.1), "attention_dropout=-0.1"),
+    "activation": (lambda: TransformerConfig(activation="swish"), "activation='swish'"),
+    "positions": (lambda: TransformerConfig(positions="rotary"), "positions='rotary'"),
+    "tying": (lambda: TransformerConfig(tie_embeddings="some"), "tie_embeddings='some'"),
+    "long source": (lambda: small_model()(ragged([25]), TARGET[:1]), "max_length=24"),
+    "long target": (lambda: small_model()(SOURCE[:1], ragged([25], first=BOS)), "max_length=24"),
+    "token": (lambda: small_model()(SOURCE + 9, TARGET), "token id"),
+    "negative token": (lambda: small_model()(SOURCE, TARGET - 9), "token id -"),
+    "empty sentence": (lambda: small_model()(torch.zeros(3, 4, dtype=torch.long), TARGET), "row 0 of source"),
+    "rows": (lambda: small_model()(SOURCE, TARGET[:2]), "3 rows and target 2"),
+    "stepped twice": (stepped_twice, "stepped already"),
+    "no position left": (step_beyond, "max_length=7"),
+    "heads for torch": (lambda: to_torch_transformer(small_model(d_key=3, d_value=3)), "d_key=3"),
+    "no biases for torch": (lambda: to_torch_transformer(small_model(bias=False)), "bias=False"),
+    "layers from torch": (
+        lambda: from_torch_transformer(small_model(), nn.Transformer(8, 2, 1, 3, 16, batch_first=True)),
+        "2 and 1 layers",
+    ),
+    "norms from torch": (
+        lambda: from_torch_transformer(small_model(), nn.Transformer(8, 2, 2, 3, 16, batch_first=True)),
+        "norm after its last layer",
+    ),
+    "shapes from torch": (
+        lambda: from_torch_transformer(small_model(final_norm=True), nn.Transformer(8, 2, 2, 3, 20, batch_first=True)),
+        "different shapes",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, message = BAD[case]
+    with pytest.raises((ValueError, TypeCheckError)) as caught:
+        call()
+    assert isinstance(caught.value, TypeCheckError) or message in str(caught.value)
+
+
+def test_a_refused_conversion_changes_nothing():
+    model = small_model(final_norm=True)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match="different shapes"):
+        from_torch_transformer(model, nn.Transformer(8, 2, 2, 3, 20, batch_first=True))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

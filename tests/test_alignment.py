@@ -35,6 +35,7 @@ from transformer_lib.recurrent import (
     Memory,
     RecurrentConfig,
     RecurrentDecoder,
+    RecurrentSeq2Seq,
     evaluate_loss,
     greedy_decode,
     train_on,
@@ -571,6 +572,10 @@ BAD = {
     "step token": (lambda: small_model().step(torch.tensor([4, 77]), small_state([0, 1])), "token id 77"),
     "uneven beam": (lambda: small_model().step(torch.tensor([4, 5, 6]), small_state([0, 0, 1])), "queries have 3 rows"),
     "no pairs": (lambda: attention_maps(small_model(), [], WORDS, WORDS), "pairs is empty"),
+    "no attention": (
+        lambda: attention_maps(RecurrentSeq2Seq(RecurrentConfig(9, 9)), [Pair("a", "b")], WORDS, WORDS),
+        "RecurrentSeq2Seq has no attention",
+    ),
     "links of a batch": (lambda: best_links(torch.zeros(1, 2, 3)), r"weights have shape \(1, 2, 3\)"),
     "links of nothing": (lambda: best_links(torch.zeros(0, 3)), r"weights have shape \(0, 3\)"),
 }

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 from torch import nn
 
-from transformer_lib.data import BOS, EOS, PAD, Batch, collate
+from transformer_lib.alignment import attention_maps
+from transformer_lib.captions import Pair
+from transformer_lib.data import BOS, EOS, PAD, Batch, Tokenizer, collate
 from transformer_lib.masks import causal_mask
 from transformer_lib.recurrent import evaluate_loss, greedy_decode, sequence_loss, train_on
 from transformer_lib.sublayers import LayerNorm
@@ -398,6 +400,14 @@ def test_weights_sum_to_one_and_obey_the_masks():
     assert all((weights * padding).abs().max() == 0 for weights in [*looks.encoder, *looks.cross])
     assert all(weights.triu(1).abs().max() == 0 for weights in looks.decoder)
     torch.testing.assert_close(model.align(SOURCE, TARGET), looks.cross[-1].mean(dim=1))
+
+
+def test_the_maps_of_chapter_4_are_drawn_for_a_transformer():
+    english, german = (Tokenizer.train([text], level="word") for text in ("the dog runs", "der Hund rennt"))
+    model = small_model(source_vocab_size=english.vocab_size, target_vocab_size=german.vocab_size)
+    (weights,) = attention_maps(model, [Pair("the dog runs", "der Hund rennt")], english, german)
+    assert weights.shape == (4, 4)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(4))
 
 
 def test_layers_return_weights_only_when_asked():

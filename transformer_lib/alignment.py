@@ -574,7 +574,7 @@ class AlignedSeq2Seq(Seq2Seq):
 # %% ../book/history/04_learning_to_align.ipynb #63f014bf
 @torch.no_grad()
 def attention_maps(
-    model: AlignedSeq2Seq,
+    model: Seq2Seq,
     pairs: Sequence[Pair],
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
@@ -583,7 +583,7 @@ def attention_maps(
     """Where the model looks for each target token of given pairs, in evaluation mode.
 
     Args:
-        model: a translator with attention.
+        model: a translator with attention, and so with a method ``align``.
         pairs: source and target text.
         source_tokenizer: turns sources into ids.
         target_tokenizer: turns targets into ids.
@@ -594,12 +594,14 @@ def attention_maps(
         the closing EOS of both included.
 
     Raises:
-        ValueError: if there is no pair.
+        ValueError: if there is no pair, or the model has no attention to show.
 
     Source: Bahdanau et al. (2015), section 5.2.1. Chapter: Learning to align.
     """
     if not pairs:
         raise ValueError("pairs is empty: there is nothing to look at")
+    if not hasattr(model, "align"):
+        raise ValueError(f"{type(model).__name__} has no attention to look at: it has no method align")
     device, training = next(model.parameters()).device, model.training
     examples = encode_pairs(pairs, source_tokenizer, target_tokenizer)
     longest = max(max(len(source), len(target)) for source, target in examples)

@@ -9,7 +9,6 @@ Chapter: Self-attention (book/transformer/08_self_attention.ipynb).
 __all__ = ['soft_lookup', 'plain_self_attention', 'SelfAttention']
 
 # %% ../book/transformer/08_self_attention.ipynb #fbb142bb
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 

@@ -294,6 +294,7 @@ def test_a_query_that_may_look_nowhere_gets_the_bias_and_a_finite_gradient(need_
     assert all(parameter.grad.isfinite().all() for parameter in ours.parameters())
 
 
+@pytest.mark.slow
 @WEIGHTS
 def test_weights_are_dropped_in_training_only(need_weights):
     ours = layer(dropout=0.5)

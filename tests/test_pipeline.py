@@ -43,6 +43,7 @@ def test_every_notebook_was_executed_and_holds_nothing_of_one_machine() -> None:
     assert guard.check() == []
 
 
+@pytest.mark.slow
 def test_every_place_names_the_same_repository() -> None:
     assert set_repository.disagreements() == []
 
@@ -525,6 +526,7 @@ def copy_of_the_project(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_address_can_be_set_everywhere(tmp_path: Path) -> None:
     root = copy_of_the_project(tmp_path)
     old, new = Repository.declared(root), Repository.parse("https://github.com/Some-One/my-book", "stable")

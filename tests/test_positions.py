@@ -55,6 +55,7 @@ def test_sinusoids_equal_the_formula(length, half):
     torch.testing.assert_close(table, by_hand(length, 2 * half), atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d_model", [2, 64, 512])
 def test_far_positions_equal_the_formula_too(d_model):
     table, rows = sinusoids(5000, d_model, torch.float64), [0, 1, 999, 4999]
@@ -214,6 +215,7 @@ print("one graph")
 """
 
 
+@pytest.mark.slow
 def test_compiles_into_one_graph():
     """In a process of its own, as users have it: the run-time check of annotations cannot be compiled."""
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=300)

@@ -348,6 +348,7 @@ print("one graph")
 """
 
 
+@pytest.mark.slow
 def test_compiles_into_one_graph():
     """In a process of its own, as users have it: the run-time check of annotations cannot be compiled."""
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=300)

@@ -309,6 +309,7 @@ def test_no_logit_knows_a_later_token(kind, training):
         assert not torch.allclose(after[:, position:], before[:, position:])
 
 
+@pytest.mark.slow
 @MODES
 @EVERY_KIND
 @settings(max_examples=15)

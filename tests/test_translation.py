@@ -190,6 +190,7 @@ def test_blank_lines_never_reach_the_model(run_folder, monkeypatch):
     assert seen == ["the cat"]
 
 
+@pytest.mark.slow
 def test_every_pass_has_an_order_of_its_own(tmp_path, monkeypatch):
     epochs, batches = [], translation.batches
 

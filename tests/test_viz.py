@@ -323,6 +323,7 @@ def test_the_viewer_holds_words_and_weights():
     assert "html" not in repr(viewer) and " at 0x" not in repr(viewer) and "3 x 4" in repr(viewer)
 
 
+@pytest.mark.slow
 def test_the_viewer_is_the_same_text_every_time_and_loads_nothing():
     code = f"from transformer_lib.viz import attention_viewer as v; print(v({WEIGHTS}, {ROWS}, {COLUMNS}).html)"
     texts = {

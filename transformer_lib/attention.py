@@ -66,7 +66,7 @@ def explicit_attention(
         queries: what is looked for.
         keys: what is compared with the queries.
         values: what is averaged.
-        mask: True where a query may look; broadcast to the scores (*B, T, S).
+        mask: True where a query may look; broadcast to the scores, (..., T, S).
         dropout: probability of dropping a weight; the rest is scaled up. Give 0 outside training.
         scale: factor of the scores; None for 1 / sqrt(K).
 
@@ -128,7 +128,7 @@ def scaled_dot_product_attention(
         queries: what is looked for.
         keys: what is compared with the queries.
         values: what is averaged.
-        mask: True where a query may look; broadcast to the scores (*B, T, S).
+        mask: True where a query may look; broadcast to the scores, (..., T, S).
         dropout: probability of dropping a weight; the rest is scaled up. Give 0 outside training.
         scale: factor of the scores; None for 1 / sqrt(K).
         causal: let query t look at the keys 0 to t only; cannot be combined with a mask.

@@ -19,7 +19,9 @@ from torch.nn import functional as F
 from .alignment import masked_softmax
 
 # %% ../book/transformer/09_scaled_dot_product_attention.ipynb #f1d947fc
-def _check_heads(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float) -> None:
+def _check_heads(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, dropout: float, scale: float | None
+) -> None:
     """Refuse what cannot be attention, by name."""
     shapes = f"queries {tuple(queries.shape)}, keys {tuple(keys.shape)}, values {tuple(values.shape)}"
     if min(queries.dim(), keys.dim(), values.dim()) < 2:
@@ -33,12 +35,17 @@ def _check_heads(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | N
     devices = {tensor.device for tensor in (queries, keys, values, mask) if tensor is not None}
     if len(devices) > 1:
         raise ValueError(f"queries, keys, values and mask are on different devices: {sorted(map(str, devices))}")
+    for name, tensor in (("queries", queries), ("keys", keys), ("values", values)):
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} have dtype {tensor.dtype}, expected vectors of floats")
     if not queries.dtype == keys.dtype == values.dtype and not torch.is_autocast_enabled(queries.device.type):
         raise TypeError(f"queries are {queries.dtype}, keys {keys.dtype} and values {values.dtype}: expected one dtype")
     if mask is not None:
         _check_mask(mask, (*queries.shape[:-1], keys.shape[-2]))
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout={dropout} must be at least 0 and below 1")
+    if scale is not None and not math.isfinite(scale):
+        raise ValueError(f"scale={scale} must be finite")
 
 
 def _check_mask(mask: Tensor, scores: tuple[int, ...]) -> None:
@@ -74,12 +81,12 @@ def explicit_attention(
         One average for each query, and the weights before dropout; both are zero for a query that may look nowhere.
 
     Raises:
-        TypeError: if the mask is not boolean, or queries, keys and values differ in type.
-        ValueError: if shapes or devices do not fit, or dropout is not in [0, 1).
+        TypeError: if the mask is not boolean, or queries, keys and values are not floats of one type.
+        ValueError: if shapes or devices do not fit, dropout is not in [0, 1), or the scale is not finite.
 
     Source: Vaswani et al. (2017), eq. 1. Chapter: Scaled dot-product attention.
     """
-    _check_heads(queries, keys, values, mask, dropout)
+    _check_heads(queries, keys, values, mask, dropout, scale)
     factor = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
     scores = (queries * factor) @ keys.transpose(-2, -1)  # (*B, T, S)
     weights = masked_softmax(scores, None if mask is None else torch.atleast_2d(mask))
@@ -137,12 +144,13 @@ def scaled_dot_product_attention(
         One average for each query.
 
     Raises:
-        TypeError: if the mask is not boolean, or queries, keys and values differ in type.
-        ValueError: if shapes or devices do not fit, dropout is not in [0, 1), or a mask comes with ``causal``.
+        TypeError: if the mask is not boolean, or queries, keys and values are not floats of one type.
+        ValueError: if shapes or devices do not fit, dropout is not in [0, 1), the scale is not finite, or
+            a mask comes with ``causal``.
 
     Source: Vaswani et al. (2017), eq. 1. Chapter: Scaled dot-product attention.
     """
-    _check_heads(queries, keys, values, mask, dropout)
+    _check_heads(queries, keys, values, mask, dropout, scale)
     if causal and mask is not None:
         raise ValueError("causal=True and a mask: put both into one mask")
     if mask is not None:

@@ -1,6 +1,6 @@
 """Multi-head attention beside PyTorch's own, and decoding with a cache beside decoding without: ratios from one run.
 
-    python benchmarks/multi_head.py [--device cpu] [--repeats 20]
+    python benchmarks/multi_head.py [--device cpu] [--repeats 20] [--record results/multi-head-cost.json]
 
 Absolute times mean little on a shared machine; the ratio of two measurements that take turns means more. Each pair is
 measured alternately and the medians are divided. The sizes are a batch of 32 sentences, width 256 and 8 heads.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from recurrent import ratio
@@ -18,6 +19,7 @@ from torch import nn
 
 from transformer_lib.masks import causal_mask
 from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.translation import provenance, write_json
 
 Step = Callable[[], object]
 ROWS, WIDTH, HEADS = 32, 256, 8
@@ -108,6 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--record", type=Path, help="write a JSON record to this file")
     given = parser.parse_args()
     pairs = {
         "training, 20 words: ours / torch": training_pair(given.device, 20, padded=False),
@@ -120,8 +123,21 @@ def main() -> None:
         "writing 80 words: everything again / cache": writing_pair(given.device, 80),
         "a look of 4 beams at 20 words: repeated / kept": source_pair(given.device, 20),
     }
-    found = {name: round(ratio(*pair, given.device, given.repeats), 2) for name, pair in pairs.items()}
-    print(json.dumps({"device": given.device, "torch": torch.__version__, "ratios of time": found}, indent=2))
+    rows = []
+    for name, pair in pairs.items():
+        rows.append({"measured": name, "time_ratio": round(ratio(*pair, given.device, given.repeats), 2)})
+        print(json.dumps(rows[-1]), flush=True)
+    if given.record is not None:
+        command = f"python benchmarks/multi_head.py --record {given.record}"
+        command += f" --device {given.device}" * (given.device != "cpu")
+        content = {
+            **provenance(command, [0]),
+            "title": "Multi-head attention beside PyTorch's, and a cache beside none: ratios of time",
+            "data": f"random numbers, {ROWS} sentences, width {WIDTH}, {HEADS} heads",
+            "notes": f"threads: {torch.get_num_threads()}; medians of {given.repeats} steps in turns",
+            "rows": rows,
+        }
+        write_json(given.record, content)
 
 
 if __name__ == "__main__":

@@ -378,6 +378,12 @@ FAULTS = {
     "heads of values": ((QUERIES, KEYS, VALUES[:, :1]), {}, "differ in the axes before length and width"),
     "another number of axes": ((QUERIES[0], KEYS, VALUES), {}, "differ in the axes before length and width"),
     "one vector": ((QUERIES[0, 0, 0], KEYS[0, 0], VALUES[0, 0]), {}, r"need a length and a width: queries \(5,\)"),
+    "numbers that are no floats": (
+        (QUERIES.long(), KEYS.long(), VALUES.long()),
+        {},
+        "queries have dtype torch.int64, expected vectors of floats",
+    ),
+    "scale that is no number": ((QUERIES, KEYS, VALUES), {"scale": float("nan")}, "scale=nan must be finite"),
     "types differ": ((QUERIES, KEYS.float(), VALUES), {}, "keys torch.float32 and values torch.float64"),
     "mask of numbers": (
         (QUERIES, KEYS, VALUES, MASK.double()),

@@ -15,6 +15,13 @@ MODULES = (
     "scores",
     "hard_attention",
     "latent_attention",
+    "self_attention",
+    "attention",
+    "masks",
+    "multi_head",
+    "positions",
+    "sublayers",
+    "transformer",
     "captions",
     "viz",
 )

@@ -572,6 +572,11 @@ BAD = {
         lambda: small()(ROWS, MEMORY, torch.ones(2, 5, dtype=torch.bool), need_weights=True),
         r"mask of shape \(2, 5\) does not broadcast",
     ),
+    "mask of three axes": (
+        lambda: small()(ROWS, MEMORY, torch.ones(4, 1, 5, dtype=torch.bool)),
+        r"mask of shape \(4, 1, 5\): is its first axis batch or heads\?",
+    ),
+    "cache of another type": (lambda: small().half()(ROWS.half(), cache=filled()), "the cache holds torch.float32"),
     "float mask": (lambda: small()(ROWS, mask=torch.ones(3, 3)), "mask has dtype torch.float32, expected torch.bool"),
     "integer mask": (
         lambda: small()(ROWS, MEMORY, torch.ones(3, 5, dtype=torch.long)),

@@ -72,12 +72,15 @@ class KeyValueCache:
             A view of everything written so far.
 
         Raises:
+            TypeError: if their type is not that of the room, outside autocast.
             ValueError: if rows, heads or widths differ from those of the room.
         """
         for name, room, given in (("keys", self.keys, new.keys), ("values", self.values, new.values)):
             wanted = (*room.shape[:2], new.keys.shape[2], room.shape[3])
             if tuple(given.shape) != wanted:
                 raise ValueError(f"new {name} have shape {tuple(given.shape)}, expected {wanted}")
+            if given.dtype != room.dtype and not torch.is_autocast_enabled(given.device.type):
+                raise TypeError(f"new {name} are {given.dtype}, the cache holds {room.dtype}")
         end = self.length + new.keys.shape[2]
         if end > self.keys.shape[2]:
             extra = max(end, 2 * self.keys.shape[2]) - self.keys.shape[2]
@@ -207,7 +210,7 @@ class MultiHeadAttention(nn.Module):
         Args:
             inputs: the vectors that ask.
             memory: the vectors to look at; None for the inputs themselves.
-            mask: True where a query may look; broadcast to (B, H, T, S).
+            mask: True where a query may look: (T, S), or four axes that broadcast to (B, H, T, S).
             cache: for self-attention over a sequence that grows; the inputs are its newest positions.
             need_weights: whether to return the weights, which costs memory.
 
@@ -218,7 +221,7 @@ class MultiHeadAttention(nn.Module):
             TypeError: if the mask is not boolean.
             ValueError: if shapes or devices do not fit, or a cache comes with a memory.
         """
-        self._check(inputs, memory, cache)
+        self._check(inputs, memory, cache, mask)
         width = self.n_heads * self.d_key
         if memory is None:
             sizes = [width, width, self.n_heads * self.d_value]
@@ -262,8 +265,14 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"mask of shape {tuple(mask.shape)} does not broadcast to {length} queries")
         return torch.cat([mask] * times, dim=-2)
 
-    def _check(self, inputs: Tensor, memory: Tensor | KeysValues | None, cache: KeyValueCache | None) -> None:
+    def _check(
+        self, inputs: Tensor, memory: Tensor | KeysValues | None, cache: KeyValueCache | None, mask: Tensor | None
+    ) -> None:
         self._check_vectors("inputs", inputs, "(N, T, {})")
+        if mask is not None and mask.dim() == 3:
+            raise ValueError(
+                f"mask of shape {tuple(mask.shape)}: is its first axis batch or heads? Give (T, S) or (B, 1, T, S)"
+            )
         rows = inputs.shape[0]
         if memory is None:
             if cache is not None:

@@ -365,6 +365,8 @@ BAD = {
     "dropout 1 inside": (lambda: FeedForward(4, 8, dropout=1.0), "dropout=1.0 must be"),
     "negative dropout": (lambda: FeedForward(4, 8, dropout=-0.1), "dropout=-0.1 must be"),
     "another width": (lambda: FeedForward(5, 8)(X), r"shape \(2, 3, 4\), expected a last axis of d_model=5"),
+    "another device": (lambda: FeedForward(4, 8)(X.to("meta")), "inputs are on meta, but the weights are on cpu"),
+    "norm on another device": (lambda: LayerNorm(4)(X.to("meta")), "inputs are on meta"),
     "a number": (lambda: FeedForward(1, 8)(torch.tensor(1.0)), r"shape \(\), expected"),
     "norm of width 0": (lambda: LayerNorm(0), "d_model=0"),
     "eps 0": (lambda: LayerNorm(4, eps=0.0), "eps=0.0 must be above 0"),

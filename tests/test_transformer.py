@@ -16,7 +16,7 @@ from transformer_lib.alignment import attention_maps
 from transformer_lib.captions import Pair
 from transformer_lib.data import BOS, EOS, PAD, Batch, Tokenizer, collate
 from transformer_lib.masks import causal_mask
-from transformer_lib.recurrent import evaluate_loss, greedy_decode, sequence_loss, train_on
+from transformer_lib.recurrent import Memory, evaluate_loss, greedy_decode, sequence_loss, train_on
 from transformer_lib.sublayers import LayerNorm
 from transformer_lib.transformer import (
     DecoderLayer,
@@ -612,6 +612,41 @@ BAD = {
         lambda: from_torch_transformer(small_model(), nn.Transformer(8, 2, 2, 3, 16, batch_first=True)),
         "norm after its last layer",
     ),
+    "heads from torch": (
+        lambda: from_torch_transformer(small_model(final_norm=True), nn.Transformer(8, 4, 2, 3, 16, batch_first=True)),
+        "n_heads=2 here, but 4 in the other model",
+    ),
+    "activation from torch": (
+        lambda: from_torch_transformer(
+            small_model(final_norm=True), nn.Transformer(8, 2, 2, 3, 16, activation="gelu", batch_first=True)
+        ),
+        "activation='relu' here",
+    ),
+    "norms in another place": (
+        lambda: from_torch_transformer(
+            small_model(final_norm=True), nn.Transformer(8, 2, 2, 3, 16, norm_first=True, batch_first=True)
+        ),
+        "norm_first=False here, but True",
+    ),
+    "no biases from torch": (
+        lambda: from_torch_transformer(
+            small_model(final_norm=True), nn.Transformer(8, 2, 2, 3, 16, bias=False, batch_first=True)
+        ),
+        "bias: the projections",
+    ),
+    "source mask of one row": (
+        lambda: small_model().encode(SOURCE, (SOURCE != PAD)[:1]),
+        "source_mask has shape (1,",
+    ),
+    "source mask of numbers": (
+        lambda: small_model().encode(SOURCE, (SOURCE != PAD).float()),
+        "mask has dtype torch.float32",
+    ),
+    "float tokens": (lambda: small_model()(SOURCE.float(), TARGET), "source has dtype torch.float32"),
+    "mixed devices": (
+        lambda: small_model().decode(TARGET, Memory(torch.zeros(3, 4, 8, device="meta"), torch.ones(3, 4).bool())),
+        "meta",
+    ),
     "shapes from torch": (
         lambda: from_torch_transformer(small_model(final_norm=True), nn.Transformer(8, 2, 2, 3, 20, batch_first=True)),
         "different shapes",
@@ -619,10 +654,11 @@ BAD = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_named(case):
     call, message = BAD[case]
-    with pytest.raises((ValueError, TypeCheckError)) as caught:
+    with pytest.raises((ValueError, TypeError)) as caught:
         call()
     assert isinstance(caught.value, TypeCheckError) or message in str(caught.value)
 

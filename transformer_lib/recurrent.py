@@ -432,12 +432,15 @@ def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str) -> None
         name: what to call the tokens in the message.
 
     Raises:
+        TypeError: if the tokens are not whole numbers of 32 or 64 bits.
         ValueError: for an id outside ``[0, vocab_size)`` or a row that is only padding.
 
     Source: none. Chapter: A translator with one memory.
     """
     if tokens.dim() != 2 or tokens.shape[1] == 0:
         raise ValueError(f"{name} has shape {tuple(tokens.shape)}, expected (rows, at least 1 token)")
+    if tokens.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"{name} has dtype {tokens.dtype}, expected token ids (torch.int64)")
     if tokens.is_meta or tokens.numel() == 0 or torch.compiler.is_compiling():
         return
     low, high = torch.stack(tokens.aminmax()).tolist()

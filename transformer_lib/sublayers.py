@@ -27,9 +27,11 @@ def _check_dropout(dropout: float) -> None:
         raise ValueError(f"dropout={dropout} must be at least 0 and below 1")
 
 
-def _check_width(inputs: Tensor, d_model: int) -> None:
+def _check_inputs(inputs: Tensor, d_model: int, weight: Tensor) -> None:
     if inputs.dim() == 0 or inputs.shape[-1] != d_model:
         raise ValueError(f"inputs have shape {tuple(inputs.shape)}, expected a last axis of d_model={d_model}")
+    if inputs.device != weight.device:
+        raise ValueError(f"inputs are on {inputs.device}, but the weights are on {weight.device}")
 
 # %% ../book/transformer/13_sublayers.ipynb #1e61d339
 class FeedForward(nn.Module):
@@ -71,7 +73,7 @@ class FeedForward(nn.Module):
         Raises:
             ValueError: for another width.
         """
-        _check_width(inputs, self.widen.in_features)
+        _check_inputs(inputs, self.widen.in_features, self.widen.weight)
         return self.narrow(self.dropout(ACTIVATIONS[self.activation](self.widen(inputs))))
 
 # %% ../book/transformer/13_sublayers.ipynb #8b29f49d
@@ -110,7 +112,7 @@ class LayerNorm(nn.Module):
         Raises:
             ValueError: for another width.
         """
-        _check_width(inputs, self.d_model)
+        _check_inputs(inputs, self.d_model, self.weight)
         return F.layer_norm(inputs, (self.d_model,), self.weight, self.bias, self.eps)
 
 # %% ../book/transformer/13_sublayers.ipynb #4663c85f
@@ -150,7 +152,7 @@ class Residual(nn.Module):
         Raises:
             ValueError: for another width, or if the sublayer changes the shape.
         """
-        _check_width(inputs, self.norm.d_model)
+        _check_inputs(inputs, self.norm.d_model, self.norm.weight)
         found = sublayer(self.norm(inputs) if self.norm_first else inputs)
         if found.shape != inputs.shape:
             raise ValueError(f"sublayer made {tuple(found.shape)} of {tuple(inputs.shape)}: it must keep the shape")

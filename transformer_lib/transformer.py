@@ -385,6 +385,13 @@ class Transformer(Seq2Seq):
     Args:
         config: the sizes.
 
+    The names in its ``state_dict`` are stable: ``target_embedding.weight``, ``source_embedding.weight`` and
+    ``output.weight``; ``encoder.layers.N.`` with ``attention.project``, ``attention.output``,
+    ``around_attention.norm``, ``feed_forward.widen``, ``feed_forward.narrow`` and ``around_feed_forward.norm``;
+    ``decoder.layers.N.`` with ``self_attention``, ``cross_attention`` and what stands around them in the same way;
+    ``encoder.norm`` and ``decoder.norm`` where there are final norms. Each has a ``.weight`` and a ``.bias``.
+    Sinusoids are not stored; learned positions are ``source_positions.table`` and ``target_positions.table``.
+
     Source: Vaswani et al. (2017). Chapter: The Transformer.
     """
 
@@ -429,6 +436,8 @@ class Transformer(Seq2Seq):
 
     def _encode(self, source: Tensor, source_mask: Tensor, need_weights: bool) -> tuple[Memory, list[Tensor | None]]:
         check_tokens(source, self.config.source_vocab_size, "source")
+        if source_mask.shape != source.shape:
+            raise ValueError(f"source_mask has shape {tuple(source_mask.shape)}, expected {tuple(source.shape)}")
         embedded = self._embed(source, self.source_embedding, self.source_positions)
         outputs, looks = self.encoder(embedded, source_mask[:, None, None, :], need_weights)
         return Memory(outputs, source_mask), looks
@@ -602,6 +611,19 @@ def to_torch_transformer(model: Transformer) -> nn.Transformer:
     return theirs.train(model.training)
 
 
+def _check_same_function(config: TransformerConfig, theirs: nn.Transformer) -> None:
+    """Refuse a model whose weights would fit and mean something else."""
+    for layer in (*theirs.encoder.layers, *theirs.decoder.layers):
+        if layer.activation is not ACTIVATIONS[config.activation]:
+            raise ValueError(f"activation={config.activation!r} here, but another one in the other model")
+        found = {"n_heads": layer.self_attn.num_heads, "norm_first": layer.norm_first, "eps": layer.norm1.eps}
+        for name, value in found.items():
+            if value != getattr(config, name):
+                raise ValueError(f"{name}={getattr(config, name)} here, but {value} in the other model")
+        if layer.self_attn.in_proj_bias is None or not config.bias:
+            raise ValueError("bias: the projections of one of the two models have none")
+
+
 def from_torch_transformer(model: Transformer, theirs: nn.Transformer) -> None:
     """Give our two stacks the weights of PyTorch's; embeddings and output layer stay as they are.
 
@@ -610,10 +632,12 @@ def from_torch_transformer(model: Transformer, theirs: nn.Transformer) -> None:
         theirs: of the same sizes.
 
     Raises:
-        ValueError: if the numbers of layers or a shape differ, or only one of both has final norms; nothing is changed.
+        ValueError: if the two would not compute the same: numbers of layers or heads, a shape, the activation, the
+            place or epsilon of the norms, or final norms differ, or a bias is missing; nothing is changed then.
 
     Source: none. Chapter: The Transformer.
     """
+    _check_same_function(model.config, theirs)
     pairs = _pairs(model, theirs)
     for ours_parameter, their_parameter in pairs:
         if ours_parameter.shape != their_parameter.shape:

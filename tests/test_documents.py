@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -87,3 +88,17 @@ def test_licences_are_complete() -> None:
     assert prose.startswith("Attribution 4.0 International\n") and "ShareAlike" not in prose
     assert re.findall(r"^Section (\d) --", prose, re.M) == list("12345678")
     assert len(prose) == 18653  # of the text as Creative Commons published it
+
+
+def test_every_table_has_as_many_cells_as_columns() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in ROOT.glob("book/**/*.md")}
+    for path in ROOT.glob("book/**/*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        texts[path] = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    tables = 0
+    for path, text in texts.items():
+        for table in re.findall(r"(?:^\|.*\n?)+", text, re.M):
+            counts = {len(re.sub(r"`[^`]*`|\$[^$]*\$|\\\|", "x", line).split("|")) for line in table.splitlines()}
+            assert len(counts) == 1, f"{path.name}: {table}"
+            tables += 1
+    assert tables > 10

@@ -1,10 +1,12 @@
 """Multi-head attention: equal to a loop over heads and to PyTorch's, with a cache and without, blind to padding."""
 
 import copy
+import json
 import math
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -524,6 +526,16 @@ def test_starts_like_torch():
     ours, theirs = MultiHeadAttention(64, 4), nn.MultiheadAttention(64, 4)
     for mine, yours in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert mine.std(unbiased=False).item() == pytest.approx(yours.std(unbiased=False).item(), rel=0.05)
+
+
+def test_the_chapter_quotes_the_record_of_its_benchmark():
+    root = Path(__file__).resolve().parents[1]
+    rows = json.loads((root / "results" / "multi-head-cost.json").read_text(encoding="utf-8"))["rows"]
+    chapter = json.loads((root / "book/transformer/11_multi_head_attention.ipynb").read_text(encoding="utf-8"))
+    prose = "".join("".join(cell["source"]) for cell in chapter["cells"] if cell["cell_type"] == "markdown")
+    table = prose[prose.index("| measured | ratio") :]
+    assert re.findall(r"\| ([\d.]+) \|\n", table)[: len(rows)] == [f"{row['time_ratio']:.2f}" for row in rows]
+    assert "python benchmarks/multi_head.py --record results/multi-head-cost.json" in prose
 
 
 # ---------------------------------------------------------------- bad input

@@ -367,6 +367,18 @@ def test_shapes_on_the_meta_device(attention, masked):
     assert found.shape == (2, 3, 4, 3) and found.is_meta
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_on_a_cpu_half_precision_is_rounded_once(dtype, autocast):
+    draw = torch.Generator().manual_seed(3)
+    queries, keys, values = (torch.randn(2, 2, 6, 8, generator=draw).to(dtype).requires_grad_() for _ in range(3))
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        found = scaled_dot_product_attention(queries, keys, values, causal=True)
+    exact = scaled_dot_product_attention(queries.float(), keys.float(), values.float(), causal=True)
+    assert found.dtype == dtype and torch.equal(found, exact.to(dtype))
+
+
+
 # ---------------------------------------------------------------- bad input
 
 QUERIES, KEYS, VALUES = draw_inputs()

@@ -378,7 +378,6 @@ def test_on_a_cpu_half_precision_is_rounded_once(dtype, autocast):
     assert found.dtype == dtype and torch.equal(found, exact.to(dtype))
 
 
-
 # ---------------------------------------------------------------- bad input
 
 QUERIES, KEYS, VALUES = draw_inputs()

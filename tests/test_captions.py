@@ -403,6 +403,7 @@ def test_a_reason_speaks_of_one_noun_only():
         assert not set(reason.about[0]) & set(reason.about[1])
 
 
+@pytest.mark.slow
 def test_one_english_caption_has_one_translation():
     known = {}
     for seed in range(4):
@@ -413,6 +414,7 @@ def test_one_english_caption_has_one_translation():
 # ---------------------------------------------------------------- amounts, lengths, the same everywhere
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(low=st.integers(3, 60), width=st.integers(0, 57), n=st.integers(0, 25), seed=st.integers(0, 2**40))
 def test_any_range_of_lengths(low, width, n, seed):

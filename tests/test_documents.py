@@ -24,6 +24,7 @@ def blocks(text: str, language: str) -> list[str]:
 EXPECTED = ("BLEU", "torch.Size([2, 5, 32]) torch.Size([2, 5, 9])")  # a part of what each example prints
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(EXPECTED)))
 def test_the_examples_of_the_readme_run(number: int, tmp_path: Path) -> None:
     examples = blocks(README, "python")

@@ -453,6 +453,7 @@ def test_decoder_does_not_look_ahead(training, feeding):
         assert (after[:, position:] - before[:, position:]).abs().max() > 1e-6
 
 
+@pytest.mark.slow
 @FEEDING
 @settings(max_examples=40)
 @given(score=st.sampled_from(["dot", "general", "concat", "location"]), seed=st.integers(0, 20))

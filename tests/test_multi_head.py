@@ -240,6 +240,7 @@ def test_a_causal_mask_hides_what_comes_later(need_weights, training, position, 
         assert not weights.triu(1).any()
 
 
+@pytest.mark.slow
 @WEIGHTS
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), extra=st.integers(0, 4), seed=st.integers(0, 50))
 def test_padding_and_company_change_nothing(need_weights, lengths, extra, seed):
@@ -400,6 +401,7 @@ def test_a_reordered_cache_continues_its_rows_and_shares_nothing():
     assert same.keys.data_ptr() != cache.keys.data_ptr() and same.values.data_ptr() != cache.values.data_ptr()
 
 
+@pytest.mark.slow
 @WEIGHTS
 @given(
     sentences=st.integers(1, 3),

@@ -116,6 +116,7 @@ def copied(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path, tmp_path / chapter.name
 
 
+@pytest.mark.slow
 def test_in_a_chapter_an_altered_line_turns_the_gate_red(copied: tuple[Path, Path]) -> None:
     root, path = copied
     before = gate.check(root)
@@ -127,6 +128,7 @@ def test_in_a_chapter_an_altered_line_turns_the_gate_red(copied: tuple[Path, Pat
     assert [f"{module.name} differs from line" in problem for problem in set(gate.check(root)) - set(before)] == [True]
 
 
+@pytest.mark.slow
 def test_in_a_chapter_a_nulled_count_turns_the_guard_red(copied: tuple[Path, Path]) -> None:
     root, path = copied
     before = guard.check(root)

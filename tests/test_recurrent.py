@@ -141,6 +141,7 @@ def test_loss_equals_the_mean_over_a_loop():
 # ---------------------------------------------------------------- properties
 
 
+@pytest.mark.slow
 @MODES
 @given(extra=st.integers(1, 6), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4), reverse=st.booleans())
 def test_padding_and_company_change_nothing(training, extra, lengths, reverse):

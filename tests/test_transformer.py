@@ -227,6 +227,7 @@ def load_marian(model: Transformer, theirs: nn.Module) -> None:
             norm(layer.around_feed_forward.norm, f"{name}.final_layer_norm")
 
 
+@pytest.mark.slow
 def test_equal_to_marian():
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
@@ -463,6 +464,7 @@ def copy_task() -> list[Batch]:
     return [collate([([*words, EOS], [BOS, *words, EOS]) for words in sentences])]
 
 
+@pytest.mark.slow
 def test_the_loop_of_chapter_3_trains_it_and_its_decoder_decodes():
     torch.manual_seed(0)
     model = Transformer(TransformerConfig(**{**SIZES, "d_model": 32, "d_ff": 64}))

@@ -339,6 +339,7 @@ def test_evaluate_prints_json_and_writes_a_record(run_folder, tmp_path, capsys):
     assert TrainOptions(**{name: value for name, value in chosen.items() if value is not None}) == TrainOptions(**SMALL)
 
 
+@pytest.mark.slow
 def test_the_parts_of_the_captions_have_nothing_in_common():
     corpus = translation.load_captions(TrainOptions(n_captions=500))
     parts = [{pair.source for pair in part} for part in (corpus.train, corpus.validation, corpus.test)]

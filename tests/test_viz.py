@@ -389,6 +389,7 @@ assert "matplotlib" not in sys.modules
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_importing_does_not_import_matplotlib():
     code = "import sys; from transformer_lib import viz; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -397,6 +397,18 @@ class AlignedState(State):
         """
         return replace(self, hidden=self.hidden[rows], fed=None if self.fed is None else self.fed[rows])
 
+    def keep(self, sentences: Int[Tensor, " M"]) -> "AlignedState":
+        """The state of some sentences alone; see ``State.keep``.
+
+        Args:
+            sentences: which sentences of the memory.
+
+        Returns:
+            A state of M sentences.
+        """
+        rows = self.memory.rows_of(sentences, len(self.hidden))
+        return replace(self.reorder(rows), memory=self.memory.select(sentences))
+
 # %% ../book/history/04_learning_to_align.ipynb #f6822630
 def look(attention: Attention, queries: Float[Tensor, "N T H"], memory: AlignedMemory, position: int = 0) -> Attended:
     """Attend with rows of queries that may outnumber the sentences: several rows of a beam share one memory.

@@ -218,6 +218,24 @@ class Memory:
         final = None if self.final is None else self.final[rows]
         return Memory(self.outputs[rows], self.mask[rows], final)
 
+    def rows_of(self, sentences: Int[Tensor, " M"], n_rows: int) -> Int[Tensor, " N"]:
+        """Where the rows of some sentences stand in a state in which every sentence has equally many.
+
+        Args:
+            sentences: which sentences, counted from 0.
+            n_rows: number of rows of the whole state.
+
+        Returns:
+            The numbers of the rows, sentence by sentence.
+
+        Raises:
+            ValueError: if the rows cannot be shared out evenly.
+        """
+        each, rest = divmod(n_rows, max(len(self.mask), 1))
+        if rest or not each:
+            raise ValueError(f"n_rows={n_rows} rows cannot be shared out among {len(self.mask)} sentences")
+        return (sentences[:, None] * each + torch.arange(each, device=sentences.device)).flatten()
+
 # %% ../book/history/03_recurrent_seq2seq.ipynb #55cb92a5
 class State(ABC):
     """Where a decoder stands between two steps: what it has written so far, and the memory it reads.
@@ -237,6 +255,17 @@ class State(ABC):
 
         Returns:
             A state of N rows, where N may be larger or smaller than before.
+        """
+
+    @abstractmethod
+    def keep(self, sentences: Int[Tensor, " M"]) -> "State":
+        """The state of some sentences alone, with all their rows and their part of the memory: the others are finished.
+
+        Args:
+            sentences: which sentences of the memory, counted from 0.
+
+        Returns:
+            A state of M sentences.
         """
 
 
@@ -264,6 +293,18 @@ class RecurrentState(State):
             A state that shares the memory.
         """
         return RecurrentState(self.hidden[rows], self.memory)
+
+    def keep(self, sentences: Int[Tensor, " M"]) -> "RecurrentState":
+        """The state of some sentences alone; see ``State.keep``.
+
+        Args:
+            sentences: which sentences of the memory.
+
+        Returns:
+            A state of M sentences.
+        """
+        rows = self.memory.rows_of(sentences, len(self.hidden))
+        return RecurrentState(self.hidden[rows], self.memory.select(sentences))
 
 # %% ../book/history/03_recurrent_seq2seq.ipynb #941d700a
 class Seq2Seq(nn.Module, ABC):

@@ -361,6 +361,19 @@ class TransformerState(State):
         caches = [cache.reorder(rows) for cache in self.caches]
         return TransformerState(caches, self.sources, self.memory, self.position)
 
+    def keep(self, sentences: Int[Tensor, " M"]) -> "TransformerState":
+        """The state of some sentences alone; see ``State.keep``.
+
+        Args:
+            sentences: which sentences of the memory.
+
+        Returns:
+            A state with caches of its own, and the keys, values and memory of M sentences.
+        """
+        moved = self.reorder(self.memory.rows_of(sentences, len(self.caches[0].keys)))
+        sources = [source.select(sentences) for source in self.sources]
+        return TransformerState(moved.caches, sources, self.memory.select(sentences), self.position)
+
 # %% ../book/transformer/14_transformer.ipynb #dd1eb70b
 @dataclass(frozen=True)
 class AttentionWeights:

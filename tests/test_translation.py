@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,28 +13,48 @@ from dataclasses import fields
 import pytest
 import torch
 
-from transformer_lib import translation
-from transformer_lib.data import Batch
+from transformer_lib import training, translation
+from transformer_lib.captions import make_captions
+from transformer_lib.training import Trainer, load_tensors
 from transformer_lib.translation import (
-    Interrupt,
+    RECIPES,
     TrainOptions,
     Translator,
     build_parser,
     evaluate_run,
-    load_tensors,
+    export_run,
+    find_pretrained,
     main,
     pick_device,
+    pretrained_names,
     read_options,
     record_run,
     resume_run,
-    save_tensors,
     start_run,
-    train_run,
 )
 
 CPU = torch.device("cpu")
 SMALL = {"n_captions": 300, "d_model": 16, "d_hidden": 32, "epochs": 2, "max_tokens": 600, "dropout": 0.2}
-ARGUMENTS = [part for name, value in SMALL.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+TINY = {
+    "model": "transformer",
+    "n_captions": 300,
+    "d_model": 16,
+    "n_heads": 2,
+    "d_ff": 32,
+    "n_layers": 1,
+    "epochs": 3,
+    "max_tokens": 600,
+    "warmup": 10,
+    "average": 2,
+}
+
+
+def as_arguments(options: dict) -> list[str]:
+    """The options as they are typed."""
+    return [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+
+
+ARGUMENTS = as_arguments(SMALL)
 
 
 def quiet(line: str) -> None:
@@ -53,6 +74,14 @@ def run_folder(tmp_path_factory):
     """A run that came to its end."""
     folder = tmp_path_factory.mktemp("runs") / "small"
     assert main(["train", "--output", str(folder), "--device", "cpu", *ARGUMENTS]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def transformer_folder(tmp_path_factory):
+    """A run of a small Transformer that came to its end."""
+    folder = tmp_path_factory.mktemp("runs") / "transformer"
+    assert main(["train", "--output", str(folder), "--device", "cpu", *as_arguments(TINY)]) == 0
     return folder
 
 
@@ -96,17 +125,16 @@ def test_the_same_options_give_the_same_bits(run_folder, tmp_path):
     "stop_after", [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(7, marks=pytest.mark.slow)]
 )
 def test_a_run_that_is_stopped_and_resumed_ends_the_same_to_the_bit(run_folder, tmp_path, monkeypatch, stop_after):
-    taken = []
-    train_on = translation.train_on
+    taken, update = [], Trainer.update
 
-    def train_and_count(model, batches, *rest):
-        loss = train_on(model, batches, *rest)
-        taken.append(loss)
+    def update_and_count(trainer, group):
+        done = update(trainer, group)
+        taken.append(done)
         if len(taken) == stop_after:
             os.kill(os.getpid(), signal.SIGINT)
-        return loss
+        return done
 
-    monkeypatch.setattr(translation, "train_on", train_and_count)
+    monkeypatch.setattr(Trainer, "update", update_and_count)
     folder = tmp_path / "stopped"
     assert main(["train", "--output", str(folder), "--device", "cpu", *ARGUMENTS]) == 130
     assert len(taken) == stop_after
@@ -116,7 +144,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_the_same_to_the_bit(run_folder, 
 
 
 def updates(folder) -> int:
-    return load_tensors(folder / "last.safetensors")[1]["progress"]["update"]
+    return load_tensors(folder / "last.safetensors")[1]["progress"]["step"]
 
 
 @pytest.mark.slow
@@ -148,61 +176,126 @@ def test_resuming_a_finished_run_changes_nothing(run_folder, tmp_path):
     assert {path.name: path.read_bytes() for path in run_folder.iterdir()} == before
 
 
-def test_training_stops_when_the_validation_loss_stops_falling(tmp_path, monkeypatch):
+def test_a_recurrent_model_is_slowed_down_and_stopped_when_the_validation_loss_stops_falling(tmp_path, monkeypatch):
     losses = iter([2.0, 1.0, 1.5, 1.25, 0.5])
-    monkeypatch.setattr(translation, "evaluate_loss", lambda *_: next(losses))
+    monkeypatch.setattr(training, "evaluate_loss", lambda *_: next(losses))
     run = start_run(TrainOptions(**{**SMALL, "epochs": 9, "patience": 2}), tmp_path / "run", CPU)
-    assert train_run(run, tmp_path / "run", quiet) is True
-    assert run.progress.epoch == 4 and run.progress.best == 1.0
-    rates = [line["learning_rate"] for line in run.progress.log]
+    assert run.trainer.fit() is True
+    assert run.trainer.progress.epoch == 4 and run.trainer.progress.best == 1.0
+    rates = [line["learning_rate"] for line in run.trainer.progress.log]
     assert rates == [0.002, 0.002, 0.002, 0.001]
     assert load_tensors(tmp_path / "run" / "best.safetensors")[1]["pass"] == 2
 
 
-def test_the_second_interrupt_stops_at_once():
-    with Interrupt() as interrupt:
-        os.kill(os.getpid(), signal.SIGINT)
-        assert interrupt.wished
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+def test_the_recipe_of_a_model_fills_in_what_was_not_given():
+    recurrent, transformer = TrainOptions(), TrainOptions(model="transformer", warmup=7)
+    assert recurrent.resolved().learning_rate == RECIPES["recurrent"]["learning_rate"] == 2e-3
+    assert recurrent.training().betas == (0.9, 0.999) and recurrent.training().schedule == "plateau"
+    assert transformer.training().betas == (0.9, 0.98) and transformer.training().warmup == 7
+    assert transformer.training().schedule == RECIPES["transformer"]["schedule"]
+    assert transformer.resolved().patience is None and transformer.resolved().d_model is None
+    assert TrainOptions(smoothing=0.0, model="transformer").training().smoothing == 0.0
+
+
+@pytest.mark.parametrize("kind", ["words", "subwords"])
+def test_a_transformer_ties_what_its_vocabularies_share(kind, tmp_path):
+    options = TrainOptions(**TINY, vocab_size=None if kind == "words" else 400, norm_first=True)
+    model = start_run(options, tmp_path / "run", CPU).trainer.model
+    shared = model.source_embedding.weight is model.target_embedding.weight
+    assert shared == (kind == "subwords") and model.output.weight is model.target_embedding.weight
+    config = model.config
+    assert (config.d_model, config.d_ff, config.n_heads, config.n_decoder_layers) == (16, 32, 2, 1)
+    assert config.dropout == 0.3 and config.norm_first
+
+
+@pytest.mark.parametrize(("preset", "width", "layers"), [("tiny", 128, 4), ("base", 512, 6), ("big", 1024, 6)])
+def test_presets_are_the_sizes_of_the_papers(preset, width, layers):
+    with torch.device("meta"):
+        options = TrainOptions(model="transformer", preset=preset, d_ff=64)
+        config = translation.MODELS["transformer"](options, 50, 60).config
+    assert (config.d_model, config.n_encoder_layers, config.n_decoder_layers) == (width, layers, layers)
+    assert config.d_ff == 64 and config.target_vocab_size == 60
+
+
+def test_a_run_of_a_transformer_leaves_its_last_passes_and_their_mean(transformer_folder):
+    files = {path.name for path in transformer_folder.iterdir()}
+    assert {"averaged.safetensors", "pass-2.safetensors", "pass-3.safetensors"} <= files
+    assert "pass-1.safetensors" not in files
+    mean, notes = load_tensors(transformer_folder / "averaged.safetensors")
+    passes = [load_tensors(transformer_folder / f"pass-{number}.safetensors")[0] for number in (2, 3)]
+    assert notes == {"passes": [2, 3]}
+    for name, tensor in mean.items():
+        torch.testing.assert_close(tensor, (passes[0][name] + passes[1][name]) / 2)
+
+
+def test_the_command_averages_again(transformer_folder, tmp_path, capsys):
+    folder = shutil.copytree(transformer_folder, tmp_path / "copy")
+    assert main(["average", str(folder), "--last", "1"]) == 0
+    assert capsys.readouterr().out == f"{folder}/averaged.safetensors: passes 3\n"
+    mean, last = (load_tensors(folder / f"{name}.safetensors")[0] for name in ("averaged", "pass-3"))
+    assert all(torch.equal(mean[name], last[name]) for name in last)
+    assert main(["average", str(folder), "--last", "3"]) == 1
+    assert "keeps 2 passes" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- translating
 
 
-def test_translation_keeps_order_empty_lines_and_mode(run_folder):
-    translator = Translator.from_pretrained(run_folder, "cpu")
+@pytest.mark.parametrize("folder", ["run_folder", "transformer_folder"])
+def test_translation_keeps_order_empty_lines_and_mode(folder, request):
+    translator = Translator.from_pretrained(request.getfixturevalue(folder), "cpu")
     lines = ["a dog is running in the park", "", "the cat", "   ", "zebra crossing 🦓", "the cat"]
-    together = translator.translate(lines)
+    together = translator.translate(lines, beam_size=2, max_length=20)
     assert together[1] == together[3] == "" and together[2] == together[5]
-    assert all(translator.translate([line]) == [text] for line, text in zip(lines, together, strict=True))
-    for training in (True, False):
-        translator.model.train(training)
-        assert translator.translate(lines) == together
-        assert translator.model.training is training
+    alone = [translator.translate([line], beam_size=2, max_length=20) for line in lines]
+    assert alone == [[text] for text in together]
+    for training_mode in (True, False):
+        translator.model.train(training_mode)
+        assert translator.translate(lines, beam_size=2, max_length=20) == together
+        assert translator.model.training is training_mode
     assert translator.translate([]) == []
 
 
+def test_the_best_translations_come_with_scores_in_order(transformer_folder):
+    translator = Translator.from_pretrained(transformer_folder, "cpu")
+    texts = ["a dog is running in the park", "", "the cat"]
+    best = translator.search(texts, beam_size=4, n_best=3, max_length=12)
+    assert translator.translate(texts, beam_size=4, n_best=3, max_length=12) == [[t.text for t in one] for one in best]
+    for one in (best[0], best[2]):
+        assert len({t.text for t in one}) == 3
+        assert [t.score for t in one] == sorted((t.score for t in one), reverse=True)
+        assert all(t.log_probability < 0 for t in one)
+    assert [t.text for t in best[1]] == ["", "", ""]
+    flat = translator.search(texts[:1], beam_size=4, length_penalty=0.0, max_length=12)[0][0]
+    assert flat.score == pytest.approx(flat.log_probability)
+
+
+def test_one_hypothesis_is_greedy(transformer_folder):
+    from transformer_lib.recurrent import translate
+
+    translator = Translator.from_pretrained(transformer_folder, "cpu")
+    texts = ["a dog is running in the park", "the cat"]
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    assert translator.translate(texts, beam_size=1) == translate(translator.model, texts, *tokenizers)
+
+
+def test_averaged_weights_come_first_and_others_can_be_asked_for(transformer_folder):
+    for weights, file in ((None, "averaged"), ("best", "best"), ("pass-2", "pass-2")):
+        model = Translator.from_pretrained(transformer_folder, "cpu", weights).model
+        expected = load_tensors(transformer_folder / f"{file}.safetensors")[0]
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
+    with pytest.raises(ValueError, match=r"pass-9\.safetensors"):
+        Translator.from_pretrained(transformer_folder, "cpu", "pass-9")
+
+
 def test_blank_lines_never_reach_the_model(run_folder, monkeypatch):
-    seen = []
-    monkeypatch.setattr(translation, "translate", lambda model, lines, *_: seen.extend(lines) or ["x"] * len(lines))
-    assert Translator.from_pretrained(run_folder, "cpu").translate(["", "the cat", " \t"]) == ["", "x", ""]
-    assert seen == ["the cat"]
-
-
-@pytest.mark.slow
-def test_every_pass_has_an_order_of_its_own(tmp_path, monkeypatch):
-    epochs, batches = [], translation.batches
-
-    def noting(examples, max_tokens, seed=None, epoch=0):
-        if seed is not None:
-            epochs.append((seed, epoch))
-        return batches(examples, max_tokens, seed=seed, epoch=epoch)
-
-    monkeypatch.setattr(translation, "batches", noting)
-    run = start_run(TrainOptions(**SMALL, seed=5), tmp_path / "run", CPU)
-    assert train_run(run, tmp_path / "run", quiet)
-    assert epochs == [(5, 0), (5, 1)]
+    seen, search = [], translation.beam_search
+    monkeypatch.setattr(
+        translation, "beam_search", lambda model, source, *rest: seen.append(source) or search(model, source, *rest)
+    )
+    written = Translator.from_pretrained(run_folder, "cpu").translate(["", "the cat", " \t"], max_length=5)
+    assert len(seen) == 1 and len(seen[0]) == 1
+    assert written[0] == written[2] == ""
 
 
 def test_a_line_longer_than_any_batch_is_translated_too(run_folder):
@@ -210,14 +303,59 @@ def test_a_line_longer_than_any_batch_is_translated_too(run_folder):
     assert len(translator.translate(["the dog " * 300, "the cat"], max_tokens=50, max_length=20)) == 2
 
 
+def test_a_line_longer_than_the_positions_is_refused_before_anything_is_translated(transformer_folder, monkeypatch):
+    translator = Translator.from_pretrained(transformer_folder, "cpu")
+    monkeypatch.setattr(translation, "beam_search", None)
+    with pytest.raises(ValueError, match=r"texts\[2\] has more tokens than the 1024"):
+        translator.translate(["the cat", "", "the dog " * 600])
+
+
 def test_moses_text_is_tokenised_on_the_way_in_and_joined_on_the_way_out(run_folder, monkeypatch):
     translator = Translator.from_pretrained(run_folder, "cpu")
     translator.moses = True
     seen = []
-    answer = ["ein hund , rennt ."]
-    monkeypatch.setattr(translator, "translate_tokenized", lambda texts, *_: seen.extend(texts) or answer)
+    answer = [[translation.Translation("ein hund , rennt .", -1.0, -0.5)]]
+    monkeypatch.setattr(translator, "search_tokenized", lambda texts, *_: seen.extend(texts) or answer)
     assert translator.translate(["A dog, running."]) == ["ein hund, rennt."]
     assert seen == ["a dog , running ."]
+
+
+def test_attention_is_where_the_model_looks(transformer_folder):
+    translator = Translator.from_pretrained(transformer_folder, "cpu")
+    translator.model.train()
+    looks = translator.attention("a dog is running", "ein Hund rennt")
+    assert translator.model.training
+    assert looks.source == ["a", "dog", "is", "running", "<eos>"] and looks.target == ["ein", "Hund", "rennt", "<eos>"]
+    assert looks.cross.shape == (1, 2, 4, 5)
+    assert looks.encoder.shape == (1, 2, 5, 5) and looks.decoder.shape == (1, 2, 4, 4)
+    for weights in (looks.cross, looks.encoder, looks.decoder):
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+    assert looks.decoder.triu(1).abs().max() == 0
+    own = translator.attention("a dog is running")
+    assert " ".join(own.target[:-1]) == translator.translate(["a dog is running"])[0]
+
+
+@pytest.mark.slow
+def test_attention_of_a_recurrent_model_is_one_head_of_one_layer(tmp_path):
+    run = start_run(TrainOptions(**{**SMALL, "model": "bahdanau"}), tmp_path / "run", CPU)
+    translator = Translator(run.trainer.model, run.source_tokenizer, run.target_tokenizer, "en", "de")
+    looks = translator.attention("a dog is running", "ein Hund rennt")
+    assert looks.cross.shape == (1, 1, 4, 5) and looks.encoder is None and looks.decoder is None
+    torch.testing.assert_close(looks.cross.sum(-1), torch.ones(1, 1, 4))
+
+
+def test_what_cannot_be_translated_is_named(run_folder):
+    translator = Translator.from_pretrained(run_folder, "cpu")
+    with pytest.raises(TypeError, match="single string"):
+        translator.translate("the cat")
+    with pytest.raises(ValueError, match="n_best=3 is more than beam_size=2"):
+        translator.translate(["the cat"], beam_size=2, n_best=3)
+    with pytest.raises(ValueError, match="beam_size=0"):
+        translator.translate(["the cat"], beam_size=0)
+    with pytest.raises(ValueError, match="empty sentence"):
+        translator.attention(" ")
+    with pytest.raises(ValueError, match="no attention"):
+        translator.attention("the cat")  # a GRU has none
 
 
 def test_the_command_translates_files_and_streams(run_folder, tmp_path, capsys, monkeypatch):
@@ -237,9 +375,130 @@ def test_the_command_translates_files_and_streams(run_folder, tmp_path, capsys, 
     assert capsys.readouterr().out == ""
 
 
+def test_the_command_shows_scores_and_json(transformer_folder, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("the cat\n")
+    best = Translator.from_pretrained(transformer_folder, "cpu").search(["the cat"], n_best=2, max_length=9)[0]
+    given = ["translate", str(transformer_folder), str(tmp_path / "in.txt"), "--n-best", "2", "--max-length", "9"]
+    assert main([*given, "--scores"]) == 0
+    expected = "".join(f"{one.score:.4f}\t{one.log_probability:.4f}\t{one.text}\n" for one in best)
+    assert capsys.readouterr().out == expected
+    assert main([*given, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["source"] == "the cat" and [one["text"] for one in shown["translations"]] == [one.text for one in best]
+
+
+# ---------------------------------------------------------------- a file of one's own
+
+
+def write_pairs(path, count=120) -> list:
+    pairs = make_captions(count, seed=3, max_length=8)
+    path.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in pairs), encoding="utf-8")
+    return pairs
+
+
+def test_a_file_of_two_columns_is_enough(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "mine.tsv"
+    write_pairs(path)
+    small = {**TINY, "data": str(path), "epochs": 1, "vocab_size": 300}
+    small.pop("n_captions"), small.pop("warmup")
+    assert main(["train", "--output", str(tmp_path / "run"), "--device", "cpu", *as_arguments(small)]) == 0
+    assert main(["evaluate", str(tmp_path / "run"), "--json", "--device", "cpu", "--beam-size", "1"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["sentences"] == 6 and scores["data"] == str(path)
+    path.write_text(path.read_text() + "one more\teins mehr\n")
+    assert main(["train", "--output", str(tmp_path / "run"), "--device", "cpu", "--resume"]) == 1
+    assert "other data" in capsys.readouterr().err
+
+
+def test_no_source_sentence_is_on_both_sides(tmp_path):
+    path = tmp_path / "mine.tsv"
+    pairs = write_pairs(path, 200)
+    path.write_text(path.read_text() + "".join(f"{pair.source}\tanders\n" for pair in pairs))  # each source twice
+    corpus = translation.load_corpus(TrainOptions(data=str(path)))
+    parts = [{pair.source for pair in part} for part in (corpus.train, corpus.validation, corpus.test)]
+    assert [len(part) for part in parts] == [180, 10, 10]
+    assert [len(corpus.train), len(corpus.validation), len(corpus.test)] == [360, 20, 20]
+    assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
+    other = translation.load_corpus(TrainOptions(data=str(path), seed=1))
+    assert {pair.source for pair in other.test} != parts[2]
+
+
+BAD_FILES = {
+    "one column": (b"the cat\n", "line 1: expected two texts"),
+    "three columns": (b"a\tb\nthe cat\tdie Katze\tle chat\n", "line 2: expected two texts"),
+    "an empty side": (b"\n\nthe cat\t \n", "line 3: expected two texts"),
+    "not text": (b"\xff\xfe\x00", "not UTF-8"),
+    "too short": (b"the cat\tdie Katze\n" * 99, "1 different sentences"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_bad_file_is_refused_with_its_line(case, tmp_path, capsys):
+    content, message = BAD_FILES[case]
+    (tmp_path / "mine.tsv").write_bytes(content)
+    given = ["train", "--output", str(tmp_path / "run"), "--data", str(tmp_path / "mine.tsv")]
+    assert main(given) == 1
+    assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+# ---------------------------------------------------------------- what comes with the library, and what is handed on
+
+
+def test_a_model_is_handed_on_in_half_precision_with_a_card(transformer_folder, tmp_path, capsys):
+    target = tmp_path / "small"
+    assert main(["export", str(transformer_folder), "--output", str(target)]) == 0
+    assert {path.name for path in target.iterdir()} == {
+        "config.json",
+        "source.json",
+        "target.json",
+        "weights.safetensors",
+        "README.md",
+    }
+    mean = load_tensors(transformer_folder / "averaged.safetensors")[0]
+    for name, tensor in load_tensors(target / "weights.safetensors")[0].items():
+        assert tensor.dtype == torch.float16 and torch.equal(tensor, mean[name].half())
+    translator = Translator.from_pretrained(target, "cpu")
+    assert all(parameter.dtype == torch.float32 for parameter in translator.model.parameters())
+    card = (target / "README.md").read_text()
+    assert "transformer-lib train --model transformer --n-captions 300" in card and "no terms" in card
+    size = (target / "weights.safetensors").stat().st_size
+    parameters = sum(parameter.numel() for parameter in translator.model.parameters())
+    assert size < 2 * parameters + 20_000  # tied weights are stored once
+    assert main(["export", str(transformer_folder), "--output", str(target)]) == 1
+    assert "holds a model already" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("folder", ["transformer_folder", "run_folder"])
+def test_onnx_computes_the_same(folder, request, tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    target = tmp_path / "onnx"
+    assert main(["export", str(request.getfixturevalue(folder)), "--output", str(target), "--onnx"]) == 0
+    assert "of PyTorch's" in capsys.readouterr().out and (target / "model.onnx").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_an_onnx_model_that_computes_something_else_is_not_kept(transformer_folder, tmp_path):
+    pytest.importorskip("onnxruntime")
+    translator = Translator.from_pretrained(transformer_folder, "cpu")
+    with pytest.raises(ValueError, match="differs by"):
+        translation.export_onnx(translator, tmp_path / "model.onnx", tolerance=0.0)
+    assert not (tmp_path / "model.onnx").exists()
+
+
+def test_a_name_that_is_neither_folder_nor_model_is_told_with_the_names(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="captions-en-de"):
+        find_pretrained("no-such-model")
+    monkeypatch.chdir(tmp_path)
+    for name in pretrained_names():
+        assert find_pretrained(name).is_absolute()
+
+
 # ---------------------------------------------------------------- every model
 
-KINDS = [name for name in translation.MODELS if name != "gru"]
+KINDS = [name for name in translation.MODELS if name not in ("gru", "transformer")]
 
 
 @pytest.mark.parametrize("model", KINDS)
@@ -272,14 +531,14 @@ def test_a_model_is_what_its_name_says(model):
     from transformer_lib import alignment, hard_attention, scores
 
     options = TrainOptions(model=model, d_model=8, d_hidden=16, n_layers=2, window=3, input_feeding=False)
-    made = translation.MODELS[model](options, 11, 13)
+    made = translation.MODELS[model](options.resolved(), 11, 13)
     assert (made.config.d_model, made.config.d_hidden, made.config.n_layers) == (8, 16, 2)
     attention, name = made.decoder.attention, model.split("-")
     if model == "bahdanau":
         assert type(made.decoder) is alignment.BahdanauDecoder and type(attention.score) is alignment.AdditiveScore
         return
     assert made.config.input_feeding is False
-    unsaid = translation.MODELS[model](TrainOptions(model=model), 11, 13).config
+    unsaid = translation.MODELS[model](TrainOptions(model=model).resolved(), 11, 13).config
     assert unsaid.input_feeding is (name[0] == "luong")
     if name[0] == "hard":
         assert type(attention) is hard_attention.HardAttention and type(attention.score) is scores.GeneralScore
@@ -317,7 +576,7 @@ def test_evaluation_scores_what_the_model_writes(run_folder):
     options, _ = read_options(run_folder)
     pairs = translation.load_captions(options).validation
     translator = Translator.from_pretrained(run_folder, "cpu")
-    written = translator.translate_tokenized([pair.source for pair in pairs])
+    written = [best[0].text for best in translator.search_tokenized([pair.source for pair in pairs])]
     right = [pair.target for pair in pairs]
     assert scores["bleu"] == round(bleu(written, right, tokenize="none").score, 2)
     assert scores["exact_match"] == round(100 * exact_match(written, right), 2)
@@ -372,6 +631,13 @@ BAD_OPTIONS = {
     "data": ({"data": "wmt"}, "data='wmt'"),
     "model": ({"model": "lstm"}, "model='lstm'"),
     "precision": ({"precision": "int8"}, "precision='int8'"),
+    "preset": ({"preset": "huge", "model": "transformer"}, "preset='huge'"),
+    "schedule": ({"schedule": "cosine"}, "schedule='cosine'"),
+    "not a file of pairs": ({"data": "pairs.csv"}, "PATH.tsv"),
+    "a width that a GRU has not": ({"d_ff": 64}, "d_ff=64 is no option"),
+    "a state that a Transformer has not": ({"model": "transformer", "d_hidden": 64}, "d_hidden=64 is no option"),
+    "backwards": ({"model": "transformer", "reverse_source": True}, "reverse_source=True is no option"),
+    "smoothing": ({"smoothing": 1.0}, "smoothing=1.0"),
     "captions": ({"n_captions": 0}, "n_captions=0"),
     "epochs": ({"epochs": 0}, "epochs=0"),
     "tokens": ({"max_tokens": -1}, "max_tokens=-1"),
@@ -411,6 +677,20 @@ BAD_COMMANDS = {
     "save never": (["train", "--output", "{tmp}/x", "--save-every", "0"], "save_every=0"),
     "no such device": (["translate", "{run}", "--device", "cuda:99"], "cuda:99"),
     "no such backend": (["translate", "{run}", "--device", "abacus"], "abacus"),
+    "a warm-up without end": (
+        ["train", "--output", "{tmp}/x", *as_arguments(TINY), "--warmup", "500"],
+        "warmup=500",
+    ),
+    "no file of pairs": (["train", "--output", "{tmp}/x", "--data", "{tmp}/none.tsv"], "none.tsv"),
+    "heads that do not divide": (
+        ["train", "--output", "{tmp}/x", "--model", "transformer", "--n-captions", "300", "--n-heads", "3"],
+        "n_heads=3",
+    ),
+    "other weights": (["translate", "{run}", "--weights", "pass-7"], "pass-7"),
+    "average without passes": (["average", "{run}"], "keeps no passes"),
+    "average without a run": (["average", "{tmp}/none"], "holds no run"),
+    "export without a run": (["export", "{tmp}/none", "--output", "{tmp}/x"], "holds no run"),
+    "no beam": (["translate", "{run}", "{tmp}/in.txt", "--beam-size", "0"], "beam_size=0"),
     "translate without a run": (["translate", "{tmp}/none"], "holds no run"),
     "evaluate without a run": (["evaluate", "{tmp}/none"], "holds no run"),
     "no input file": (["translate", "{run}", "{tmp}/none.txt"], "none.txt"),
@@ -444,8 +724,6 @@ def test_bad_commands_end_in_one_line_and_lose_nothing(case, run_folder, tmp_pat
     ],
 )
 def test_damaged_files_are_refused(name, damage, message, run_folder, tmp_path, capsys):
-    import shutil
-
     folder = shutil.copytree(run_folder, tmp_path / "copy")
     (folder / name).write_bytes(damage((folder / name).read_bytes()))
     assert main(["evaluate", str(folder), "--device", "cpu"]) == 1
@@ -453,24 +731,11 @@ def test_damaged_files_are_refused(name, damage, message, run_folder, tmp_path, 
 
 
 def test_a_truncated_checkpoint_is_not_resumed(run_folder, tmp_path, capsys):
-    import shutil
-
     folder = shutil.copytree(run_folder, tmp_path / "copy")
     path = folder / "last.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     assert main(["train", "--output", str(folder), "--resume", "--device", "cpu"]) == 1
     assert "not a readable checkpoint" in capsys.readouterr().err
-
-
-def test_a_failed_save_keeps_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "x.safetensors"
-    save_tensors(path, {"a": torch.ones(3)}, {"step": 1})
-    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        save_tensors(path, {"a": torch.zeros(3)}, {"step": 2})
-    tensors, notes = load_tensors(path)
-    assert torch.equal(tensors["a"], torch.ones(3)) and notes == {"step": 1}
-    assert [entry.name for entry in tmp_path.iterdir()] == ["x.safetensors"]
 
 
 def test_an_unknown_part_is_named(run_folder):
@@ -493,19 +758,7 @@ def test_devices():
     assert pick_device("auto").type in {"cpu", "cuda", "mps"}
 
 
-def test_resume_puts_the_learning_rate_back(tmp_path):
-    run = start_run(TrainOptions(**SMALL), tmp_path / "run", CPU)
-    run.optimizer.param_groups[0]["lr"] = 0.000125
-    run.save(tmp_path / "run" / "last.safetensors")
-    assert resume_run(tmp_path / "run", CPU).optimizer.param_groups[0]["lr"] == 0.000125
-
-
 def test_a_record_needs_a_run(tmp_path):
     with pytest.raises(ValueError, match="holds no run"):
         record_run(tmp_path, [], tmp_path / "record.json")
     assert not (tmp_path / "record.json").exists()
-
-
-def test_batches_are_what_training_takes(run_folder):
-    run = resume_run(run_folder, CPU)
-    assert run.progress.epoch == 2 and isinstance(next(iter(translation.batches([([2], [1, 2])], 10))), Batch)

@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from chapters import BY_HAND, PACKAGE, ROOT, book, notebooks
+from chapters import BY_HAND, PACKAGE, ROOT, SHIPPED, book, notebooks
 from set_repository import Repository
 
 JUPYTER = ("ipykernel", "nbclient")
@@ -102,6 +102,7 @@ def wheel_problems(wheel: Path, root: Path = ROOT) -> list[str]:
         metadata = archive.read(next(name for name in names if name.endswith(".dist-info/METADATA"))).decode()
     modules = [f"{PACKAGE}/{chapter.module}.py" for chapter in book(root) if chapter.module]
     expected = {f"{PACKAGE}/{name}" for name in BY_HAND} | set(modules)
+    expected |= {path.relative_to(root).as_posix() for path in (root / PACKAGE / SHIPPED).glob("*/*")}
     packed = {name for name in names if ".dist-info/" not in name}
     problems = [f"{wheel.name} lacks {name}" for name in sorted(expected - packed)]
     problems += [f"{wheel.name} holds {name}" for name in sorted(packed - expected)]

@@ -26,7 +26,7 @@ from functools import cached_property
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from chapters import BY_HAND, CHAPTER_PARTS, PACKAGE, ROOT, Notebook, book
+from chapters import BY_HAND, CHAPTER_PARTS, PACKAGE, ROOT, SHIPPED, Notebook, book
 from export import render
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -144,6 +144,8 @@ def one_chapter_one_module(chapters: list[Notebook], modules: dict[str, Module],
     for path in sorted((root / PACKAGE).rglob("*")):
         inside = path.relative_to(root / PACKAGE).as_posix()
         if path.is_dir() or "__pycache__" in path.parts or inside in BY_HAND or path.name.startswith("."):
+            continue
+        if inside.startswith(f"{SHIPPED}/") and path.suffix != ".py":
             continue
         if path.parent != root / PACKAGE or path.suffix != ".py" or path.stem not in owners:
             yield f"{PACKAGE}/{inside} has no notebook: nothing in book/ exports it"

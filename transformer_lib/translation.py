@@ -87,7 +87,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "max_tokens": 2000,
         "learning_rate": 3e-3,
         "schedule": "linear",
-        "warmup": 800,
+        "warmup": None,
         "smoothing": 0.1,
         "average": 5,
         "patience": None,
@@ -130,7 +130,7 @@ class TrainOptions:
         learning_rate: the highest that the schedule reaches.
         schedule: of the learning rate: ``inverse-sqrt``, ``linear``, ``plateau`` (halved after each pass that does not
             lower the validation loss) or ``constant``.
-        warmup: updates over which the learning rate rises.
+        warmup: updates over which the learning rate rises; None for a tenth of all, at most 4,000.
         smoothing: of the labels.
         average: how many of the last passes are averaged at the end.
         patience: stop after so many passes in a row that do not lower the validation loss.
@@ -207,13 +207,16 @@ class TrainOptions:
         """The same options, those of the training that were left open filled in from the recipe.
 
         Returns:
-            Options whose ``training`` settings are all given (patience may stay None: never).
+            Options with the values of the recipe; what is None in it stays so.
         """
         recipe = RECIPES["transformer" if self.model == "transformer" else "recurrent"]
         return replace(self, **{name: value for name, value in recipe.items() if getattr(self, name) is None})
 
-    def training(self) -> TrainingConfig:
+    def training(self, n_batches: int = 1) -> TrainingConfig:
         """The part that the ``Trainer`` needs.
+
+        Args:
+            n_batches: batches of a pass, on which the warm-up depends if it is not given.
 
         Returns:
             Its configuration; recurrent models get Adam's usual constants, the Transformer those of its paper.
@@ -225,6 +228,9 @@ class TrainOptions:
         names = [entry.name for entry in fields(TrainingConfig) if entry.name not in ("betas", "eps")]
         given = {name: getattr(self, name) for name in names}
         given |= {name: recipe[name] for name in names if given[name] is None and name in recipe}
+        if given["warmup"] is None:
+            total = given["epochs"] * math.ceil(n_batches / given["accumulate"])
+            given["warmup"] = max(1, min(4000, total // 10))
         adam = {} if self.model == "transformer" else {"betas": (0.9, 0.999), "eps": 1e-8}
         return TrainingConfig(**given, **adam)
 
@@ -652,7 +658,10 @@ def _assemble(
 ) -> Run:
     train, validation = (encode_pairs(part, *tokenizers) for part in (corpus.train, corpus.validation))
     model = MODELS[options.model](options.resolved(), *(tokenizer.vocab_size for tokenizer in tokenizers)).to(device)
-    return Run(options, folder, *tokenizers, trainer(model, train, validation, options.training(), folder))
+    n_batches = sum(1 for _ in batches(train, options.resolved().max_tokens))
+    trained = trainer(model, train, validation, options.training(n_batches), folder)
+    trained.learning_rate()  # refuses a warm-up that is longer than the training, before anything is written
+    return Run(options, folder, *tokenizers, trained)
 
 # %% ../book/translation/17_translating.ipynb #8a45f1d5
 @dataclass(frozen=True)
@@ -1368,7 +1377,8 @@ def _recipe_text(name: str) -> str:
     if name == "vocab_size":
         return "see above"
     given = [f"{kind} {recipe[name]}" for kind, recipe in RECIPES.items() if name in recipe]
-    return ", ".join(given).replace("None", "never") or "of the preset"
+    never = "a tenth" if name == "warmup" else "never"
+    return ", ".join(given).replace("None", never) or "of the preset"
 
 # %% ../book/translation/17_translating.ipynb #eed66e82
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,148 @@
+"""Kill a training with SIGKILL at random moments, resume it, and compare the end with that of one never stopped.
+
+    python benchmarks/kill.py [--kills 20] [--seed 0] [--record results/kill.json]
+
+A small Transformer learns captions in a process of its own, which saves every few updates. A process is killed at a
+random moment: while it computes, writes a checkpoint, or has only just begun. Each run is killed once or more, resumed
+by a new process that starts from other random numbers, and compared with the run that was left alone: every tensor of
+every file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from transformer_lib.captions import make_captions
+from transformer_lib.data import Tokenizer, encode_pairs
+from transformer_lib.training import Trainer, TrainingConfig, load_tensors
+from transformer_lib.transformer import Transformer, TransformerConfig
+
+
+def small_training(folder: Path, seed: int) -> Trainer:
+    """What is trained. Only the start of the weights depends on the seed, and a resumed training does not need it."""
+    pairs = make_captions(240, seed=0, min_length=4, max_length=8)
+    english = Tokenizer.train([pair.source for pair in pairs], level="word")
+    german = Tokenizer.train([pair.target for pair in pairs], level="word")
+    examples = encode_pairs(pairs, english, german)
+    torch.manual_seed(seed)
+    sizes = {"d_model": 32, "n_heads": 4, "n_encoder_layers": 1, "n_decoder_layers": 1, "d_ff": 64, "dropout": 0.2}
+    model = Transformer(TransformerConfig(english.vocab_size, german.vocab_size, **sizes, tie_embeddings="target"))
+    config = TrainingConfig(epochs=6, max_tokens=200, accumulate=2, learning_rate=5e-3, warmup=20, average=3)
+    return Trainer(model, examples[:200], examples[200:], config, folder)
+
+
+def train(folder: Path) -> None:
+    """What a process does: begin, or go on where the last one was killed."""
+    torch.set_num_threads(1)
+    resuming = (folder / "last.safetensors").is_file()
+    trainer = small_training(folder, seed=1 if resuming else 0)
+    if resuming:
+        trainer.resume()
+    print("ready", flush=True)
+    trainer.fit(save_every=3)
+
+
+def start(folder: Path) -> tuple[subprocess.Popen, float]:
+    """A process that trains, and the moment at which its training began."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--train", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    if process.stdout.readline().strip() != "ready":
+        raise SystemExit("a training could not be started or resumed")
+    return process, time.perf_counter()
+
+
+def run_killed(folder: Path, kills: int, seconds: float, chance: random.Random) -> int:
+    """Train to the end with some kills on the way; how many processes were really killed at work."""
+    killed = 0
+    while killed < kills:
+        process, _ = start(folder)
+        time.sleep(chance.uniform(0, 0.9 * seconds / kills))
+        process.send_signal(signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+        if process.returncode == 0:
+            return killed
+    process, _ = start(folder)
+    if process.wait() != 0:
+        raise SystemExit("a resumed training did not end well")
+    return killed
+
+
+def contents(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
+    """Every tensor that a training left behind: weights, their averages, the optimiser's moments, random numbers."""
+    return {path.name: load_tensors(path)[0] for path in sorted(folder.glob("*.safetensors"))}
+
+
+def identical(one: dict[str, dict[str, torch.Tensor]], other: dict[str, dict[str, torch.Tensor]]) -> bool:
+    """Whether two trainings left the same files with the same bits in them."""
+    return one.keys() == other.keys() and all(
+        one[name].keys() == other[name].keys()
+        and all(torch.equal(tensor, other[name][key]) for key, tensor in one[name].items())
+        for name in one
+    )
+
+
+def record(path: Path, rows: list[dict], given: argparse.Namespace) -> None:
+    """Write the figures in the form of all records."""
+    from transformer_lib.translation import provenance, write_json
+
+    command = f"python benchmarks/kill.py --record {path}"
+    command += "".join(
+        f" --{name} {getattr(given, name)}" for name in ("kills", "each") if getattr(given, name) != DEFAULTS[name]
+    )
+    content = {
+        **provenance(command, [given.seed]),
+        "title": "Trainings killed with SIGKILL at random moments and resumed, against one that was never stopped",
+        "data": "200 captions of 4 to 8 words, 6 passes, a save every 3 updates and after each pass",
+        "notes": "identical: every tensor of every file, bit for bit: weights, averages, moments and random numbers",
+        "rows": rows,
+    }
+    write_json(path, content)
+
+
+DEFAULTS = {"kills": 20, "each": 2, "seed": 0}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=DEFAULTS["kills"], help="processes to kill, over all runs")
+    parser.add_argument("--each", type=int, default=DEFAULTS["each"], help="kills of one run before it may end")
+    parser.add_argument("--seed", type=int, default=DEFAULTS["seed"], help="of the moments")
+    parser.add_argument("--record", type=Path, help="write a JSON record to this file")
+    parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.train:
+        train(given.train)
+        return 0
+    chance, rows = random.Random(given.seed), []
+    with tempfile.TemporaryDirectory() as folder:
+        process, started = start(Path(folder) / "whole")
+        process.wait()
+        seconds = time.perf_counter() - started
+        whole, left = contents(Path(folder) / "whole"), given.kills
+        while left > 0:
+            place = Path(folder) / f"run-{len(rows)}"
+            killed = run_killed(place, min(given.each, left), seconds, chance)
+            left -= killed
+            if killed:
+                same = identical(whole, contents(place))
+                rows.append({"run": len(rows) + 1, "killed": killed, "identical": same})
+                print(json.dumps(rows[-1]), flush=True)
+    kept = sum(row["killed"] for row in rows if row["identical"])
+    print(f"{kept} of {given.kills} kills left no trace: the resumed runs ended bit-identical")
+    if given.record is not None:
+        record(given.record, rows, given)
+    return 0 if kept == given.kills else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

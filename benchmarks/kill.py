@@ -97,7 +97,7 @@ def record(path: Path, rows: list[dict], given: argparse.Namespace) -> None:
 
     command = f"python benchmarks/kill.py --record {path}"
     command += "".join(
-        f" --{name} {getattr(given, name)}" for name in ("kills", "each") if getattr(given, name) != DEFAULTS[name]
+        f" --{name} {getattr(given, name)}" for name in DEFAULTS if getattr(given, name) != DEFAULTS[name]
     )
     content = {
         **provenance(command, [given.seed]),

@@ -3,13 +3,13 @@
 import copy
 import subprocess
 import sys
-import warnings
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
+from marian import marian_pair
 from torch import nn
 
 from transformer_lib.alignment import attention_maps
@@ -187,74 +187,11 @@ def test_from_plain_nn_transformer():
     torch.testing.assert_close(model(SOURCE, TARGET), expected, atol=1e-12, rtol=1e-12)
 
 
-def interleave(width: int) -> torch.Tensor:
-    """Marian keeps all sines before all cosines; this takes its columns into our order."""
-    return torch.arange(width).view(2, -1).T.flatten()
-
-
-def load_marian(model: Transformer, theirs: nn.Module) -> None:
-    """Give our model the weights of a Marian model; every axis of width D is permuted alike."""
-    order, weights = interleave(model.config.d_model), theirs.state_dict()
-
-    def linear(ours: nn.Linear, name: str, rows: bool, columns: bool) -> None:
-        weight, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
-        weight = weight[order] if rows else weight
-        ours.weight.data.copy_(weight[:, order] if columns else weight)
-        ours.bias.data.copy_(bias[order] if rows else bias)
-
-    def attention(ours: nn.Module, name: str) -> None:
-        parts = [f"{name}.{part}_proj" for part in "qkv"]
-        ours.project.weight.data.copy_(torch.cat([weights[f"{part}.weight"][:, order] for part in parts]))
-        ours.project.bias.data.copy_(torch.cat([weights[f"{part}.bias"] for part in parts]))
-        linear(ours.output, f"{name}.out_proj", rows=True, columns=False)
-
-    def norm(ours: nn.Module, name: str) -> None:
-        ours.weight.data.copy_(weights[f"{name}.weight"][order])
-        ours.bias.data.copy_(weights[f"{name}.bias"][order])
-
-    model.target_embedding.weight.data.copy_(weights["model.shared.weight"][:, order])
-    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        for number, layer in enumerate(stack.layers):
-            name = f"model.{side}.layers.{number}"
-            first = "attention" if side == "encoder" else "self_attention"
-            attention(getattr(layer, first), f"{name}.self_attn")
-            norm(getattr(layer, f"around_{first}").norm, f"{name}.self_attn_layer_norm")
-            if side == "decoder":
-                attention(layer.cross_attention, f"{name}.encoder_attn")
-                norm(layer.around_cross_attention.norm, f"{name}.encoder_attn_layer_norm")
-            linear(layer.feed_forward.widen, f"{name}.fc1", rows=False, columns=True)
-            linear(layer.feed_forward.narrow, f"{name}.fc2", rows=True, columns=False)
-            norm(layer.around_feed_forward.norm, f"{name}.final_layer_norm")
-
-
 @pytest.mark.slow
 def test_equal_to_marian():
-    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("transformers")
     torch.manual_seed(0)
-    config = transformers.MarianConfig(
-        vocab_size=50,
-        d_model=16,
-        encoder_layers=2,
-        decoder_layers=3,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=32,
-        decoder_ffn_dim=32,
-        activation_function="relu",
-        max_position_embeddings=40,
-        scale_embedding=True,
-        pad_token_id=PAD,
-        eos_token_id=EOS,
-        decoder_start_token_id=BOS,
-        init_std=0.3,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        theirs = transformers.MarianMTModel(config).eval()
-    model = Transformer(
-        TransformerConfig(50, 50, 16, 4, 2, 3, 32, dropout=0.0, max_length=40),
-    ).eval()
-    load_marian(model, theirs)
+    model, theirs = marian_pair(50, 16, 4, (2, 3), 32, max_length=40, init_std=0.3)
     with torch.no_grad():
         expected = theirs(
             input_ids=SOURCE, attention_mask=(SOURCE != PAD).long(), decoder_input_ids=TARGET, use_cache=False

@@ -1,0 +1,684 @@
+"""Searches: judged by exhaustive search, equal to Hugging Face's, the same with a cache, without, and in a batch."""
+
+import json
+import math
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
+from marian import load_marian, marian_pair
+from torch import Tensor
+
+from transformer_lib import decoding
+from transformer_lib.alignment import AlignedSeq2Seq
+from transformer_lib.data import BOS, EOS, PAD
+from transformer_lib.decoding import (
+    Hypothesis,
+    PrefixState,
+    WithoutCache,
+    beam_search,
+    exhaustive_search,
+    length_penalty,
+    sample,
+    sampling_probabilities,
+    score_hypotheses,
+)
+from transformer_lib.hard_attention import HardConfig, HardSeq2Seq
+from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.recurrent import Memory, RecurrentConfig, RecurrentSeq2Seq, Seq2Seq, greedy_decode
+from transformer_lib.scores import LuongConfig, LuongSeq2Seq
+from transformer_lib.transformer import Transformer, TransformerConfig
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+WORDS = 3  # beside PAD, BOS and EOS: a vocabulary that can be searched to the end
+SMALL = {"source_vocab_size": 9, "target_vocab_size": 3 + WORDS, "d_model": 6, "d_hidden": 6, "dropout": 0.0}
+SIZES = {"d_model": 8, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 2, "d_ff": 8, "dropout": 0.0}
+VOCABULARIES = {"source_vocab_size": 9, "target_vocab_size": 3 + WORDS}
+KINDS = {
+    "gru": lambda: RecurrentSeq2Seq(RecurrentConfig(**SMALL, n_layers=2)),
+    "bahdanau": lambda: AlignedSeq2Seq(RecurrentConfig(**SMALL)),
+    "luong": lambda: LuongSeq2Seq(LuongConfig(**SMALL, score="general", input_feeding=True)),
+    "luong local": lambda: LuongSeq2Seq(LuongConfig(**SMALL, score="dot", local="p", window=1, input_feeding=False)),
+    "hard": lambda: HardSeq2Seq(HardConfig(**SMALL)),
+    "transformer": lambda: Transformer(TransformerConfig(**SIZES, **VOCABULARIES, tie_embeddings="none")),
+    "transformer, learned": lambda: Transformer(
+        TransformerConfig(**SIZES, **VOCABULARIES, tie_embeddings="target", positions="learned", norm_first=True)
+    ),
+}
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+PENALTIES = pytest.mark.parametrize("penalty", ["paper", "mean"])
+STOPS = pytest.mark.parametrize("stop", ["bound", "estimate", "full"])
+SOURCE = torch.tensor([[5, 4, 8, 7, EOS], [6, EOS, PAD, PAD, PAD], [8, 8, 3, EOS, PAD], [4, 7, EOS, PAD, PAD]])
+
+
+def small_model(kind: str, seed: int = 0) -> Seq2Seq:
+    """A model of double precision with random weights large enough for it to have opinions."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = KINDS[kind]()
+        for parameter in model.parameters():
+            parameter.data.add_(0.4 * torch.randn_like(parameter))
+    return model.double().eval()
+
+
+class Oracle(Seq2Seq):
+    """Any distribution at all: the scores after each prefix are drawn at random, from a seed made of the prefix."""
+
+    def __init__(self, seed: int = 0, words: int = WORDS) -> None:
+        super().__init__()
+        self.seed, self.words = seed, words
+        self.drawn: dict[tuple, list[float]] = {}
+
+    def after(self, read: tuple[int, ...], prefix: tuple[int, ...]) -> list[float]:
+        if (read, prefix) not in self.drawn:
+            chance = random.Random(f"{self.seed} {read} {prefix}")
+            self.drawn[read, prefix] = [chance.gauss(0, 2) for _ in range(3 + self.words)]
+        return self.drawn[read, prefix]
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Memory:
+        return Memory(source.double().unsqueeze(-1), source_mask)
+
+    def decode(self, target: Tensor, memory: Memory) -> Tensor:
+        read = [tuple(row[row != PAD].tolist()) for row in memory.outputs.squeeze(-1).int()]
+        rows = zip(read, target[:, 1:].tolist(), strict=True)
+        scores = [[self.after(words, tuple(row[:end])) for end in range(len(row) + 1)] for words, row in rows]
+        return torch.tensor(scores, dtype=torch.float64)
+
+    def start(self, memory: Memory) -> PrefixState:
+        return PrefixState(torch.empty(len(memory.mask), 0, dtype=torch.long), memory)
+
+    def step(self, token: Tensor, state: PrefixState) -> tuple[Tensor, PrefixState]:
+        prefix = torch.cat([state.prefix, token[:, None]], dim=1)
+        rows = torch.arange(len(state.memory.mask)).repeat_interleave(len(token) // len(state.memory.mask))
+        return self.decode(prefix, state.memory.select(rows))[:, -1], PrefixState(prefix, state.memory)
+
+
+class Table(Oracle):
+    """A model written down by hand: the probabilities of EOS and the words after each beginning."""
+
+    def __init__(self, table: dict[tuple[int, ...], list[float]]) -> None:
+        super().__init__(words=len(next(iter(table.values()))) - 1)
+        self.table = table
+
+    def after(self, read: tuple[int, ...], prefix: tuple[int, ...]) -> list[float]:
+        row = self.table.get(prefix, [1.0, *[0.0] * self.words])  # nothing written down: it ends
+        return [math.log(p) if p else -math.inf for p in (0.0, 0.0, *row)]
+
+
+def tokens_of(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
+    return [[hypothesis.tokens for hypothesis in sentence] for sentence in found]
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    assert tokens_of(found) == tokens_of(expected)
+    for mine, yours in zip(found, expected, strict=True):
+        for one, other in zip(mine, yours, strict=True):
+            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-9)
+            assert one.score == pytest.approx(other.score, abs=1e-9)
+
+
+def as_tokens(written: Tensor) -> list[tuple[int, ...]]:
+    return [tuple(token for token in row if token != PAD) for row in written.tolist()]
+
+
+# ---------------------------------------------------------------- the referee
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 10**6),
+    max_length=st.integers(1, 4),
+    words=st.integers(1, 3),
+    alpha=st.sampled_from([-1.0, 0.0, 0.6, 1.0, 2.5]),
+    penalty=st.sampled_from(["paper", "mean"]),
+    stop=st.sampled_from(["bound", "estimate", "full"]),
+    best=st.integers(1, 5),
+)
+def test_a_beam_as_wide_as_the_space_finds_the_best(seed, max_length, words, alpha, penalty, stop, best):
+    model = Oracle(seed, words=words)
+    size = sum(words**length for length in range(max_length + 1))
+    expected = exhaustive_search(model, SOURCE[:2], max_length, alpha, best, penalty=penalty)
+    found = beam_search(model, SOURCE[:2], max(size, best), alpha, max_length, best, penalty=penalty, stop=stop)
+    if stop != "estimate" or alpha <= 0:  # the estimate may stop too early, but not before the beam is full
+        assert_same(found, expected)
+    else:
+        assert [sentence[0].score for sentence in found] <= [sentence[0].score + 1e-9 for sentence in expected]
+
+
+@EVERY_KIND
+@PENALTIES
+def test_every_translator_agrees_with_exhaustive_search(kind, penalty):
+    model = small_model(kind)
+    for alpha in (0.0, 0.6, 1.5):
+        expected = exhaustive_search(model, SOURCE, 4, alpha, 3, penalty=penalty)
+        assert_same(beam_search(model, SOURCE, 121, alpha, 4, 3, penalty=penalty), expected)
+
+
+def test_exhaustive_search_tries_everything_once():
+    (found,) = exhaustive_search(Oracle(3), SOURCE[:1], 4, alpha=0, n_best=10_000)
+    assert len(found) == len({hypothesis.tokens for hypothesis in found}) == 1 + 3 + 9 + 27 + 81
+    table = {(): [0.2, 0.5, 0.3], (3,): [0.6, 0.1, 0.3], (3, 3): [0.5, 0.25, 0.25], (3, 4): [0.1, 0.0, 0.9]}
+    (found,) = exhaustive_search(Table(table), SOURCE[:1], 2, alpha=0, n_best=100)
+    assert sum(math.exp(hypothesis.log_probability) for hypothesis in found) == pytest.approx(1)
+    assert found[0].tokens == (3, EOS) and math.exp(found[0].log_probability) == pytest.approx(0.3)
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 10**6),
+    beam=st.integers(2, 4),
+    alpha=st.sampled_from([-0.5, 0.0, 0.6, 1.0, 3.0]),
+    penalty=st.sampled_from(["paper", "mean"]),
+)
+def test_the_bound_stops_early_and_loses_nothing(seed, beam, alpha, penalty):
+    model = Oracle(seed)
+    found = beam_search(model, SOURCE[:2], beam, alpha, 6, 2, penalty=penalty)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding._Rules, "is_done", lambda *_: False)
+        assert_same(found, beam_search(model, SOURCE[:2], beam, alpha, 6, 2, penalty=penalty))
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10**6), beam=st.integers(2, 5), stop=st.sampled_from(["bound", "estimate", "full"]))
+def test_the_best_is_the_first_of_the_best_few(seed, beam, stop):
+    model = Oracle(seed)
+    several = beam_search(model, SOURCE[:2], beam, 0.6, 5, beam, stop=stop)
+    assert_same(beam_search(model, SOURCE[:2], beam, 0.6, 5, stop=stop), [sentence[:1] for sentence in several])
+    for sentence in several:
+        assert 1 <= len(sentence) <= beam and len({hypothesis.tokens for hypothesis in sentence}) == len(sentence)
+        scores = [hypothesis.score for hypothesis in sentence]
+        assert scores == sorted(scores, reverse=True)
+        for hypothesis in sentence:
+            assert PAD not in hypothesis.tokens and BOS not in hypothesis.tokens
+            assert EOS not in hypothesis.tokens[:-1]
+            assert hypothesis.tokens[-1] == EOS or len(hypothesis.tokens) == 5
+
+
+# ---------------------------------------------------------------- equal to other ways
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@STOPS
+def test_a_beam_of_one_is_greedy(kind, alpha, stop):
+    for seed in range(3):
+        model = small_model(kind, seed)
+        found = beam_search(model, SOURCE, 1, alpha, 7, stop=stop)
+        assert [sentence[0].tokens for sentence in found] == as_tokens(greedy_decode(model, SOURCE, 7))
+
+
+@EVERY_KIND
+def test_scores_are_those_of_the_model(kind):
+    model = small_model(kind)
+    for penalty, alpha in (("paper", 0.6), ("mean", 1.0)):
+        found = beam_search(model, SOURCE, 4, alpha, 6, 4, penalty=penalty)
+        for sentence, scores in zip(found, score_hypotheses(model, SOURCE, found), strict=True):
+            assert len(sentence) == len(scores) == 4
+            for hypothesis, score in zip(sentence, scores, strict=True):
+                assert hypothesis.log_probability == pytest.approx(score, abs=1e-9)
+                length = len(hypothesis.tokens)
+                divisor = ((5 + length) / 6) ** 0.6 if penalty == "paper" else length
+                assert hypothesis.score == pytest.approx(hypothesis.log_probability / divisor, abs=1e-9)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("beam", [1, 3, 8])
+def test_with_a_cache_and_without(kind, beam):
+    model = small_model(kind)
+    found = beam_search(model, SOURCE, beam, 0.6, 40, min(beam, 2))
+    assert_same(found, beam_search(WithoutCache(model), SOURCE, beam, 0.6, 40, min(beam, 2)))
+    assert torch.equal(greedy_decode(model, SOURCE, 9), greedy_decode(WithoutCache(model), SOURCE, 9))
+
+
+@EVERY_KIND
+@STOPS
+def test_a_batch_is_its_sentences_one_by_one(kind, stop):
+    model = small_model(kind, seed=1)
+    together = beam_search(model, SOURCE, 3, 0.6, 8, 3, stop=stop)
+    for row, found in zip(SOURCE, together, strict=True):
+        assert_same(beam_search(model, row[row != PAD][None], 3, 0.6, 8, 3, stop=stop), [found])
+    order = torch.tensor([2, 0, 3, 1])
+    assert_same(beam_search(model, SOURCE[order], 3, 0.6, 8, 3, stop=stop), [together[i] for i in order])
+
+
+@EVERY_KIND
+def test_a_state_keeps_some_of_its_sentences(kind):
+    for model in (small_model(kind), WithoutCache(small_model(kind))):
+        rows = torch.arange(4).repeat_interleave(2)
+        first, second = torch.arange(8) % 3 + 3, torch.arange(8) % 2 + 3
+        state = model.start(model.encode(SOURCE, SOURCE != PAD)).reorder(rows)
+        _, state = model.step(torch.full((8,), BOS), state)
+        _, state = model.step(first, state)
+        kept = torch.tensor([3, 0, 1])
+        some = state.keep(kept)
+        assert len(some.memory.mask) == 3 and len(state.memory.mask) == 4
+        lines = torch.tensor([6, 7, 0, 1, 2, 3])
+        mine, _ = model.step(second[lines], some)
+        logits, _ = model.step(second, state)
+        torch.testing.assert_close(mine, logits[lines], atol=1e-12, rtol=1e-12)
+
+
+def test_rows_that_cannot_be_shared_out_are_refused():
+    memory = Memory(torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool))
+    assert memory.rows_of(torch.tensor([1, 0]), 6).tolist() == [3, 4, 5, 0, 1, 2]
+    for rows in (5, 1):
+        with pytest.raises(ValueError, match=f"n_rows={rows} rows cannot be shared out among 2"):
+            memory.rows_of(torch.tensor([0]), rows)
+
+
+def noisy_task(rows: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Sources, and targets that cannot be foreseen: some words of the source, more or fewer."""
+    draw = torch.Generator().manual_seed(seed)
+    source, target = torch.zeros(rows, 8, dtype=torch.long), torch.zeros(rows, 12, dtype=torch.long)
+    for row in range(rows):
+        length = int(torch.randint(2, 8, (1,), generator=draw))
+        words = torch.randint(4, 20, (length,), generator=draw)
+        source[row, :length], source[row, length] = words, EOS
+        written = min(10, max(1, length + int(torch.randint(-2, 3, (1,), generator=draw))))
+        target[row, 0], target[row, written + 1] = BOS, EOS
+        target[row, 1 : written + 1] = words[torch.randint(0, length, (written,), generator=draw)]
+    return source, target
+
+
+@pytest.fixture(scope="module")
+def marian() -> tuple[Transformer, torch.nn.Module]:
+    """Two models with the same weights, trained a little so that they end their sentences now and then."""
+    pytest.importorskip("transformers")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        ours, theirs = marian_pair(20, 16, 4, (2, 3), 32, max_length=40, init_std=0.3)
+    optimizer = torch.optim.Adam(theirs.parameters(), lr=3e-3)
+    for step in range(100):
+        source, target = noisy_task(32, step)
+        mask = (source != PAD).long()
+        logits = theirs(input_ids=source, attention_mask=mask, decoder_input_ids=target[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    load_marian(ours, theirs)
+    return ours, theirs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stop", "early"), [("full", True), ("estimate", False), ("bound", "never")])
+@pytest.mark.parametrize("beam", [2, 3, 4, 8])
+def test_equal_to_hugging_face(marian, beam, stop, early):
+    ours, theirs = marian
+    source, _ = noisy_task(8, 1000)
+    lengths = set()
+    for alpha in (-0.5, 0.0, 0.6, 1.0, 2.0):
+        for n_best in (1, beam):
+            written = theirs.generate(
+                input_ids=source,
+                attention_mask=(source != PAD).long(),
+                num_beams=beam,
+                length_penalty=alpha,
+                early_stopping=early,
+                num_return_sequences=n_best,
+                max_new_tokens=12,
+                do_sample=False,
+                bad_words_ids=[[PAD], [BOS]],
+                return_dict_in_generate=True,
+                output_scores=True,
+            )
+            found = beam_search(ours, source, beam, alpha, 12, n_best, penalty="mean", stop=stop)
+            flat = [hypothesis for sentence in found for hypothesis in sentence]
+            expected = [tuple(row[1:].tolist()) for row in written.sequences]  # theirs are filled up with EOS
+            expected = [row[: row.index(EOS) + 1] if EOS in row else row for row in expected]
+            assert [hypothesis.tokens for hypothesis in flat] == [
+                tuple(token for token in row if token != PAD) for row in expected
+            ]
+            scores = torch.tensor([hypothesis.score for hypothesis in flat])
+            torch.testing.assert_close(scores, written.sequences_scores, atol=1e-4, rtol=1e-4)
+            lengths |= {len(hypothesis.tokens) for hypothesis in flat}
+    assert len(lengths) > 5
+
+
+@pytest.mark.slow
+def test_greedy_is_equal_to_hugging_face(marian):
+    ours, theirs = marian
+    source, _ = noisy_task(8, 1000)
+    options = {"max_new_tokens": 12, "do_sample": False, "bad_words_ids": [[PAD], [BOS]]}
+    written = theirs.generate(input_ids=source, attention_mask=(source != PAD).long(), **options)
+    assert as_tokens(written[:, 1:]) == as_tokens(greedy_decode(ours, source, 12))
+
+
+# ---------------------------------------------------------------- made by hand
+
+FORK = {  # greedy takes 3; but after 4 everything is certain
+    (): [0.0, 0.6, 0.4],
+    (3,): [0.4, 0.3, 0.3],
+    (4,): [0.9, 0.1, 0.0],
+}
+
+
+def test_greedy_misses_what_a_beam_finds():
+    model = Table(FORK)
+    assert as_tokens(greedy_decode(model, SOURCE[:1], 3)) == [(3, EOS)]
+    for search in (beam_search(model, SOURCE[:1], 2, 0, 3), exhaustive_search(model, SOURCE[:1], 3, 0)):
+        assert search[0][0].tokens == (4, EOS)
+        assert math.exp(search[0][0].log_probability) == pytest.approx(0.36)
+
+
+def test_the_first_to_end_need_not_be_the_best():
+    table = {(): [0.4, 0.6], (3,): [0.0, 1.0], (3, 3): [0.05, 0.95], (3, 3, 3): [1.0, 0.0]}
+    model = Table(table)
+    (found,) = beam_search(model, SOURCE[:1], 2, 1.0, 6, 2, penalty="mean")
+    assert [hypothesis.tokens for hypothesis in found] == [(3, 3, 3, EOS), (EOS,)]
+    (found,) = beam_search(model, SOURCE[:1], 2, 0.0, 6)
+    assert found[0].tokens == (3, 3, 3, EOS)
+
+
+def test_the_estimate_may_stop_too_early_and_the_bound_not():
+    table = {(): [0.5, 0.5, 0.0], (3,): [0.5, 0.5, 0.0], (3, 3): [0.0, 1.0, 0.0], (3, 3, 3): [0.0, 1.0, 0.0]}
+    table[3, 3, 3, 3] = [1.0, 0.0, 0.0]
+    (bound,) = beam_search(Table(table), SOURCE[:1], 2, 1.0, 8, penalty="mean")
+    (full,) = beam_search(Table(table), SOURCE[:1], 2, 1.0, 8, penalty="mean", stop="full")
+    assert bound[0].tokens == (3, 3, 3, 3, EOS)
+    assert full[0].tokens in {(EOS,), (3, EOS)} and full[0].score < bound[0].score
+    assert exhaustive_search(Table(table), SOURCE[:1], 6, 1.0, penalty="mean")[0][0].score == bound[0].score
+
+
+def test_hypotheses_that_end_leave_room_for_others():
+    """Both of a beam of two prefer to end; what goes on comes from behind them, and wins."""
+    table = {(): [0.0, 0.5, 0.5], (3,): [0.5, 0.3, 0.2], (4,): [0.5, 0.3, 0.2], (3, 3): [0.0, 1.0, 0.0]}
+    table |= {(3, 3, 3): [0.0, 1.0, 0.0], (3, 3, 3, 3): [0.0, 0.0, 1.0]}
+    (found,) = beam_search(Table(table), SOURCE[:1], 2, 2.0, 8, 2)
+    assert found[0].tokens == (3, 3, 3, 3, 4, EOS)
+    assert found[0].log_probability == pytest.approx(math.log(0.15))
+
+
+def test_a_candidate_that_ends_outside_the_beam_is_not_set_aside():
+    table = {(): [0.1, 0.5, 0.4], (3,): [1.0, 0.0, 0.0], (4,): [1.0, 0.0, 0.0]}
+    (found,) = beam_search(Table(table), SOURCE[:1], 2, 0.0, 4, 2)
+    assert [hypothesis.tokens for hypothesis in found] == [(3, EOS), (4, EOS)]  # EOS alone was the third
+    (found,) = beam_search(Table(table), SOURCE[:1], 3, 0.0, 4, 3)
+    assert [hypothesis.tokens for hypothesis in found] == [(3, EOS), (4, EOS), (EOS,)]
+
+
+def test_the_penalty_makes_translations_longer():
+    for seed in range(3):
+        best = [exhaustive_search(Oracle(seed), SOURCE, 4, alpha) for alpha in (-1.0, 0.0, 0.6, 1.5, 4.0)]
+        lengths = torch.tensor([[len(sentence[0].tokens) for sentence in found] for found in best])
+        assert (lengths.diff(dim=0) >= 0).all() and lengths[-1].sum() > lengths[0].sum()
+
+
+def test_the_penalty_of_the_paper():
+    assert length_penalty(1, 5.0) == 1 and length_penalty(7) == pytest.approx(2**0.6)
+    assert length_penalty(7, 0) == 1 and length_penalty(25, 1) == pytest.approx(5)
+
+
+def test_a_vocabulary_without_words():
+    found = beam_search(Oracle(0, words=0), SOURCE[:2], 3, 0.6, 5, 3)
+    assert tokens_of(found) == [[(EOS,)], [(EOS,)]]
+
+
+def test_no_sentences():
+    model, nothing = small_model("gru"), SOURCE[:0]
+    assert (
+        beam_search(model, nothing)
+        == exhaustive_search(model, nothing, 2)
+        == score_hypotheses(model, nothing, [])
+        == []
+    )
+    assert sample(model, nothing).shape == (0, 0)
+
+
+# ---------------------------------------------------------------- what is computed, and how often
+
+
+@dataclass
+class Counts:
+    encoded: int = 0
+    projected: int = 0
+    rows: list[int] | None = None
+    memories: list[int] | None = None
+
+
+def counted(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> Counts:
+    """Count the calls of a model."""
+    counts = Counts(rows=[], memories=[])
+    encode, step, keys_values = model.encode, model.step, MultiHeadAttention.keys_values
+
+    def counting_encode(*given: object) -> Memory:
+        counts.encoded += 1
+        return encode(*given)
+
+    def counting_step(token: Tensor, state: object) -> object:
+        counts.rows.append(len(token))
+        counts.memories.append(len(state.memory.mask))
+        if isinstance(model, Transformer):
+            assert all(len(source.keys) == len(source.values) == counts.memories[-1] for source in state.sources)
+            assert all(len(cache.keys) == len(token) for cache in state.caches)
+        return step(token, state)
+
+    def counting_projection(layer: MultiHeadAttention, memory: Tensor) -> object:
+        counts.projected += 1
+        return keys_values(layer, memory)
+
+    monkeypatch.setattr(model, "encode", counting_encode)
+    monkeypatch.setattr(model, "step", counting_step)
+    monkeypatch.setattr(MultiHeadAttention, "keys_values", counting_projection)
+    return counts
+
+
+@EVERY_KIND
+@STOPS
+def test_finished_sentences_leave_the_batch(kind, stop, monkeypatch):
+    model = small_model(kind, seed=2)
+    alone = []
+    for row in SOURCE:
+        with monkeypatch.context() as patch:
+            alone.append(counted(model, patch))
+            beam_search(model, row[row != PAD][None], 3, 0.6, 12, stop=stop)
+    counts = counted(model, monkeypatch)
+    beam_search(model, SOURCE, 3, 0.6, 12, stop=stop)
+    steps = [len(single.rows) for single in alone]
+    assert sum(counts.rows) == sum(sum(single.rows) for single in alone)  # no row is carried that is not needed
+    assert counts.memories == [sum(length > t for length in steps) for t in range(max(steps))]
+    assert counts.encoded == 1
+
+
+def test_cross_attention_is_neither_computed_again_nor_copied(monkeypatch):
+    model = small_model("transformer")
+    counts, seen = counted(model, monkeypatch), []
+    step = model.step
+
+    def watching(token: Tensor, state: object) -> object:
+        seen.append((len(token), [source.keys.data_ptr() for source in state.sources]))
+        return step(token, state)
+
+    monkeypatch.setattr(model, "step", watching)
+    monkeypatch.setattr(decoding._Rules, "is_done", lambda *_: False)  # so that nobody leaves
+    beam_search(model, SOURCE, 3, 0.6, 12)
+    assert counts.encoded == 1 and counts.projected == 2  # once for each decoder layer
+    assert [rows for rows, _ in seen] == [4, *[12] * 11]
+    assert all(places == seen[0][1] for _, places in seen)  # the same memory from the first step to the last
+
+
+@EVERY_KIND
+def test_the_mode_is_kept(kind):
+    model = small_model(kind).train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    found = [beam_search(model, SOURCE, 3, max_length=6) for _ in range(2)]
+    assert found[0] == found[1] and model.training
+    score_hypotheses(model, SOURCE, found[0])
+    exhaustive_search(model, SOURCE[:1], 2)
+    sample(model, SOURCE, max_length=3, generator=torch.Generator())
+    assert model.training
+    for bad in (lambda: beam_search(model, SOURCE + 90), lambda: sample(model, SOURCE + 90)):
+        with pytest.raises(ValueError, match="source holds token id"):
+            bad()
+        assert model.training
+    assert type(found[0][0][0].log_probability) is float and torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 0.5), (torch.float16, 0.05)])
+@pytest.mark.parametrize("kind", ["gru", "transformer"])
+def test_other_precisions_and_devices(kind, dtype, tolerance, device):
+    exact = small_model(kind)
+    model = small_model(kind).to(device, dtype)
+    found = beam_search(model, SOURCE.to(device), 3, 0.6, 6, 3)
+    back = [[Hypothesis(h.tokens, h.log_probability, h.score) for h in sentence] for sentence in found]
+    for sentence, scores in zip(found, score_hypotheses(exact, SOURCE, back), strict=True):
+        assert [hypothesis.log_probability for hypothesis in sentence] == pytest.approx(scores, abs=tolerance, rel=0.05)
+    written = sample(model, SOURCE.to(device), 0.8, 3, 0.9, 6, torch.Generator(device).manual_seed(0))
+    assert written.device.type == device and written.dtype == SOURCE.dtype
+
+
+# ---------------------------------------------------------------- sampling
+
+
+@EVERY_KIND
+def test_cold_samples_are_greedy(kind):
+    model = small_model(kind)
+    expected = greedy_decode(model, SOURCE, 8)
+    for settings_ in ({"temperature": 1e-6}, {"top_k": 1}, {"top_p": 1e-9}):
+        assert torch.equal(sample(model, SOURCE, max_length=8, **settings_), expected)
+
+
+def test_samples_follow_the_model():
+    model = Oracle(5)
+    (space,) = exhaustive_search(model, SOURCE[:1], 3, 0, 1000)
+    many = SOURCE[:1].expand(1500, -1)
+    for temperature in (1.0, 0.5):
+        drawn = as_tokens(sample(model, many, temperature, max_length=3, generator=torch.Generator().manual_seed(0)))
+        expected = {}
+        for hypothesis in space:
+            probability = 1.0
+            for end in range(len(hypothesis.tokens)):
+                target = torch.tensor([[BOS, *hypothesis.tokens[:end]]])
+                memory = model.encode(SOURCE[:1], SOURCE[:1] != PAD)
+                logits = model.decode(target, memory)[0, -1]
+                logits[[PAD, BOS]] = -torch.inf
+                probability *= (logits / temperature).softmax(-1)[hypothesis.tokens[end]].item()
+            expected[hypothesis.tokens] = probability
+        assert sum(expected.values()) == pytest.approx(1) and set(drawn) <= set(expected)
+        surprise = sum((drawn.count(key) - 1500 * p) ** 2 / (1500 * p) for key, p in expected.items())
+        assert surprise < len(expected) + 5 * math.sqrt(2 * len(expected))
+    assert len(space) == 1 + 3 + 9 + 27
+
+
+def test_a_seed_makes_samples_again_and_leaves_the_rest_of_chance_alone():
+    model = small_model("transformer")
+    before = torch.random.get_rng_state()
+    one, two, other = (
+        sample(model, SOURCE, max_length=9, generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2)
+    )
+    assert torch.equal(one, two) and not torch.equal(one, other)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@EVERY_KIND
+def test_what_is_sampled_is_well_formed(kind, monkeypatch):
+    model = small_model(kind)
+    counts = counted(model, monkeypatch)
+    written = sample(model, SOURCE, 2.0, max_length=9, generator=torch.Generator().manual_seed(3))
+    for row, tokens in zip(written.tolist(), as_tokens(written), strict=True):
+        assert row[: len(tokens)] == list(tokens) and BOS not in tokens and EOS not in tokens[:-1]
+        assert tokens[-1] == EOS or len(tokens) == 9
+    lengths = [len(tokens) for tokens in as_tokens(written)]
+    assert counts.rows == [sum(length > t for length in lengths) for t in range(max(lengths))]
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    temperature=st.floats(0.2, 3.0),
+    top_k=st.none() | st.integers(1, 12),
+    top_p=st.none() | st.floats(0.01, 1.0),
+)
+def test_probabilities_of_sampling(seed, temperature, top_k, top_p):
+    logits = 2 * torch.randn(3, 9, generator=torch.Generator().manual_seed(seed)).double()
+    found = sampling_probabilities(logits, temperature, top_k, top_p)
+    torch.testing.assert_close(found.sum(-1), torch.ones(3).double())
+    for row, scores in zip(found.tolist(), (logits / temperature).exp().tolist(), strict=True):
+        order = sorted(range(9), key=lambda i: -scores[i])[:top_k]
+        total, kept, mass = sum(scores[i] for i in order), [], 0.0
+        for i in order:
+            if top_p is None or mass < top_p * total:
+                kept.append(i)
+            mass += scores[i]
+        expected = [scores[i] / sum(scores[j] for j in kept) if i in kept else 0.0 for i in range(9)]
+        assert row == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("top_k", [None, 1, 5])
+@pytest.mark.parametrize("top_p", [None, 0.3, 0.9])
+def test_probabilities_of_sampling_are_hugging_faces(top_k, top_p):
+    process = pytest.importorskip("transformers.generation.logits_process")
+    logits = torch.randn(20, 50, generator=torch.Generator().manual_seed(0)).double()
+    expected = process.TemperatureLogitsWarper(0.7)(None, logits)
+    if top_k is not None:
+        expected = process.TopKLogitsWarper(top_k)(None, expected)
+    if top_p is not None:
+        expected = process.TopPLogitsWarper(top_p)(None, expected)
+    found = sampling_probabilities(logits, 0.7, top_k, top_p)
+    torch.testing.assert_close(found, expected.softmax(-1), atol=1e-12, rtol=1e-9)
+
+
+# ---------------------------------------------------------------- the record
+
+
+def test_the_chapter_quotes_the_record_of_its_benchmark():
+    root = Path(__file__).resolve().parents[1]
+    rows = json.loads((root / "results" / "decoding.json").read_text(encoding="utf-8"))["rows"]
+    chapter = json.loads((root / "book/translation/16_decoding.ipynb").read_text(encoding="utf-8"))
+    prose = "".join("".join(cell["source"]) for cell in chapter["cells"] if cell["cell_type"] == "markdown")
+    table = prose[prose.index("| measured |") :]
+    assert re.findall(r"\| ([\d.]+) \|\n", table)[: len(rows)] == [f"{row['times_as_fast']:.2f}" for row in rows]
+    assert "python benchmarks/decoding.py --record results/decoding.json" in prose
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def gru() -> Seq2Seq:
+    return small_model("gru")
+
+
+BAD = {
+    "no beam": (lambda: beam_search(gru(), SOURCE, 0), "beam_size=0"),
+    "no length": (lambda: beam_search(gru(), SOURCE, max_length=0), "max_length=0"),
+    "no best": (lambda: beam_search(gru(), SOURCE, n_best=0), "n_best=0"),
+    "more than the beam": (lambda: beam_search(gru(), SOURCE, 3, n_best=4), "n_best=4 is more than beam_size=3"),
+    "penalty": (lambda: beam_search(gru(), SOURCE, penalty="length"), "penalty='length' is unknown; choose from paper"),
+    "stop": (lambda: beam_search(gru(), SOURCE, stop="first"), "stop='first' is unknown; choose from bound, estimate"),
+    "token": (lambda: beam_search(gru(), SOURCE + 9), "source holds token id"),
+    "empty sentence": (lambda: beam_search(gru(), torch.zeros(1, 3, dtype=torch.long)), "row 0 of source"),
+    "length 0": (lambda: length_penalty(0), "length=0"),
+    "exhaustive length": (lambda: exhaustive_search(gru(), SOURCE, 0), "max_length=0"),
+    "exhaustive penalty": (lambda: exhaustive_search(gru(), SOURCE, 2, penalty="x"), "penalty='x'"),
+    "exhaustive best": (lambda: exhaustive_search(gru(), SOURCE, 2, n_best=0), "n_best=0"),
+    "too many": (lambda: exhaustive_search(gru(), SOURCE, 20), "max_length=20 with 3 words makes 5230176601 sequences"),
+    "other sentences": (lambda: score_hypotheses(gru(), SOURCE, [[]]), "hypotheses of 1 sentences for 4 sources"),
+    "nothing written": (
+        lambda: score_hypotheses(gru(), SOURCE[:1], [[Hypothesis((), 0.0, 0.0)]]),
+        "hypotheses[0] holds one without tokens",
+    ),
+    "temperature": (lambda: sample(gru(), SOURCE, 0.0), "temperature=0.0"),
+    "endless temperature": (lambda: sample(gru(), SOURCE, math.inf), "temperature=inf"),
+    "top_k": (lambda: sample(gru(), SOURCE, top_k=0), "top_k=0"),
+    "top_p 0": (lambda: sample(gru(), SOURCE, top_p=0.0), "top_p=0.0"),
+    "top_p above 1": (lambda: sampling_probabilities(torch.zeros(1, 5), top_p=1.1), "top_p=1.1"),
+    "sample length": (lambda: sample(gru(), SOURCE, max_length=0), "max_length=0"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, message = BAD[case]
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call()
+    assert isinstance(caught.value, TypeCheckError) or message in str(caught.value)

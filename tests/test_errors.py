@@ -22,6 +22,9 @@ MODULES = (
     "positions",
     "sublayers",
     "transformer",
+    "training",
+    "decoding",
+    "scaling",
     "captions",
     "viz",
 )

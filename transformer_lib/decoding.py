@@ -40,7 +40,7 @@ class Hypothesis:
     log_probability: float
     score: float
 
-# %% ../book/translation/16_decoding.ipynb #02dcb0e0
+# %% ../book/translation/16_decoding.ipynb #d3ead9bf
 @dataclass(frozen=True)
 class PrefixState(State):
     """A state that keeps the tokens themselves and nothing that was computed from them.
@@ -78,7 +78,7 @@ class PrefixState(State):
         rows = self.memory.rows_of(sentences, len(self.prefix))
         return PrefixState(self.prefix[rows], self.memory.select(sentences))
 
-
+# %% ../book/translation/16_decoding.ipynb #8b75aa57
 class WithoutCache(Seq2Seq):
     """A translator that reads everything written so far again at every step: slow, and hard to get wrong.
 
@@ -387,7 +387,7 @@ def _continue(candidates: _Candidates, beam: _Beam, beam_size: int) -> tuple[_Be
     written = torch.cat([beam.written[sentences, parents], tokens.unsqueeze(2)], dim=2)
     return _Beam(beam.sentences, written, candidates.log_probability.gather(1, going)), parents
 
-# %% ../book/translation/16_decoding.ipynb #3c72cec0
+# %% ../book/translation/16_decoding.ipynb #2d5e6d44
 def _search(model: Seq2Seq, source: Int[Tensor, "B S"], rules: _Rules) -> list[list[Hypothesis]]:
     """The search itself: step, extend, set aside what ended, go on with the rest."""
     state = model.start(model.encode(source, source != PAD))
@@ -418,7 +418,7 @@ def _search(model: Seq2Seq, source: Int[Tensor, "B S"], rules: _Rules) -> list[l
         token = beam.written[:, :, -1].flatten()
     return [found[: rules.n_best] for found in ended]
 
-
+# %% ../book/translation/16_decoding.ipynb #f94aac60
 def beam_search(
     model: Seq2Seq,
     source: Int[Tensor, "B S"],

@@ -3,21 +3,21 @@
     python benchmarks/kill.py [--kills 20] [--seed 0] [--record results/kill.json]
 
 A small Transformer learns captions in a process of its own, which saves every few updates. A process is killed at a
-random moment: while it computes, writes a checkpoint, or has only just begun. Each run is killed once or more, resumed
-by a new process that starts from other random numbers, and compared with the run that was left alone: every tensor of
-every file.
+random moment: while it loads, computes or writes a checkpoint. Each run is killed twice, resumed by a new process that
+starts from other random numbers, and compared with the run that was left alone: every tensor of every file. Processes
+are forked from this one, which has loaded PyTorch once and trains nothing itself. It needs a system that can fork.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 import torch
@@ -43,36 +43,45 @@ def small_training(folder: Path, seed: int) -> Trainer:
 
 def train(folder: Path) -> None:
     """What a process does: begin, or go on where the last one was killed."""
-    torch.set_num_threads(1)
     resuming = (folder / "last.safetensors").is_file()
     trainer = small_training(folder, seed=1 if resuming else 0)
     if resuming:
         trainer.resume()
-    print("ready", flush=True)
     trainer.fit(save_every=3)
 
 
-def start(folder: Path) -> tuple[subprocess.Popen, float]:
-    """A process that trains, and the moment at which its training began."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--train", str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    if process.stdout.readline().strip() != "ready":
-        raise SystemExit("a training could not be started or resumed")
-    return process, time.perf_counter()
+def start(folder: Path) -> int:
+    """A process that trains; its id."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        train(folder)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def end(child: int) -> int:
+    """Wait for a process; what it returned, or minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def run_killed(folder: Path, kills: int, seconds: float, chance: random.Random) -> int:
     """Train to the end with some kills on the way; how many processes were really killed at work."""
     killed = 0
     while killed < kills:
-        process, _ = start(folder)
+        child = start(folder)
         time.sleep(chance.uniform(0, 0.9 * seconds / kills))
-        process.send_signal(signal.SIGKILL)
-        killed += process.wait() == -signal.SIGKILL
-        if process.returncode == 0:
+        os.kill(child, signal.SIGKILL)
+        code = end(child)
+        if code == 0:
             return killed
-    process, _ = start(folder)
-    if process.wait() != 0:
+        if code != -signal.SIGKILL:
+            raise SystemExit("a training could not be started or resumed")
+        killed += 1
+    if end(start(folder)) != 0:
         raise SystemExit("a resumed training did not end well")
     return killed
 
@@ -118,15 +127,13 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=DEFAULTS["each"], help="kills of one run before it may end")
     parser.add_argument("--seed", type=int, default=DEFAULTS["seed"], help="of the moments")
     parser.add_argument("--record", type=Path, help="write a JSON record to this file")
-    parser.add_argument("--train", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.train:
-        train(given.train)
-        return 0
+    torch.set_num_threads(1)  # a process with several threads cannot be forked safely
     chance, rows = random.Random(given.seed), []
     with tempfile.TemporaryDirectory() as folder:
-        process, started = start(Path(folder) / "whole")
-        process.wait()
+        started = time.perf_counter()
+        if end(start(Path(folder) / "whole")) != 0:
+            raise SystemExit("the training that was left alone did not end well")
         seconds = time.perf_counter() - started
         whole, left = contents(Path(folder) / "whole"), given.kills
         while left > 0:

@@ -482,7 +482,7 @@ def torchrun_main(arguments: Sequence[str] | None = None) -> int:
         return 1
     return 0
 
-
+# %% ../book/translation/18_scaling.ipynb #f5101e52
 def _begin(given: argparse.Namespace, device: torch.device) -> None:
     """Let rank 0 make the folder of a new run; all processes learn whether it could."""
     chosen = {entry.name: getattr(given, entry.name) for entry in fields(TrainOptions)}

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from transformer_lib.translation import TrainOptions, build_parser
+from transformer_lib.translation import (
+    TrainOptions,
+    Translator,
+    build_parser,
+    evaluate_run,
+    find_pretrained,
+    pretrained_names,
+    read_options,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = sorted((ROOT / "results").glob("*.json"))
@@ -99,3 +107,39 @@ def test_the_ladder_is_what_was_recorded():
     }
     shown.pop("--model")  # the head of the table
     assert shown == expected
+
+
+# ---------------------------------------------------------------- the models that come with the library
+
+
+@pytest.mark.parametrize("name", pretrained_names())
+def test_a_shipped_model_is_the_one_that_was_recorded(name):
+    record, folder = read(ROOT / "results" / f"{name}-transformer.json"), find_pretrained(name)
+    options, moses = read_options(folder)
+    assert record["options"] == json.loads(json.dumps(vars(options.resolved()))) | {"moses": moses}
+    assert record["parameters"] == sum(p.numel() for p in Translator.from_pretrained(name, "cpu").model.parameters())
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 8_000_000
+    card = (folder / "README.md").read_text()
+    assert f"{record['parameters']:,} parameters" in card and record["command"].split(" --output")[0] in card
+    assert ("no terms" in card) == (options.data == "captions") and ("non-commercial" in card) == moses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", pretrained_names())
+def test_a_shipped_model_scores_what_its_record_says(name, request):
+    if name.startswith("multi30k"):
+        request.getfixturevalue("data_directory")
+    record = read(ROOT / "results" / f"{name}-transformer.json")
+    scores = evaluate_run(name, "test", "cpu", record["decoding"]["beam_size"], record["decoding"]["length_penalty"])
+    metrics = record["metrics"]
+    assert scores["sentences"] == metrics["test_sentences"]["value"]
+    assert scores["reference_tokens"] == metrics["test_reference_tokens"]["value"]
+    assert scores["signature"] == metrics["test_bleu"]["signature"]
+    assert scores["bleu"] == pytest.approx(metrics["test_bleu"]["value"], abs=0.3)  # half precision, another processor
+    assert scores["exact_match"] == pytest.approx(metrics["test_exact_match"]["value"], abs=0.5)
+    assert scores["loss"] == pytest.approx(metrics["test_loss"]["value"], abs=0.01)
+
+
+def test_the_small_transformer_is_nearly_perfect_on_captions():
+    metrics = read(ROOT / "results" / "captions-en-de-transformer.json")["metrics"]
+    assert metrics["test_exact_match"]["value"] >= 99 and metrics["test_sentences"]["value"] == 1000

@@ -8,7 +8,7 @@ Chapter: Translating (book/translation/17_translating.ipynb).
 # %% auto #0
 __all__ = ['RECIPES', 'PRESETS', 'RECURRENT_ONLY', 'TRANSFORMER_ONLY', 'CORPORA', 'MODELS', 'CARD', 'TERMS', 'TrainOptions',
            'Corpus', 'load_captions', 'load_multi30k_corpus', 'load_file', 'make_gru', 'make_bahdanau', 'make_luong',
-           'make_hard', 'make_transformer', 'pick_device', 'make_tokenizers', 'load_corpus', 'write_json',
+           'make_hard', 'make_transformer', 'load_corpus', 'pick_device', 'make_tokenizers', 'write_json',
            'read_options', 'Run', 'start_run', 'resume_run', 'Translation', 'AttentionMap', 'pretrained_names',
            'find_pretrained', 'Translator', 'evaluate_run', 'record_run', 'provenance', 'export_run', 'export_onnx',
            'build_parser', 'main', 'follow']
@@ -475,6 +475,24 @@ MODELS: dict[str, Callable[[TrainOptions, int, int], Seq2Seq]] = {
     "transformer": make_transformer,
 }
 
+# %% ../book/translation/17_translating.ipynb #86eab4fe
+def load_corpus(options: TrainOptions) -> Corpus:
+    """The sentence pairs that the options name.
+
+    Args:
+        options: corpus, direction and seed.
+
+    Returns:
+        Pairs to train on, to choose by, and to report on.
+
+    Raises:
+        ValueError: if they cannot be had in this form.
+        OSError: if a file is neither here nor to be had.
+
+    Source: none. Chapter: Translating.
+    """
+    return CORPORA.get(options.data, load_file)(options)
+
 # %% ../book/translation/17_translating.ipynb #929c600a
 def pick_device(name: str = "auto") -> torch.device:
     """The device to compute on.
@@ -517,24 +535,6 @@ def make_tokenizers(corpus: Corpus, vocab_size: int | None) -> tuple[Tokenizer, 
         return Tokenizer.train(sources, level="word"), Tokenizer.train(targets, level="word")
     shared = Tokenizer.train(sources + targets, vocab_size, level="bpe")
     return shared, shared
-
-
-def load_corpus(options: TrainOptions) -> Corpus:
-    """The sentence pairs that the options name.
-
-    Args:
-        options: corpus, direction and seed.
-
-    Returns:
-        Pairs to train on, to choose by, and to report on.
-
-    Raises:
-        ValueError: if they cannot be had in this form.
-        OSError: if a file is neither here nor to be had.
-
-    Source: none. Chapter: Translating.
-    """
-    return CORPORA.get(options.data, load_file)(options)
 
 # %% ../book/translation/17_translating.ipynb #e9bc77f7
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -1226,10 +1226,15 @@ def export_onnx(translator: Translator, path: Path, tolerance: float = 1e-3) -> 
 
     Raises:
         ImportError: without the packages onnx, onnxscript and onnxruntime: ``pip install "transformer-lib[onnx]"``.
-        ValueError: if the logits differ by more than the tolerance; no file is left then.
+        ValueError: if the logits differ by more than the tolerance; no file is left then. Also for a recurrent model,
+            whose loop over the words would be written for sentences of one length only.
 
     Source: none. Chapter: Translating.
     """
+    if not isinstance(translator.model, Transformer):
+        raise ValueError(
+            f"{type(translator.model).__name__} loops over words: only a Transformer can be written as ONNX"
+        )
     try:
         import onnxruntime
         import onnxscript  # noqa: F401

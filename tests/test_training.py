@@ -759,6 +759,19 @@ def prose() -> str:
     return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 
 
+def test_the_chapter_shows_the_ablations_as_they_were_recorded():
+    rows = json.loads((ROOT / "results" / "ablations.json").read_text(encoding="utf-8"))["rows"]
+    lines = []
+    for row in rows:
+        loss, spread = f"{row['validation_loss']:.2f}", f"{row['lowest']:.2f} to {row['highest']:.2f}"
+        scores = (f"{row[name]:.1f}" for name in ("bleu", "exact_match", "right", "confidence"))
+        lines.append(f"| {' | '.join([row['variant'], loss, spread, *scores])} |")
+    assert "\n".join(lines) in prose()
+    losses = {row["variant"]: row["validation_loss"] for row in rows}
+    assert losses["no warm-up"] > 3 * losses["the recipe"]
+    assert losses["no division by the root of K"] > 1.5 * losses["the recipe"]
+
+
 def test_the_chapter_says_how_many_kills_left_no_trace():
     rows = json.loads((ROOT / "results" / "kill.json").read_text(encoding="utf-8"))["rows"]
     killed = sum(row["killed"] for row in rows)

@@ -25,6 +25,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -717,9 +718,7 @@ def pretrained_names() -> list[str]:
 
 
 def _shipped() -> Path:
-    import transformer_lib
-
-    return Path(transformer_lib.__file__).parent / "pretrained"
+    return Path(str(files("transformer_lib"))) / "pretrained"
 
 
 def find_pretrained(name_or_path: str | Path) -> Path:

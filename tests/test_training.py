@@ -400,6 +400,15 @@ def test_a_pass_ends_with_a_smaller_group_and_counts_every_token():
     assert sorted(order) == list(range(len(TRAIN)))
 
 
+def test_every_pass_takes_the_batches_of_its_own_shuffle():
+    run, seen = trainer(config=replace(CONFIG, epochs=2)), []
+    update = run.update
+    run.update = lambda group: seen.extend(batch.indices for batch in group) or update(group)
+    run.fit()
+    passes = [[batch.indices for batch in batches(TRAIN, 24, CONFIG.seed, epoch)] for epoch in range(2)]
+    assert seen == passes[0] + passes[1] and passes[0] != passes[1]
+
+
 def test_what_a_folder_holds(tmp_path):
     run = trainer(tmp_path, replace(CONFIG, epochs=4, average=2))
     kept = {}
@@ -635,6 +644,16 @@ def test_a_crash_while_writing_or_measuring_is_harmless(tmp_path, monkeypatch, c
             again.resume()
         assert again.fit(save_every=3)
         assert_same_end(whole, again)
+
+
+def test_there_is_something_to_resume_from_before_the_first_update(tmp_path):
+    run = trainer(tmp_path)
+    run.update = lambda group: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        run.fit()
+    again = trainer(tmp_path, seed=5)
+    again.resume()
+    assert same(again.model, trainer().model)
 
 
 def test_resume_restores_the_random_numbers(tmp_path):

@@ -301,7 +301,9 @@ def adam_by_hand(model: nn.Module, group: list[Batch], rates: list[float], confi
 
 
 @pytest.mark.parametrize("clip", [0.05, 1e3], ids=["clipped", "not clipped"])
-@pytest.mark.parametrize("size", [1, 3], ids=["one batch", "three batches"])
+@pytest.mark.parametrize(
+    "size", [pytest.param(1, id="one batch"), pytest.param(3, id="three batches", marks=pytest.mark.slow)]
+)
 def test_an_update_equals_the_formulas(size, clip):
     config = replace(CONFIG, clip=clip, smoothing=0.2, accumulate=size)
     torch.manual_seed(0)
@@ -322,7 +324,7 @@ def test_an_update_equals_the_formulas(size, clip):
         torch.testing.assert_close(mine[yours.grad.abs() > 1e-8], yours[yours.grad.abs() > 1e-8], atol=1e-7, rtol=1e-7)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4), seed=st.integers(0, 100))
 def test_many_small_batches_equal_one_large(sizes, seed):
     torch.manual_seed(seed)
@@ -373,7 +375,8 @@ def test_bfloat16_keeps_weights_and_moments_in_single_precision():
 # ---------------------------------------------------------------- the trainer
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.slow
 def test_every_model_learns(name):
     config = replace(CONFIG, smoothing=0.0 if name == "hard" else 0.1, epochs=6)
     run = trainer(config=config, make=MODELS[name])
@@ -409,6 +412,7 @@ def test_every_pass_takes_the_batches_of_its_own_shuffle():
     assert seen == passes[0] + passes[1] and passes[0] != passes[1]
 
 
+@pytest.mark.slow
 def test_what_a_folder_holds(tmp_path):
     run = trainer(tmp_path, replace(CONFIG, epochs=4, average=2))
     kept = {}
@@ -674,6 +678,7 @@ def test_resume_sweeps_up_what_a_killed_process_was_writing(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"last.safetensors", "notes.part"}
 
 
+@pytest.mark.slow
 def test_a_finished_training_can_go_on_with_more_passes(tmp_path):
     more = replace(CONFIG, epochs=5)
     whole = finished_run(tmp_path / "whole", more)
@@ -752,6 +757,7 @@ def test_training_works_outside_the_main_thread():
     assert answers == [True]
 
 
+@pytest.mark.slow
 def test_progress_is_drawn_on_standard_error_only_if_asked(capsys):
     trainer(config=replace(CONFIG, epochs=1)).fit()
     assert capsys.readouterr() == ("", "")

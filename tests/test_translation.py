@@ -298,6 +298,7 @@ def test_blank_lines_never_reach_the_model(run_folder, monkeypatch):
     assert written[0] == written[2] == ""
 
 
+@pytest.mark.slow
 def test_a_line_longer_than_any_batch_is_translated_too(run_folder):
     translator = Translator.from_pretrained(run_folder, "cpu")
     assert len(translator.translate(["the dog " * 300, "the cat"], max_tokens=50, max_length=20)) == 2
@@ -561,6 +562,7 @@ def test_a_model_is_what_its_name_says(model):
         assert (attention.predict is not None) == (name[2] == "p")
 
 
+@pytest.mark.slow
 def test_the_alignment_is_scored_only_where_there_is_one(run_folder):
     assert "alignment_error_rate" not in evaluate_run(run_folder, "validation", "cpu")  # no attention, no alignment
 
@@ -577,6 +579,7 @@ def test_the_command_fetches_every_file_of_a_data_set(data, count, monkeypatch, 
 # ---------------------------------------------------------------- evaluating and recording
 
 
+@pytest.mark.slow
 def test_evaluation_scores_what_the_model_writes(run_folder):
     from transformer_lib.metrics import bleu, exact_match
 
@@ -593,6 +596,7 @@ def test_evaluation_scores_what_the_model_writes(run_folder):
     assert scores["loss"] == pytest.approx(best, abs=2e-4)
 
 
+@pytest.mark.slow
 def test_evaluate_prints_json_and_writes_a_record(run_folder, tmp_path, capsys):
     record = tmp_path / "results" / "small.json"
     assert main(["evaluate", str(run_folder), "--json", "--device", "cpu", "--record", str(record)]) == 0

@@ -1,6 +1,6 @@
 """Greedy and beam search beside Hugging Face, and with a cache beside without: ratios measured in one run.
 
-    python benchmarks/decoding.py [--device cpu] [--repeats 3] [--record results/decoding.json]
+    python benchmarks/decoding.py [--device cpu] [--repeats 5] [--record results/decoding.json]
 
 Absolute times mean little on a shared machine; the ratio of two measurements that take turns means more. Each pair is
 measured alternately and the medians are divided. On a CPU one thread computes, and the clock is that of the process,
@@ -98,7 +98,7 @@ def measure(ours: Written, peer: Written, device: str, repeats: int) -> dict[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--record", type=Path, help="write a JSON record to this file")
     given = parser.parse_args()
     torch.set_num_threads(1)

@@ -131,7 +131,10 @@ def test_a_shipped_model_scores_what_its_record_says(name, request):
     if name.startswith("multi30k"):
         request.getfixturevalue("data_directory")
     record = read(ROOT / "results" / f"{name}-transformer.json")
-    chosen = [f"--beam-size={record['decoding']['beam_size']}", f"--length-penalty={record['decoding']['length_penalty']}"]
+    chosen = [
+        f"--beam-size={record['decoding']['beam_size']}",
+        f"--length-penalty={record['decoding']['length_penalty']}",
+    ]
     program = "import sys; from transformer_lib.translation import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "evaluate", name, "--json", "--device", "cpu", *chosen]
     scores = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=900).stdout)

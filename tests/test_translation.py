@@ -22,14 +22,12 @@ from transformer_lib.translation import (
     Translator,
     build_parser,
     evaluate_run,
-    export_run,
     find_pretrained,
     main,
     pick_device,
     pretrained_names,
     read_options,
     record_run,
-    resume_run,
     start_run,
 )
 
@@ -486,7 +484,7 @@ except ValueError as error:
 
 @pytest.mark.slow
 def test_onnx_computes_the_same_and_is_not_kept_if_it_does_not(transformer_folder, tmp_path):
-    pytest.importorskip("onnxruntime")  # the exporter looks into the code, so the checks of shapes must be off: a process
+    pytest.importorskip("onnxruntime")  # in a process of its own: the exporter does not take checks of shapes
     command = [sys.executable, "-c", ONNX, str(transformer_folder), str(tmp_path)]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
     assert "differs by" in shown and "True False False" in shown

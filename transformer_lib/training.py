@@ -516,10 +516,12 @@ class Trainer:
                 loss, n_tokens = self._timed_update(order[start : start + config.accumulate])
                 bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
                 bar.update(n_tokens)
-                interrupt.wished |= stop is not None and stop()
-                if interrupt.wished or progress.step % save_every == 0:
+                if stop is not None and stop():
+                    interrupt.wished = True
+                wished = interrupt.wished  # asked once: a Ctrl-C that comes now is seen after the next update
+                if wished or progress.step % save_every == 0:
                     self._save_last()
-                if interrupt.wished:
+                if wished:
                     return False
         return True
 

@@ -352,7 +352,7 @@ def test_equal_to_hugging_face(marian, beam, stop, early):
             scores = torch.tensor([hypothesis.score for hypothesis in flat])
             torch.testing.assert_close(scores, written.sequences_scores, atol=1e-4, rtol=1e-4)
             lengths |= {len(hypothesis.tokens) for hypothesis in flat}
-    assert len(lengths) > 5
+    assert len(lengths) > 2  # or the comparison would say little about penalties and stopping
 
 
 @pytest.mark.slow

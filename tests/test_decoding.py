@@ -644,6 +644,24 @@ def test_probabilities_of_sampling_are_hugging_faces(top_k, top_p):
     torch.testing.assert_close(found, expected.softmax(-1), atol=1e-12, rtol=1e-9)
 
 
+def test_all_of_the_probability_is_all_tokens():
+    logits = torch.randn(8, 10_000, generator=torch.Generator().manual_seed(0)) * 4
+    torch.testing.assert_close(sampling_probabilities(logits, top_p=1.0), logits.softmax(-1))
+    cold = sampling_probabilities(logits, temperature=1e-39)
+    assert torch.equal(cold.argmax(-1), logits.argmax(-1)) and (cold.max(-1).values == 1).all()
+
+
+def test_every_part_comes_back_in_the_mode_it_was_found_in():
+    model = gru()
+    model.eval()
+    beam_search(WithoutCache(model), SOURCE, 2, max_length=3)
+    assert not model.training
+    model.train()
+    model.encoder.eval()  # frozen by its owner
+    beam_search(model, SOURCE, 2, max_length=3)
+    assert model.training and not model.encoder.training
+
+
 # ---------------------------------------------------------------- the record
 
 
@@ -667,6 +685,8 @@ def gru() -> Seq2Seq:
 BAD = {
     "no beam": (lambda: beam_search(gru(), SOURCE, 0), "beam_size=0"),
     "no length": (lambda: beam_search(gru(), SOURCE, max_length=0), "max_length=0"),
+    "a penalty that is no number": (lambda: beam_search(gru(), SOURCE, alpha=float("nan")), "alpha=nan"),
+    "a penalty without end": (lambda: beam_search(gru(), SOURCE, alpha=1e4), "alpha=10000"),
     "no best": (lambda: beam_search(gru(), SOURCE, n_best=0), "n_best=0"),
     "more than the beam": (lambda: beam_search(gru(), SOURCE, 3, n_best=4), "n_best=4 is more than beam_size=3"),
     "penalty": (lambda: beam_search(gru(), SOURCE, penalty="length"), "penalty='length' is unknown; choose from paper"),

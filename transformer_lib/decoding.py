@@ -146,14 +146,15 @@ class WithoutCache(Seq2Seq):
 # %% ../book/translation/16_decoding.ipynb #6128d146
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients, and back into the mode the model was found in."""
-    training = model.training
+    """Evaluation mode without gradients, and every part back into the mode it was found in."""
+    modes = [(part, part.training) for part in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(training)
+        for part, training in modes:
+            part.training = training
 
 
 def _score_prefixes(
@@ -314,6 +315,8 @@ class _Rules:
         check_positive(n_best=self.n_best, beam_size=self.beam_size, max_length=self.max_length)
         if self.n_best > self.beam_size:
             raise ValueError(f"n_best={self.n_best} is more than beam_size={self.beam_size}: a beam holds no more")
+        if not abs(self.alpha) <= 100:
+            raise ValueError(f"alpha={self.alpha} must be a number between -100 and 100")
         _check_choice("penalty", self.penalty, PENALTIES)
         _check_choice("stop", self.stop, STOPS)
 
@@ -486,12 +489,13 @@ def sampling_probabilities(
     Chapter: Decoding.
     """
     _check_sampling(temperature, top_k, top_p)
-    scores = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+    scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    scores = (scores - scores.amax(dim=-1, keepdim=True)) / temperature  # the largest is 0: nothing can overflow
     if top_k is not None and top_k < scores.shape[-1]:
         kept = scores.topk(top_k)
         scores = torch.full_like(scores, -torch.inf).scatter(-1, kept.indices, kept.values)
     probabilities = scores.softmax(dim=-1)
-    if top_p is None:
+    if top_p is None or top_p == 1:
         return probabilities
     ranked, order = probabilities.sort(dim=-1, descending=True, stable=True)
     before = ranked.cumsum(dim=-1) - ranked  # what the more likely tokens have together
@@ -547,7 +551,8 @@ def sample(
         token = torch.full_like(source[:, 0], BOS)
         while len(going) and length < max_length:
             logits, state = model.step(token, state)
-            logits[:, [PAD, BOS]] = -torch.inf  # these two are never written
+            never = torch.tensor([PAD, BOS], device=logits.device)
+            logits = logits.index_fill(1, never, -torch.inf)  # these two are never written
             probabilities = sampling_probabilities(logits, temperature, top_k, top_p)
             token = torch.multinomial(probabilities, 1, generator=generator).squeeze(1).to(source.dtype)
             written[going, length] = token

@@ -41,6 +41,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         right = log_probabilities.gather(1, target[:, None])[:, 0]
         ctx.save_for_backward(log_probabilities, target)
         ctx.smoothing = smoothing
+        if not smoothing:
+            return -right  # a logit of minus infinity does no harm then
         return -(1 - smoothing) * right - smoothing * log_probabilities.mean(dim=-1)
 
     @staticmethod

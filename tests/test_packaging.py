@@ -118,6 +118,14 @@ def test_dependencies_are_what_the_library_imports() -> None:
     assert not missing, f"imported, but not asked for: {', '.join(sorted(missing))}"
 
 
+def test_shapes_are_checked_in_every_module_with_tensors() -> None:
+    tomllib = pytest.importorskip("tomllib")
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    *checked, checker = options["addopts"].split("--jaxtyping-packages=")[1].split(",")
+    modules = {f"transformer_lib.{path.stem}" for path in (ROOT / "transformer_lib").glob("[a-z]*.py")}
+    assert set(checked) == modules - {"transformer_lib.captions"} and checker == "beartype.beartype"
+
+
 # In environments of their own -----------------------------------------------------------------------------------------
 
 

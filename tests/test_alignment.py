@@ -94,6 +94,7 @@ def softmax_loops(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 @given(seed=st.integers(0, 10_000), sizes=st.tuples(*[st.integers(1, 5)] * 3))
+@pytest.mark.slow
 def test_masked_softmax_equals_loops(seed, sizes):
     scores, mask = random_case(seed, *sizes)
     weights = masked_softmax(scores, mask)
@@ -103,6 +104,7 @@ def test_masked_softmax_equals_loops(seed, sizes):
 
 
 @given(seed=st.integers(0, 1000), kept=st.tuples(*[st.booleans()] * 3), dropped=st.integers(0, 2))
+@pytest.mark.slow
 def test_a_mask_may_be_broadcast(seed, kept, dropped):
     scores, _ = random_case(seed, 2, 3, 4)
     shape = [size if keep else 1 for size, keep in zip(scores.shape, kept, strict=True)][dropped:]
@@ -237,6 +239,7 @@ def their_names(ours: BidirectionalGRU):
     n_layers=st.integers(1, 3),
     seed=st.integers(0, 1000),
 )
+@pytest.mark.slow
 def test_bidirectional_gru_equals_torch_on_packed_sequences_in_values_and_gradients(lengths, widths, n_layers, seed):
     draw = generator(seed)
     ours = BidirectionalGRU(*widths, n_layers).double()
@@ -284,6 +287,7 @@ def a_memory(seed: int = 0) -> tuple[Attention, AlignedMemory]:
 
 
 @given(beam=st.integers(1, 4), steps=st.integers(1, 3), seed=st.integers(0, 100))
+@pytest.mark.slow
 def test_rows_of_a_beam_are_answered_as_one_by_one(beam, steps, seed):
     attention, memory = a_memory(seed)
     queries = torch.randn(2 * beam, steps, 8, generator=generator(seed)).double()
@@ -388,6 +392,7 @@ def test_decoder_does_not_look_ahead(training):
 
 @settings(max_examples=25)
 @given(n_layers=st.integers(1, 2), seed=st.integers(0, 50), beam=st.integers(1, 3))
+@pytest.mark.slow
 def test_step_by_step_equals_teacher_forcing(n_layers, seed, beam):
     model = small_model(seed, n_layers=n_layers).eval()
     source, target = ragged([5, 2, 3], 13, seed), ragged([6, 6, 6], 11, seed, first=BOS)
@@ -434,6 +439,7 @@ def test_finished_sentences_can_leave():
 @MODES
 @settings(max_examples=25)
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), seed=st.integers(0, 20))
+@pytest.mark.slow
 def test_greedy_batch_equals_one_by_one(training, lengths, seed):
     model = small_model(seed, dropout=0.5).train(training)
     source = ragged(lengths, 13, seed)
@@ -459,6 +465,7 @@ def test_the_translator_in_other_precisions(device, dtype, tolerance):
     assert not weights[1, :, 3:].any()
 
 
+@pytest.mark.slow
 def test_shapes_on_the_meta_device():
     with torch.device("meta"):
         model = AlignedSeq2Seq(RecurrentConfig(**SIZES))

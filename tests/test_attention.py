@@ -360,6 +360,7 @@ def test_compiles_to_one_graph():
 
 @VERSIONS
 @pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.slow
 def test_shapes_on_the_meta_device(attention, masked):
     inputs = [tensor.to("meta") for tensor in draw_inputs()]
     mask = torch.ones(2, 1, 1, 6, dtype=torch.bool, device="meta") if masked else None

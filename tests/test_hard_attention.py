@@ -328,6 +328,7 @@ def test_the_gradient_equals_the_formula_written_as_loops(feeding):
         torch.testing.assert_close(one, other, atol=2e-6, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
 
 
+@pytest.mark.slow
 def test_the_baseline_lowers_the_variance_and_learns_the_reward():
     model, batch = small_model(d_hidden=4).train(), small_batch([3], [4])
 
@@ -403,6 +404,7 @@ def test_evaluation_gives_the_plain_gradient_of_the_best_choices():
 @FEEDING
 @settings(max_examples=20)
 @given(extra=st.integers(1, 6), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4))
+@pytest.mark.slow
 def test_padding_and_company_change_nothing(feeding, extra, lengths):
     model = small_model(input_feeding=feeding).eval()
     source, target = ragged(lengths, 13), ragged([4] * len(lengths), 11, first=BOS)
@@ -552,6 +554,7 @@ def test_a_seed_fixes_a_whole_training(estimator):
 @pytest.mark.parametrize("device", DEVICES)
 @ESTIMATORS
 @FEEDING
+@pytest.mark.slow
 def test_training_under_bfloat16_autocast(device, estimator, feeding):
     torch.manual_seed(0)
     model = small_model(estimator=estimator, input_feeding=feeding).float().to(device)

@@ -96,6 +96,7 @@ def copy_weights(cell: LSTMCell, theirs: nn.LSTM, suffix: str = "") -> None:
     with_state=st.booleans(),
     seed=st.integers(0, 1000),
 )
+@pytest.mark.slow
 def test_lstm_equals_torch_on_packed_sequences_in_values_and_gradients(lengths, widths, both, with_state, seed):
     draw = generator(seed)
     ours = (BidirectionalLSTM if both else LSTM)(*widths).double()
@@ -155,6 +156,7 @@ def dot(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=3), n_heads=st.integers(1, 3), seed=st.integers(0, 99))
+@pytest.mark.slow
 def test_latent_and_plain_attention_equal_loops(lengths, n_heads, seed):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -536,6 +538,7 @@ def trained() -> tuple[IfThenModel, RecipeCoder]:
     return model, coder
 
 
+@pytest.mark.slow
 def test_training_learns_recipes_and_prediction_keeps_their_order():
     model, coder = trained()
     texts = [SOME[i].description for i in (2, 0, 1, 0)]

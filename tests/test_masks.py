@@ -157,6 +157,7 @@ def test_compiles_to_one_graph():
 
 @pytest.mark.parametrize("fused", [False, True])
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=3), extra=st.integers(0, 3), seed=st.integers(0, 99))
+@pytest.mark.slow
 def test_neither_padding_nor_the_future_has_an_influence(fused, lengths, extra, seed):
     tokens = torch.nn.functional.pad(ragged(lengths, seed), (0, extra), value=PAD)
     length = tokens.shape[1]

@@ -98,6 +98,7 @@ def by_hand(ours: MultiHeadAttention, inputs: Tensor, memory: Tensor, mask: Tens
     bias=st.booleans(),
     seed=st.integers(0, 1000),
 )
+@pytest.mark.slow
 def test_equals_a_loop_over_heads_and_queries(need_weights, n_heads, widths, lengths, cross, bias, seed):
     d_key, d_value = widths
     ours = layer(5, n_heads, seed, d_key=d_key, d_value=d_value, bias=bias)  # 5 is not divisible: no need
@@ -327,6 +328,7 @@ def test_weights_are_dropped_in_training_only(need_weights):
     n_heads=st.sampled_from([1, 2, 4]),
     seed=st.integers(0, 100),
 )
+@pytest.mark.slow
 def test_a_cache_changes_nothing_however_the_sequence_is_cut(need_weights, chunks, room, n_heads, seed):
     ours = layer(8, n_heads, seed, d_key=3, d_value=2)
     inputs = vectors(2, sum(chunks), 8, seed=seed)

@@ -82,6 +82,7 @@ def test_gru_cell_equals_torch():
     with_state=st.booleans(),
     seed=st.integers(0, 1000),
 )
+@pytest.mark.slow
 def test_gru_equals_torch_on_packed_sequences_in_values_and_gradients(lengths, widths, n_layers, with_state, seed):
     draw = generator(seed)
     ours = GRU(*widths, n_layers).double()
@@ -170,6 +171,7 @@ def test_decoder_does_not_look_ahead(training):
 
 
 @given(n_layers=st.integers(1, 2), seed=st.integers(0, 50), reverse=st.booleans())
+@pytest.mark.slow
 def test_step_by_step_equals_teacher_forcing(n_layers, seed, reverse):
     model = small_model(seed, n_layers=n_layers, reverse_source=reverse).eval()
     source, target = ragged([5, 2, 3], 13, seed), ragged([6, 6, 6], 11, seed, first=BOS)
@@ -254,6 +256,7 @@ def test_greedy_batch_equals_one_by_one(lengths, seed):
 
 
 @given(seed=st.integers(0, 30))
+@pytest.mark.slow
 def test_greedy_takes_the_best_token_of_the_whole_prefix(seed):
     model = small_model(seed).eval()
     source = ragged([4], 13, seed)
@@ -292,6 +295,7 @@ def copy_task(n: int = 64) -> list[Batch]:
     return [collate([([*row, EOS], [BOS, *row, EOS]) for row in rows])]
 
 
+@pytest.mark.slow
 def test_training_learns_to_copy():
     torch.manual_seed(0)
     model = RecurrentSeq2Seq(RecurrentConfig(11, 11, d_model=16, d_hidden=32, dropout=0.0))
@@ -346,6 +350,7 @@ def test_training_under_bfloat16_autocast(device):
     assert next(model.parameters()).dtype == torch.float32
 
 
+@pytest.mark.slow
 def test_translate_keeps_the_order_and_takes_no_sentence():
     torch.manual_seed(0)
     words = Tokenizer.train(["a b c d"], level="word")

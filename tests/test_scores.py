@@ -311,6 +311,7 @@ def test_local_attention_equals_the_paper(lengths, reach, predictive, start, see
 
 
 @pytest.mark.parametrize("length", [6, 20], ids=["whole", "windowed"])
+@pytest.mark.slow
 def test_gradients_of_the_window_agree_with_finite_differences(length):
     torch.manual_seed(0)
     attention = LocalAttention(make_score("general"), 2, H).double()
@@ -562,6 +563,7 @@ def test_the_translator_in_half_precision(look, dtype, device):
     torch.testing.assert_close(logits.cpu().double(), exact(source, target), atol=tolerance, rtol=0)
 
 
+@pytest.mark.slow
 def test_shapes_on_the_meta_device():
     for look in ("dot", "location", "concat-m1", "general-p1", "general-p10-unfed-deep"):
         with torch.device("meta"):

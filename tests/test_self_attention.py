@@ -204,6 +204,7 @@ def test_the_order_of_the_entries_of_a_dictionary_does_not_matter(data, n_keys, 
 
 
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4), extra=st.integers(1, 4), learned=st.booleans())
+@pytest.mark.slow
 def test_padding_and_company_change_nothing(lengths, extra, learned):
     attend = layer(6, 4, 5) if learned else plain_self_attention
     longest = max(lengths) + extra

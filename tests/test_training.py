@@ -451,6 +451,7 @@ def measured(run: Trainer, losses: list[float], monkeypatch) -> None:
     monkeypatch.setattr("transformer_lib.training.evaluate_loss", lambda *_: next(left))
 
 
+@pytest.mark.slow
 def test_early_stopping_and_plateau(monkeypatch):
     run = trainer(config=replace(CONFIG, epochs=9, patience=2, schedule="plateau", warmup=0))
     measured(run, [3.0, 2.0, 2.5, 1.9, 1.9, 2.0, 0.1], monkeypatch)
@@ -596,6 +597,7 @@ def assert_same_end(one: Trainer, other: Trainer) -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
+@pytest.mark.slow
 def test_a_training_that_was_stopped_ends_bit_identical(tmp_path, name):
     config = replace(CONFIG, smoothing=0.0 if name == "hard" else 0.1, accumulate=2, schedule="plateau")
     whole = finished_run(tmp_path / "whole", config, MODELS[name])

@@ -310,6 +310,7 @@ def test_a_reordered_state_is_independent():
     torch.testing.assert_close(first, expected, atol=1e-12, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_cache_grows_beyond_its_first_room():
     model = small_model(max_length=80)
     target = torch.randint(4, 13, (3, 70), generator=torch.Generator().manual_seed(0))
@@ -415,6 +416,7 @@ def test_the_loop_of_chapter_3_trains_it_and_its_decoder_decodes():
     assert torch.equal(greedy_decode(model, batch.source, max_length=8), batch.target_output)
 
 
+@pytest.mark.slow
 def test_greedy_decoding_of_a_batch_is_that_of_its_sentences():
     model = small_model().eval()
     together = greedy_decode(model, SOURCE, max_length=10)
@@ -454,6 +456,7 @@ def test_autocast(device):
     torch.testing.assert_close(first.float(), expected[:, 0], atol=0.2, rtol=0.2)
 
 
+@pytest.mark.slow
 def test_shapes_on_the_meta_device():
     with torch.device("meta"):
         model = Transformer(TransformerConfig.base())

@@ -124,6 +124,7 @@ def test_the_same_options_give_the_same_bits(run_folder, tmp_path):
 @pytest.mark.parametrize(
     "stop_after", [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(7, marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_a_run_that_is_stopped_and_resumed_ends_the_same_to_the_bit(run_folder, tmp_path, monkeypatch, stop_after):
     taken, update = [], Trainer.update
 
@@ -176,6 +177,7 @@ def test_resuming_a_finished_run_changes_nothing(run_folder, tmp_path):
     assert {path.name: path.read_bytes() for path in run_folder.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_recurrent_model_is_slowed_down_and_stopped_when_the_validation_loss_stops_falling(tmp_path, monkeypatch):
     losses = iter([2.0, 1.0, 1.5, 1.25, 0.5])
     monkeypatch.setattr(training, "evaluate_loss", lambda *_: next(losses))
@@ -242,6 +244,7 @@ def test_the_command_averages_again(transformer_folder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("folder", ["run_folder", "transformer_folder"])
+@pytest.mark.slow
 def test_translation_keeps_order_empty_lines_and_mode(folder, request):
     translator = Translator.from_pretrained(request.getfixturevalue(folder), "cpu")
     lines = ["a dog is running in the park", "", "the cat", "   ", "zebra crossing 🦓", "the cat"]
@@ -270,6 +273,7 @@ def test_the_best_translations_come_with_scores_in_order(transformer_folder):
     assert flat.score == pytest.approx(flat.log_probability)
 
 
+@pytest.mark.slow
 def test_one_hypothesis_is_greedy(transformer_folder):
     from transformer_lib.recurrent import translate
 
@@ -400,6 +404,7 @@ def write_pairs(path, count=120) -> list:
     return pairs
 
 
+@pytest.mark.slow
 def test_a_file_of_two_columns_is_enough(tmp_path, capsys, monkeypatch):
     path = tmp_path / "mine.tsv"
     write_pairs(path)

@@ -376,6 +376,7 @@ def test_the_command_translates_files_and_streams(run_folder, tmp_path, capsys, 
     assert main(["translate", str(run_folder), "--device", "cpu"]) == 0
     assert capsys.readouterr().out == expected
     (tmp_path / "in.txt").write_text("\ufeff" + text, encoding="utf-8")  # as some editors begin a file
+    assert translation._read_text(tmp_path / "in.txt") == text
     assert main(["translate", str(run_folder), str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.txt")]) == 0
     assert (tmp_path / "out.txt").read_text() == expected
     monkeypatch.setattr("sys.stdin", io.StringIO(""))

@@ -516,6 +516,30 @@ def test_a_file_that_is_cut_or_altered_by_one_bit_is_refused(tmp_path, every):
             load_tensors(path)
 
 
+REPLACING = """
+import itertools, os, sys
+*sources, path = sys.argv[1:]
+for source in itertools.cycle(sources):
+    os.link(source, path + ".new")
+    os.replace(path + ".new", path)
+"""
+
+
+def test_a_checkpoint_can_be_read_while_a_training_replaces_it(tmp_path):
+    path, sources = tmp_path / "last.safetensors", [tmp_path / "0", tmp_path / "1"]
+    for number, source in enumerate(sources):
+        save_tensors(source, {"a": torch.full((50,), float(number))}, {"number": number})
+    with subprocess.Popen([sys.executable, "-c", REPLACING, *map(str, sources), str(path)]) as process:
+        try:
+            while not path.exists():
+                assert process.poll() is None
+            seen = [load_tensors(path) for _ in range(2000)]
+        finally:
+            process.kill()
+    assert all(tensors["a"].eq(notes["number"]).all() for tensors, notes in seen)
+    assert {notes["number"] for _, notes in seen} == {0, 1}
+
+
 def test_files_of_others_are_refused(tmp_path):
     from safetensors.torch import save_file
 

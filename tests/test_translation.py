@@ -158,14 +158,15 @@ def test_a_run_that_is_killed_and_resumed_ends_the_same_to_the_bit(tmp_path):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     subprocess.run([*command(whole), *ARGUMENTS], check=True, env=environment, capture_output=True, timeout=120)
-    process = subprocess.Popen([*command(killed), *ARGUMENTS], env=environment, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        if (killed / "config.json").exists() and updates(killed) >= 2:
-            break
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
+    with subprocess.Popen([*command(killed), *ARGUMENTS], env=environment, stderr=subprocess.DEVNULL) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline and process.poll() is None:
+                if (killed / "config.json").exists() and updates(killed) >= 2:
+                    break
+                time.sleep(0.01)
+        finally:
+            process.kill()
     assert load_tensors(killed / "last.safetensors")[1]["progress"]["epoch"] < 2, "the run ended before it was killed"
     subprocess.run([*command(killed), "--resume"], check=True, env=environment, capture_output=True, timeout=120)
     assert_same_run(whole, killed)

@@ -23,7 +23,8 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -273,15 +274,16 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not path.is_file():
         raise ValueError(f"there is no file {path}: is this the folder of a training run?")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        content = path.read_bytes()  # at once: a training that still runs may put a new file in its place
+        tensors = from_bytes(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        metadata = header.get("__metadata__", {})
         text, expected = metadata["text"], metadata["sha256"]
         if _checksum(tensors, text) != expected:
             raise KeyError("its checksum does not fit its content")
-        content = json.loads(text)
-        tensors |= {name: tensors[other] for name, other in content["aliases"].items()}
-        return tensors, content["notes"]
+        told = json.loads(text)
+        tensors |= {name: tensors[other] for name, other in told["aliases"].items()}
+        return tensors, told["notes"]
     except (SafetensorError, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a readable checkpoint ({error}): copy it again, or train again") from error
 

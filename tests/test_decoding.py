@@ -116,6 +116,25 @@ class Table(Oracle):
         return [math.log(p) if p else -math.inf for p in (0.0, 0.0, *row)]
 
 
+@pytest.mark.parametrize("stop", ["bound", "estimate", "full"])
+def test_what_a_model_calls_impossible_is_never_returned(stop):
+    certain = {(): [0.0, 1.0, 0.0, 0.0], (3,): [0.25, 0.75, 0.0, 0.0]}  # then EOS: two translations are possible
+    model = Table(certain | {(3, 3): [1.0, 0.0, 0.0, 0.0]})
+    (found,) = beam_search(model, SOURCE[:1], 4, 0.0, 6, n_best=4, stop=stop)
+    assert tokens_of([found]) == [[(3, 3, EOS), (3, EOS)]]
+    assert [math.exp(hypothesis.log_probability) for hypothesis in found] == pytest.approx([0.75, 0.25])
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_model_that_gives_no_numbers_is_refused(beam_size):
+    class Broken(Oracle):
+        def after(self, read, prefix):
+            return [math.nan if len(prefix) == 2 else 0.0 for _ in range(3 + self.words)]
+
+    with pytest.raises(ValueError, match="logits hold NaN"):
+        beam_search(Broken(), SOURCE, beam_size)
+
+
 def tokens_of(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
     return [[hypothesis.tokens for hypothesis in sentence] for sentence in found]
 

@@ -540,6 +540,7 @@ def test_training_learns_to_copy(estimator):
     assert (decoded == data[0].target[:, 1 : decoded.shape[1] + 1]).float().mean() > 0.95
 
 
+@pytest.mark.slow
 @ESTIMATORS
 def test_a_seed_fixes_a_whole_training(estimator):
     finals = []

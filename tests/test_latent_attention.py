@@ -399,6 +399,7 @@ def recipes() -> list[Recipe]:
     return make_recipes(6000, seed=7)
 
 
+@pytest.mark.slow
 def test_recipes_mean_what_an_independent_reader_reads(recipes):
     for recipe in [*recipes, *make_recipes(2000, seed=7, held_out=True)]:
         assert parses(recipe.description) == {recipe.program}, recipe
@@ -664,6 +665,7 @@ def zapier(request) -> dict[str, list[Recipe]]:
     return {split: load_zapier(split, folder) for split in ("train", "val", "test")}
 
 
+@pytest.mark.slow
 def test_the_real_recipes(zapier, data_directory):
     everything = [recipe for part in zapier.values() for recipe in part]
     assert {name: len(part) for name, part in zapier.items()} == {"train": 3859, "val": 500, "test": 500}
@@ -681,6 +683,7 @@ def test_the_real_recipes(zapier, data_directory):
     assert digest[:16] == "0077d7a5a6b1335d"
 
 
+@pytest.mark.slow
 def test_what_the_chapter_says_of_the_real_titles(zapier):
     train, test = zapier["train"], zapier["test"]
     assert len({" ".join(recipe_words(recipe.description)) for recipe in test}) == 318

@@ -55,6 +55,7 @@ def run(command: list, **options) -> subprocess.CompletedProcess:
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, env=PLAIN, **options)
 
 
+@pytest.mark.slow
 def test_every_module_imports_without_jupyter_matplotlib_or_a_hub(tmp_path: Path) -> None:
     done = run([sys.executable, "-W", "error", "-c", BLOCKED], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -66,6 +67,7 @@ def test_the_blocker_blocks(tmp_path: Path) -> None:
     assert "matplotlib is not installed here" in done.stderr
 
 
+@pytest.mark.slow
 def test_importing_changes_nothing_and_opens_no_connection(tmp_path: Path) -> None:
     watch = """
 import random, socket, sys

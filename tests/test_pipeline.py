@@ -35,6 +35,7 @@ ROOT = chapters.ROOT
 # The book itself ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_library_is_what_the_notebooks_export() -> None:
     assert gate.check() == []
 

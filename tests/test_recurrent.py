@@ -1,6 +1,7 @@
 """The recurrent translator: equal to PyTorch's GRU, blind to padding, the same step by step and all at once."""
 
 import copy
+import math
 import re
 
 import pytest
@@ -18,6 +19,7 @@ from transformer_lib.recurrent import (
     Memory,
     RecurrentConfig,
     RecurrentSeq2Seq,
+    check_positive,
     check_tokens,
     evaluate_loss,
     greedy_decode,
@@ -383,6 +385,8 @@ BAD = {
     "negative vocabulary": (lambda: RecurrentConfig(5, -2), "target_vocab_size=-2"),
     "width of 0": (lambda: RecurrentConfig(5, 5, d_model=0), "d_model=0"),
     "config layers": (lambda: RecurrentConfig(5, 5, n_layers=0), "n_layers=0"),
+    "half a size": (lambda: check_positive(n=2.5), "n=2.5 must be a whole number"),
+    "no number": (lambda: check_positive(n=math.nan), "n=nan must be a whole number"),
     "config dropout": (lambda: RecurrentConfig(5, 5, dropout=-0.1), "dropout=-0.1"),
     "source token too large": (lambda: small_model()(SOURCE + 10, TARGET), "source holds token id"),
     "negative token": (lambda: small_model()(SOURCE - 5, TARGET), "source holds token id -"),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import distributed_worker
@@ -274,6 +275,7 @@ def distance(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     return max((one[name].double() - other[name].double()).abs().max().item() for name in one)
 
 
+@pytest.mark.slow
 def test_a_group_of_one_is_a_plain_trainer(alone, tmp_path):
     shared, plain = DistributedTrainer(*quick(), tmp_path / "a"), Trainer(*quick(), tmp_path / "b")
     assert shared.fit() and plain.fit()
@@ -292,6 +294,7 @@ def test_random_numbers_of_the_caller_are_left_alone(alone):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 def test_a_resumed_group_of_one_drops_what_it_would_have_dropped(alone, tmp_path):
     whole = DistributedTrainer(*quick(dropout=0.3), tmp_path / "whole")
     whole.fit()
@@ -412,6 +415,13 @@ def test_the_command_says_how_it_is_to_be_started(capsys, monkeypatch):
     assert "start this with torchrun" in capsys.readouterr().err
 
 
+def test_every_process_says_what_went_wrong_with_it(capsys, monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "3")
+    assert torchrun_main(["--output", "run", "--device", "mps"]) == 1
+    assert "error in process 3: device='mps'" in capsys.readouterr().err
+
+
 def test_the_chapter_quotes_the_record_of_its_benchmark():
     rows = json.loads((ROOT / "results" / "scaling-cost.json").read_text(encoding="utf-8"))["rows"]
     chapter = json.loads((ROOT / "book/translation/18_scaling.ipynb").read_text(encoding="utf-8"))
@@ -425,6 +435,18 @@ def test_the_chapter_quotes_the_record_of_its_benchmark():
 # ---------------------------------------------------------------- bad input
 
 ONE = collate(random_examples([(2, 2)]))
+
+
+def in_group(device: str) -> Callable[[], object]:
+    def enter() -> object:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+                patch.setenv(name, "1")
+            return process_group(device).__enter__()
+
+    return enter
+
+
 BAD = {
     "no source": (lambda: count_flops(config(), 0, 5), "source_length=0"),
     "no target": (lambda: count_flops(config(), 5, 0), "target_length=0"),
@@ -445,6 +467,8 @@ BAD = {
     "more than all": (lambda: training_hours(1.0, 1.0, 1.0, 1, 1.5), "utilisation=1.5"),
     "length 0": (lambda: PUBLISHED_RUNS["base"].flops(0), "source_length=0"),
     "outside a group": (lambda: DistributedTrainer(*quick()), "there is no process group"),
+    "one processor for all": (in_group("cuda:1"), "device='cuda:1' must be cpu or cuda"),
+    "no accelerator": (in_group("mps"), "device='mps' must be cpu or cuda"),
     "without torchrun": (lambda: process_group().__enter__(), "RANK is not set: start this with torchrun"),
 }
 

@@ -516,6 +516,20 @@ def test_a_file_that_is_cut_or_altered_by_one_bit_is_refused(tmp_path, every):
             load_tensors(path)
 
 
+def test_saving_does_not_read_the_corpus_again(tmp_path, monkeypatch):
+    trained, written, dumps = trainer(tmp_path), [], json.dumps
+    corpus = dumps(trained.train, default=list)[1:-1]
+
+    def watched(*args, **options):
+        written.append(dumps(*args, **options))
+        return written[-1]
+
+    monkeypatch.setattr(json, "dumps", watched)
+    for _ in range(3):
+        trained.save(tmp_path / "last.safetensors")
+    assert sum(corpus in text for text in written) == 1
+
+
 REPLACING = """
 import itertools, os, sys
 *sources, path = sys.argv[1:]

@@ -220,6 +220,7 @@ def test_presets_are_the_sizes_of_the_papers(preset, width, layers):
     assert config.d_ff == 64 and config.target_vocab_size == 60
 
 
+@pytest.mark.slow
 def test_a_run_of_a_transformer_leaves_its_last_passes_and_their_mean(transformer_folder):
     files = {path.name for path in transformer_folder.iterdir()}
     assert {"averaged.safetensors", "pass-2.safetensors", "pass-3.safetensors"} <= files
@@ -662,6 +663,7 @@ def test_a_recorded_command_can_be_typed_again():
         assert TrainOptions(**{name: value for name, value in chosen.items() if value is not None}) == each
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "target", "tokens"), [("en", "de", 12_103), ("de", "en", 12_968)])
 def test_multi30k_has_the_published_number_of_reference_tokens(data_directory, source, target, tokens):
     corpus = translation.load_multi30k_corpus(TrainOptions(data="multi30k", source=source, target=target))

@@ -324,6 +324,8 @@ class _Rules:
         """Whether a sentence needs no more steps, given what has ended (best first) and the best that goes on."""
         stop = "full" if self.beam_size == 1 else self.stop  # a beam of one is greedy search
         needed = self.n_best if stop == "bound" else self.beam_size
+        if best_live == -torch.inf:
+            return True  # nothing that goes on is possible
         if len(ended) < needed or stop == "full":
             return len(ended) >= needed
         lengths = (length + 1, self.max_length) if stop == "bound" else (length,)
@@ -361,6 +363,8 @@ def _best_candidates(logits: Float[Tensor, "N V"], beam: _Beam, count: int) -> _
     best, tokens = log_p.topk(min(count, vocab_size - 2))  # (N, W): nothing else of a row can be among the best
     totals = (beam.log_probability.reshape(-1, 1) + best).view(sentences, -1)  # (M, K W)
     log_probability, places = totals.topk(min(count, totals.shape[1]))  # (M, C)
+    if log_probability.isnan().any():  # NaN counts as the largest, so it is among the best
+        raise ValueError("the model's logits hold NaN: nothing can be ranked by them")
     return _Candidates(log_probability, places // best.shape[1], tokens.view(sentences, -1).gather(1, places))
 
 # %% ../book/translation/16_decoding.ipynb #5cdc1077
@@ -368,6 +372,7 @@ def _collect(candidates: _Candidates, beam: _Beam, ended: list[list[Hypothesis]]
     """Move those of the best ``beam_size`` candidates that end into the lists of their sentences."""
     ends = (candidates.tokens == EOS) | (length == rules.max_length)
     ends[:, rules.beam_size :] = False  # the others are there only to fill up the beam
+    ends &= candidates.log_probability > -torch.inf  # what the model calls impossible is no translation
     if not ends.any():
         return
     rows, ranks = ends.nonzero(as_tuple=True)
@@ -453,7 +458,8 @@ def beam_search(
         For each sentence its hypotheses, best score first.
 
     Raises:
-        ValueError: if a size is not positive, ``n_best`` is larger than the beam, or a choice is unknown.
+        ValueError: if a size is not positive, ``n_best`` is larger than the beam, a choice is unknown, or the model
+            gives NaN.
 
     Source: Graves (2012), section 2.5; Wu et al. (2016), section 7. Chapter: Decoding.
     """

@@ -32,13 +32,15 @@ def check_positive(**sizes: int) -> None:
         sizes: whole numbers, by name.
 
     Raises:
-        ValueError: for the first that is below 1.
+        ValueError: for the first that is below 1 or not whole.
 
     Source: none. Chapter: A translator with one memory.
     """
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name}={size} must be at least 1")
+        if size % 1:
+            raise ValueError(f"{name}={size} must be a whole number")
 
 # %% ../book/history/03_recurrent_seq2seq.ipynb #55a29f42
 class GRUCell(nn.Module):

@@ -133,7 +133,7 @@ class Machine:
 
 def _best_seconds(step: Callable[[], object], device: torch.device, budget: float) -> float:
     """The shortest time of a step, tried again and again until the budget is used up."""
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait = (lambda: None) if device.type == "cpu" else (lambda: torch.accelerator.synchronize(device))
     best, end = math.inf, time.perf_counter() + budget
     step()
     while time.perf_counter() < end or best == math.inf:
@@ -169,7 +169,7 @@ def measure_machine(
     if not seconds > 0:
         raise ValueError(f"seconds={seconds} must be above 0")
     device, rates = torch.device(device), []
-    for size in (256, 512, 1024, *[4096] * (device.type == "cuda")):
+    for size in (256, 512, 1024, *[4096] * (device.type != "cpu")):
         left = torch.randn(size, size, device=device).to(dtype)
         result = torch.empty_like(left)
         step_seconds = _best_seconds(lambda a=left, out=result: torch.mm(a, a, out=out), device, seconds)
@@ -320,6 +320,8 @@ def process_group(device: str = "auto") -> Iterator[torch.device]:
         raise ValueError(f"{missing[0]} is not set: start this with torchrun --nproc-per-node N -m MODULE")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"device={device!r} must be cpu or cuda: torchrun gives each process its own processor")
     if device == "cuda":
         device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
     place = pick_device(device)
@@ -477,12 +479,19 @@ def torchrun_main(arguments: Sequence[str] | None = None) -> int:
                 say(f"stopped and saved; go on with the same command, --output {given.output} --resume")
                 return 130
             say(f"done: lowest validation loss {trainer.progress.best:.3f}")
-    except (ValueError, OSError) as error:
+    except _AgreedError as error:  # every process has it; one tells
         say(f"scaling: error: {error}")
+        return 1
+    except (ValueError, OSError) as error:
+        print(f"scaling: error in process {os.environ.get('RANK', '0')}: {error}", file=sys.stderr, flush=True)
         return 1
     return 0
 
 # %% ../book/translation/18_scaling.ipynb #f5101e52
+class _AgreedError(ValueError):
+    """What went wrong in the first process, raised in all of them."""
+
+
 def _begin(given: argparse.Namespace, device: torch.device) -> None:
     """Let rank 0 make the folder of a new run; all processes learn whether it could."""
     chosen = {entry.name: getattr(given, entry.name) for entry in fields(TrainOptions)}
@@ -497,7 +506,7 @@ def _begin(given: argparse.Namespace, device: torch.device) -> None:
         problem[0] = str(error)
     dist.broadcast_object_list(problem)
     if problem[0] is not None:
-        raise ValueError(problem[0])
+        raise _AgreedError(problem[0])
 
 # %% ../book/translation/18_scaling.ipynb #e115e4bb
 if __name__ == "__main__" and "ipykernel" not in sys.modules:

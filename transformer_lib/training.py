@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -649,7 +650,7 @@ class Trainer:
             self.save(self.folder / "last.safetensors")
 
     def save(self, path: Path) -> None:
-        """Write all that it takes to go on exactly from here, random numbers included.
+        """Write all that it takes to go on exactly from here, the random numbers of CPU and CUDA included.
 
         Args:
             path: the file.
@@ -678,8 +679,13 @@ class Trainer:
         kept = {name: value for name, value in settings.items() if name not in free}
         names = {name: list(tensor.shape) for name, tensor in self.model.state_dict().items()}
         model = [type(self.model).__name__, repr(getattr(self.model, "config", None)), names]
-        content = json.dumps([kept, model, self.train, self.validation], default=list)
+        content = json.dumps([kept, model, self._corpus], default=list)
         return hashlib.sha256(content.encode()).hexdigest()
+
+    @cached_property
+    def _corpus(self) -> str:
+        """A fingerprint of all examples, taken once: saving must not take longer the more there are."""
+        return hashlib.sha256(json.dumps([self.train, self.validation], default=list).encode()).hexdigest()
 
     def restore(self, path: Path) -> None:
         """Go on from what ``save`` wrote.

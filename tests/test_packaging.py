@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "transformer_lib"
-MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
+MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if not path.stem.startswith("__"))
 PLAIN = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "TRANSFORMER_LIB_DATA")}
 
 NOT_NEEDED = (

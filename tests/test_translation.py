@@ -22,6 +22,7 @@ from transformer_lib.translation import (
     RECIPES,
     TrainOptions,
     Translator,
+    bleu_by_length,
     build_parser,
     evaluate_run,
     find_pretrained,
@@ -612,6 +613,39 @@ def test_evaluation_scores_what_the_model_writes(run_folder):
     assert scores["loss"] == pytest.approx(best, abs=2e-4)
 
 
+def test_short_and_long_sentences_are_scored_apart():
+    from transformer_lib.metrics import bleu
+
+    sources = ["a b", "a b c", "a", "a b c d e f", "a b c d"]
+    written = ["x y z w v", "x y z w", "x y z w", "p q r s t", "x y z u"]
+    right = ["x y z w v", "x y z v", "x y z w", "p q r s u", "x y z u"]
+    found = bleu_by_length(sources, written, right, edges=(2, 4, 5))
+    assert [(group["words"], group["sentences"]) for group in found] == [("1 to 2", 2), ("3 to 4", 2), ("6 or more", 1)]
+    for group, rows in zip(found, ([0, 2], [1, 4], [3]), strict=True):
+        score = bleu([written[row] for row in rows], [right[row] for row in rows], tokenize="none")
+        assert group["bleu"] == round(score.score, 2)
+    assert found[0]["bleu"] == 100 > found[1]["bleu"] > 0
+    (whole,) = bleu_by_length(sources, written, right, edges=())
+    assert whole == {"words": "any", "sentences": 5, "bleu": round(bleu(written, right, tokenize="none").score, 2)}
+
+
+@pytest.mark.parametrize("edges", [(0, 4), (4, 4), (5, 3)])
+def test_groups_of_lengths_must_grow(edges):
+    with pytest.raises(ValueError, match="must grow"):
+        bleu_by_length(["a"], ["b"], ["c"], edges)
+    with pytest.raises(ValueError, match="shorter"):
+        bleu_by_length(["a", "b"], ["b"], ["c", "d"])
+
+
+@pytest.mark.slow
+def test_the_command_runs_as_a_module_too():
+    start = [sys.executable, "-m", "transformer_lib"]
+    told = subprocess.run([*start, "translate", "--help"], capture_output=True, text=True, check=True, timeout=120)
+    assert told.stdout.startswith("usage: transformer-lib translate") and not told.stderr
+    wrong = subprocess.run([*start, "translate", "no such model"], capture_output=True, text=True, timeout=120)
+    assert wrong.returncode == 1 and wrong.stderr.startswith("transformer-lib: error:")
+
+
 @pytest.mark.slow
 def test_evaluate_prints_json_and_writes_a_record(run_folder, tmp_path, capsys):
     record = tmp_path / "results" / "small.json"
@@ -620,6 +654,8 @@ def test_evaluate_prints_json_and_writes_a_record(run_folder, tmp_path, capsys):
     content = json.loads(record.read_text())
     assert content["metrics"]["test_bleu"] == {"value": scores["bleu"], "signature": scores["signature"]}
     assert content["command"].startswith("transformer-lib train --n-captions 300 --d-model 16")
+    assert content["by_length"] == {"test": scores["by_length"]}
+    assert sum(group["sentences"] for group in scores["by_length"]) == scores["sentences"]
     assert len(content["curves"]) == 2 and content["seeds"] == [0] and content["parameters"] == scores["parameters"]
     again = build_parser().parse_args(content["command"].split()[1:])
     chosen = {entry.name: getattr(again, entry.name) for entry in fields(TrainOptions)}

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("appendix", "history", "transformer", "translation", "descendants")
 CHAPTER_PARTS = PARTS[1:]
 PACKAGE = "transformer_lib"
-BY_HAND = {"__init__.py", "py.typed"}
+BY_HAND = {"__init__.py", "__main__.py", "py.typed"}
 SHIPPED = "pretrained"  # folder of the package with the models that come with it: made by commands, not by notebooks
 
 DEFAULT_EXP = re.compile(r"^#\|\s*default_exp\s+(\S+)\s*$", re.M)

@@ -124,11 +124,13 @@ def curve(name: str, xs: Sequence[float], ys: Sequence[float], width: int = 220,
 
 def _bullets(record: dict[str, Any]) -> nodes.field_list:
     listed = nodes.field_list(classes=["facts"])
-    shown = ("date", "commit", "hardware", "seeds", "versions", "data", "model", "parameters", "notes")
+    shown = ("date", "commit", "hardware", "seeds", "versions", "data", "model", "parameters", "by_length", "notes")
     for key in shown:
         if record.get(key) not in (None, "", [], {}):
             listed += nodes.field(
-                "", nodes.field_name("", key), nodes.field_body("", nodes.paragraph("", plain(record[key])))
+                "",
+                nodes.field_name("", key.replace("_", " ")),
+                nodes.field_body("", nodes.paragraph("", plain(record[key]))),
             )
     for key, entry in record.get("metrics", {}).items():
         value, signature = metric(entry)

@@ -1,0 +1,70 @@
+"""Every kind of model on the captions, each trained for the same time on one core.
+
+    python benchmarks/captions_ladder.py [--models NAME ...] [--seconds 600] [--record results/captions-ladder.json]
+
+The clock is the processor time of the training, so that other work on the machine does not count. A model that is
+through with its passes earlier stops then; the others are stopped when the time is over, and go with the pass after
+which their validation loss was lowest. Each has the options of its own recipe; see ``RECIPES``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transformer_lib.translation import TrainOptions, evaluate_run, provenance, start_run, write_json
+
+PAIRS = 50_000
+TRANSFORMER = {"dropout": 0.1, "epochs": 3, "learning_rate": 2e-3, "warmup": 400, "average": 2}
+RECURRENT = {"epochs": 1000, "patience": 1000}  # the clock stops them
+MODELS = ("transformer", "bahdanau", "luong-global-dot", "gru", "hard-gumbel", "luong-global-general", "luong-local-p")
+
+
+def climb(model: str, seconds: float, seed: int = 0) -> dict[str, Any]:
+    """Train one model until its passes or its time are used up, and score it on the test part."""
+    chosen = TRANSFORMER if model == "transformer" else RECURRENT
+    options = TrainOptions(model=model, n_captions=PAIRS, seed=seed, **chosen)
+    with tempfile.TemporaryDirectory() as folder:
+        run = start_run(options, Path(folder) / "run", torch.device("cpu"))
+        started = time.process_time()
+        finished = run.trainer.fit(print, save_every=10**9, stop=lambda: time.process_time() - started > seconds)
+        used = time.process_time() - started
+        scores = evaluate_run(run.folder, weights="averaged" if finished and run.trainer.config.average else "best")
+    return {
+        "model": model,
+        "million_parameters": round(scores["parameters"] / 1e6, 2),
+        "passes": run.trainer.progress.epoch,
+        "minutes": round(used / 60, 1),
+        "exact_match": scores["exact_match"],
+        "bleu": scores["bleu"],
+        "perplexity": scores["perplexity"],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=list(MODELS[:5]), choices=MODELS)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--record", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    about = provenance(f"python benchmarks/captions_ladder.py {shlex.join(sys.argv[1:])}", [0])
+    rows = []
+    for model in given.models:
+        rows.append(climb(model, given.seconds))
+        print(rows[-1])
+        if given.record:  # after each model, so that little is lost if the machine stops
+            data = f"{PAIRS} captions; beam 5; {given.seconds:g} seconds of one core at most"
+            write_json(given.record, {**about, "title": "The ladder on captions", "data": data, "rows": rows})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

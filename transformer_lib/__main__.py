@@ -1,0 +1,7 @@
+"""``python -m transformer_lib``: the command ``transformer-lib``."""
+
+import sys
+
+from .translation import main
+
+sys.exit(main())

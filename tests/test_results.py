@@ -1,6 +1,7 @@
 """The records of long runs are complete, and the pages quote them as they are."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from transformer_lib.data import load_multi30k
 from transformer_lib.translation import (
     TrainOptions,
     Translator,
@@ -108,6 +110,54 @@ def test_the_ladder_is_what_was_recorded():
     }
     shown.pop("--model")  # the head of the table
     assert shown == expected
+
+
+def prose_of(chapter: str) -> str:
+    cells = read(ROOT / "book" / f"{chapter}.ipynb")["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def test_the_transformer_is_held_against_the_literature_with_its_own_record():
+    prose = prose_of("translation/17_translating")
+    record = read(ROOT / "results" / "multi30k-en-de-transformer.json")
+    metrics = record["metrics"]
+    assert metrics["test_reference_tokens"]["value"] == 12_103 and metrics["test_sentences"]["value"] == 1_000
+    assert "tok:none" in metrics["test_bleu"]["signature"] and record["parameters"] <= 3_000_000
+    assert record["decoding"]["beam_size"] == 5 and record["decoding"]["weights"] == "averaged"
+    assert metrics["test_bleu"]["value"] >= 39
+    assert f"reaches {metrics['test_bleu']['value']:.2f} BLEU" in prose
+    assert f"in {len(record['curves'])} passes" in prose
+    commands = prose.replace("\\\n", " ").splitlines()
+    shown = next(line for line in commands if "--output runs/multi30k-en-de-transformer" in line)
+    assert shlex.split(shown) == shlex.split(record["command"])
+    assert [line["validation_loss"] for line in record["curves"]] == sorted(
+        (line["validation_loss"] for line in record["curves"]), reverse=True
+    )  # "still falling"
+
+
+def test_scores_by_length_are_those_of_the_records():
+    lines = [
+        line for line in prose_of("translation/17_translating").splitlines() if "man | " in line or "lish | " in line
+    ]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    shown = {row[0]: [float(cell) for cell in row[1:]] for row in rows}
+    names = {"English to German": "en-de", "German to English": "de-en"}
+    records = {name: ROOT / "results" / f"multi30k-{pair}-transformer.json" for name, pair in names.items()}
+    expected = {
+        name: [group["bleu"] for group in read(path)["by_length"]["test"]]
+        for name, path in records.items()
+        if path.exists()
+    }
+    assert shown == expected
+
+
+def test_what_the_chapter_says_of_the_captions_in_multi30k(data_directory):
+    sentences = [pair.source.lower() for pair in load_multi30k("train", "en", "de")]
+    assert len(sentences) == 29_000
+    assert sum(re.search(r"\bnot\b", sentence) is not None for sentence in sentences) == 29
+    assert sum("?" in sentence for sentence in sentences) == 7
+    prose = prose_of("translation/17_translating")
+    assert '29 have the word "not"' in prose and "Seven of the training sentences have a question mark" in prose
 
 
 # ---------------------------------------------------------------- the models that come with the library

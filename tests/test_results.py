@@ -15,6 +15,7 @@ from transformer_lib.translation import (
     TrainOptions,
     Translator,
     build_parser,
+    evaluate_run,
     find_pretrained,
     pretrained_names,
     read_options,
@@ -135,6 +136,13 @@ def test_the_transformer_is_held_against_the_literature_with_its_own_record():
     )  # "still falling"
 
 
+def test_german_to_english_reaches_what_was_asked_for():
+    record = read(ROOT / "results" / "multi30k-de-en-transformer.json")
+    assert record["metrics"]["test_bleu"]["value"] >= 41 and record["parameters"] <= 3_000_000
+    assert record["metrics"]["test_reference_tokens"]["value"] == 12_968
+    assert record["decoding"] == {"weights": "averaged", "beam_size": 5, "length_penalty": 0.6}
+
+
 def test_scores_by_length_are_those_of_the_records():
     lines = [
         line for line in prose_of("translation/17_translating").splitlines() if "man | " in line or "lish | " in line
@@ -195,6 +203,15 @@ def test_a_shipped_model_scores_what_its_record_says(name, request):
     assert scores["bleu"] == pytest.approx(metrics["test_bleu"]["value"], abs=0.3)  # half precision, another processor
     assert scores["exact_match"] == pytest.approx(metrics["test_exact_match"]["value"], abs=0.5)
     assert scores["loss"] == pytest.approx(metrics["test_loss"]["value"], abs=0.01)
+
+
+@pytest.mark.slow
+def test_the_transformer_climbs_higher_than_attention_alone_with_a_greedy_decoder_too(data_directory):
+    shown = re.search(r"and ([\d.]+) if it decodes greedily", prose_of("translation/17_translating"))
+    scores = evaluate_run("multi30k-de-en", device="cpu", beam_size=1)
+    assert scores["bleu"] == pytest.approx(float(shown[1]), abs=0.3)
+    recurrent = read(ROOT / "results" / "multi30k-de-en-bahdanau.json")["metrics"]["test_bleu"]["value"]
+    assert scores["bleu"] > recurrent + 1
 
 
 def test_the_small_transformer_is_nearly_perfect_on_captions():

@@ -117,10 +117,13 @@ class Table(Oracle):
 
 
 @pytest.mark.parametrize("stop", ["bound", "estimate", "full"])
-def test_what_a_model_calls_impossible_is_never_returned(stop):
+def test_what_a_model_calls_impossible_is_never_returned(stop, monkeypatch):
     certain = {(): [0.0, 1.0, 0.0, 0.0], (3,): [0.25, 0.75, 0.0, 0.0]}  # then EOS: two translations are possible
     model = Table(certain | {(3, 3): [1.0, 0.0, 0.0, 0.0]})
-    (found,) = beam_search(model, SOURCE[:1], 4, 0.0, 6, n_best=4, stop=stop)
+    steps, step = [], model.step
+    monkeypatch.setattr(model, "step", lambda *arguments: steps.append(1) or step(*arguments))
+    (found,) = beam_search(model, SOURCE[:1], 4, 0.0, 50, n_best=4, stop=stop)
+    assert len(steps) <= 4  # nothing is left to go on with
     assert tokens_of([found]) == [[(3, 3, EOS), (3, EOS)]]
     assert [math.exp(hypothesis.log_probability) for hypothesis in found] == pytest.approx([0.75, 0.25])
 

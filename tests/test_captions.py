@@ -186,6 +186,7 @@ def nouns_of(words):
     return [j for j, word in enumerate(words) if word[0].isupper()]
 
 
+@pytest.mark.slow
 def test_articles_adjectives_and_nouns_agree():
     for pair in sample():
         words = pair.target.split()
@@ -364,6 +365,7 @@ def test_aligned_nouns_translate_each_other():
                 assert target[j] in GERMAN[english_noun(source[i])], (source[i], target[j])
 
 
+@pytest.mark.slow
 def test_the_alignment_of_whole_captions():
     links = {}
     for pair in PLAIN.make_captions(4000, seed=2):
@@ -377,6 +379,7 @@ def test_the_alignment_of_whole_captions():
     assert {"der", "die", "das", "den", "dem", "im", "am", "zum", "zur", "ins"} <= links["the"]
 
 
+@pytest.mark.slow
 def test_it_stands_for_a_noun_whose_gender_gives_the_pronoun():
     pronouns, roles = Counter(), Counter()
     for pair in PLAIN.make_captions(6000, seed=3):
@@ -431,6 +434,7 @@ def test_one_length(length):
     assert {len(pair.source.split()) for pair in make_captions(60, 5, min_length=length, max_length=length)} == {length}
 
 
+@pytest.mark.slow
 def test_defaults_give_short_captions_and_one_bound_is_enough():
     assert {len(pair.source.split()) for pair in PLAIN.make_captions(3000, 0)} == set(range(4, 21))
     assert max(len(pair.source.split()) for pair in make_captions(50, 0, max_length=3)) == 3

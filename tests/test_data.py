@@ -589,6 +589,7 @@ def test_real_splits(split, lines):
     assert [(pair.source, pair.target) for pair in swapped] == [(pair.target, pair.source) for pair in pairs]
 
 
+@pytest.mark.slow
 def test_moses_tokens_of_the_literature():
     pairs = multi30k("test_2016_flickr")
     assert sum(len(moses_tokenize(pair.source, "de").split()) for pair in pairs) == 12103

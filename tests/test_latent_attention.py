@@ -307,6 +307,7 @@ def test_other_precisions(device, dtype, tolerance, encoder, attention):
         torch.testing.assert_close(one.cpu().double(), other, atol=tolerance * other.abs().max().item() + 1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_training_under_bfloat16_autocast(device):
     with torch.random.fork_rng():
@@ -414,6 +415,7 @@ def test_recipes_are_the_same_everywhere():
     assert digests == ["ac1fc835f45d67d8", "ed90b5f18ff93703"]
 
 
+@pytest.mark.slow
 def test_recipes_are_distinct_and_a_shorter_list_is_a_beginning(recipes):
     assert len({recipe.description for recipe in recipes}) == len(recipes) == 6000
     assert make_recipes(100, seed=7) == recipes[:100] != make_recipes(100, seed=8)
@@ -578,6 +580,7 @@ def test_prediction_of_every_kind(encoder, attention):
     assert found.program == coder.program(numbers)
 
 
+@pytest.mark.slow
 def test_the_mode_is_restored_when_prediction_fails():
     model, coder = trained()
     model.train()
@@ -700,6 +703,7 @@ def test_what_the_chapter_says_of_the_real_titles(zapier):
     assert max(len(recipe_words(title)) for title in titles) == 19
 
 
+@pytest.mark.slow
 def test_real_labels_that_training_lacks_count_as_wrong(zapier):
     coder = RecipeCoder.train(zapier["train"], min_count=2)
     foreign = [r for r in zapier["test"] if r.trigger not in coder.labels[HEADS.index("trigger")]]

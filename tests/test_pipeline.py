@@ -330,6 +330,7 @@ def test_export_removes_a_module_whose_notebook_is_gone(project: TinyProject) ->
     assert (project.package / "__init__.py").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["gate", "guard"])
 def test_the_scripts_fail_when_they_find_something(project: TinyProject, script: str) -> None:
     shutil.copytree(ROOT / "tools", project.root / "tools", ignore=shutil.ignore_patterns("__pycache__"))

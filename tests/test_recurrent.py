@@ -342,6 +342,7 @@ def test_clipping_bounds_the_step():
     assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_training_under_bfloat16_autocast(device):
     torch.manual_seed(0)

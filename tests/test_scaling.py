@@ -236,6 +236,7 @@ def test_every_sentence_is_in_exactly_one_share(lengths, world):
             assert (share.source != PAD).any(dim=0).all() and (share.target != PAD).any(dim=0).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(lengths=LENGTHS, world=st.integers(1, 4))
 def test_gradients_of_shares_weighted_by_tokens_add_up(lengths, world):

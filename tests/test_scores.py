@@ -244,6 +244,7 @@ def test_both_ways_of_looking_equal_the_paper(lengths, padding, reach, centres, 
         torch.testing.assert_close(seen.context, expected @ outputs, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=3),
     reach=st.integers(1, 6),
@@ -284,6 +285,7 @@ def test_the_cheaper_way_is_taken(monkeypatch):
     assert taken == ["whole", "whole", "windowed", "windowed"]
 
 
+@pytest.mark.slow
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=3),
     reach=st.integers(1, 3),

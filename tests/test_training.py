@@ -539,6 +539,7 @@ for source in itertools.cycle(sources):
 """
 
 
+@pytest.mark.slow
 def test_a_checkpoint_can_be_read_while_a_training_replaces_it(tmp_path):
     path, sources = tmp_path / "last.safetensors", [tmp_path / "0", tmp_path / "1"]
     for number, source in enumerate(sources):

@@ -233,6 +233,7 @@ def test_a_run_of_a_transformer_leaves_its_last_passes_and_their_mean(transforme
         torch.testing.assert_close(tensor, (passes[0][name] + passes[1][name]) / 2)
 
 
+@pytest.mark.slow
 def test_the_command_averages_again(transformer_folder, tmp_path, capsys):
     folder = shutil.copytree(transformer_folder, tmp_path / "copy")
     assert main(["average", str(folder), "--last", "1"]) == 0
@@ -387,6 +388,7 @@ def test_the_command_translates_files_and_streams(run_folder, tmp_path, capsys, 
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_the_command_shows_scores_and_json(transformer_folder, tmp_path, capsys):
     (tmp_path / "in.txt").write_text("the cat\n")
     best = Translator.from_pretrained(transformer_folder, "cpu").search(["the cat"], n_best=2, max_length=9)[0]

@@ -179,6 +179,7 @@ def test_the_scale_is_drawn_when_asked_for(ax):
     assert [label.get_text() for label in ax.figure.axes[1].get_yticklabels()] == ["0.0", "0.5", "1.0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "inches"), [(4, 3), (12, 5), (30, 5), (36, 7)])
 def test_words_do_not_clash(count, inches):
     words = [f"Wort{i}" for i in range(count)]

@@ -136,6 +136,20 @@ def test_the_transformer_is_held_against_the_literature_with_its_own_record():
     )  # "still falling"
 
 
+def test_the_ladder_on_captions_is_what_was_recorded():
+    rows = read(ROOT / "results" / "captions-ladder.json")["rows"]
+    prose = prose_of("translation/17_translating")
+    table = prose[prose.index("| model | parameters, millions | passes |") :].splitlines()[2 : 2 + len(rows)]
+    shown = [[cell.strip() for cell in line.split("|")[2:-1]] for line in table]
+    assert shown == [
+        [f"{row['million_parameters']:.2f}", str(row["passes"]), f"{row['minutes']:.1f}", f"{row['exact_match']:.1f}"]
+        for row in rows
+    ]
+    assert all(row["minutes"] <= 10.2 for row in rows)
+    score = {row["model"]: row["exact_match"] for row in rows}
+    assert (score["bahdanau"] > score["transformer"]) == ("Bahdanau's translator is ahead." in prose)
+
+
 def test_german_to_english_reaches_what_was_asked_for():
     record = read(ROOT / "results" / "multi30k-de-en-transformer.json")
     assert record["metrics"]["test_bleu"]["value"] >= 41 and record["parameters"] <= 3_000_000

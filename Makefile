@@ -34,7 +34,7 @@ check: $(READY) ## the fast checks: export gate, notebook guard, style, addresse
 	$(PY) tools/set_repository.py --check || status=1; \
 	$(PY) -m ruff check . || status=1; \
 	$(PY) -m ruff format --check . || status=1; \
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" --hypothesis-profile quick tests || status=1; \
+	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" --hypothesis-profile quick -p no:nbval tests || status=1; \
 	exit $$status
 
 export: $(READY) ## write transformer_lib/ from the notebooks (NB=... only one)

@@ -113,6 +113,7 @@ def test_a_mask_may_be_broadcast(seed, kept, dropped):
     torch.testing.assert_close(masked_softmax(scores, mask), expected, atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 def test_without_a_mask_it_is_the_softmax():
     scores, _ = random_case(0)
     torch.testing.assert_close(masked_softmax(scores), scores.softmax(-1), atol=0, rtol=0)
@@ -373,6 +374,7 @@ def test_padding_and_company_change_nothing(training, extra, lengths, n_layers):
         torch.testing.assert_close(aligned, weights[row, :, :length], atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 @MODES
 def test_decoder_does_not_look_ahead(training):
     model = small_model(n_layers=2).train(training)
@@ -451,6 +453,7 @@ def test_greedy_batch_equals_one_by_one(training, lengths, seed):
         assert (together[row, len(alone) :] == PAD).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-1), (torch.float16, 2e-2)])
 def test_the_translator_in_other_precisions(device, dtype, tolerance):
@@ -502,6 +505,7 @@ def small_translator() -> tuple[AlignedSeq2Seq, list[Pair], Tokenizer, Tokenizer
     return small_model(**sizes, dropout=0.5), pairs, english, german
 
 
+@pytest.mark.slow
 @MODES
 @pytest.mark.parametrize("max_tokens", [1, 30, 4000])
 def test_attention_maps_equal_one_by_one_and_restore_the_mode(training, max_tokens):

@@ -425,6 +425,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_named(case):
     call, message = BAD[case]

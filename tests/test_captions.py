@@ -429,6 +429,7 @@ def test_any_range_of_lengths(low, width, n, seed):
         assert pair.source == pair.source.lower() and "  " not in pair.source + pair.target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [3, 4, 5, 17, 40, 59, 60])
 def test_one_length(length):
     assert {len(pair.source.split()) for pair in make_captions(60, 5, min_length=length, max_length=length)} == {length}
@@ -467,6 +468,7 @@ print(hashlib.sha256("".join(lines).encode()).hexdigest(), "torch" in sys.module
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_captions_do_not_depend_on_the_order_of_sets_nor_on_torch(hash_seed):
     command = [sys.executable, "-c", SCRIPT, MODULE]
@@ -564,6 +566,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_refused_by_name(name):
     function, arguments, error, message = BAD[name]

@@ -124,6 +124,7 @@ def test_merges_equal_those_of_the_naive_loop(words, n_merges):
     assert trained.vocab_size <= 260 + n_merges
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.text())
 def test_bpe_gives_back_every_string(text):
@@ -134,6 +135,7 @@ def test_bpe_gives_back_every_string(text):
     assert len(BPE.tokens(text)) == len(ids)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([*LOOK_ALIKES, "dog", "Hund", "ä", "\x00", "\u2028", "\r", "🐕"])).map("".join))
 def test_look_alikes_of_special_tokens_are_text(text):
@@ -309,6 +311,7 @@ def make_examples(lengths):
     return [([10 + i] * (s - 1) + [EOS], [BOS] + [10 + i] * (t - 2) + [EOS]) for i, (s, t) in enumerate(lengths)]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(LENGTHS, st.integers(12, 80), st.none() | st.integers(0, 5), st.integers(0, 3))
 def test_batches_hold_every_example_once_within_the_budget(lengths, max_tokens, seed, epoch):
@@ -325,6 +328,7 @@ def test_batches_hold_every_example_once_within_the_budget(lengths, max_tokens, 
     assert [batch.indices for batch in made] == [batch.indices for batch in again]
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(LENGTHS)
 def test_without_a_seed_short_examples_come_first(lengths):
@@ -580,6 +584,7 @@ def multi30k(split: str) -> list[Pair]:
     return load_multi30k(split, "de", "en")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("split", "lines"), [("train", 29000), ("val", 1014), ("test_2016_flickr", 1000)])
 def test_real_splits(split, lines):
     pairs = multi30k(split)

@@ -506,6 +506,7 @@ def counted(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> Counts:
     return counts
 
 
+@pytest.mark.slow
 @EVERY_KIND
 @STOPS
 def test_finished_sentences_leave_the_batch(kind, stop, monkeypatch):
@@ -559,6 +560,7 @@ def test_the_mode_is_kept(kind):
     assert type(found[0][0][0].log_probability) is float and torch.is_grad_enabled()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 0.5), (torch.float16, 0.05)])
 @pytest.mark.parametrize("kind", ["gru", "transformer"])
@@ -607,6 +609,7 @@ def test_samples_follow_the_model():
     assert len(space) == 1 + 3 + 9 + 27
 
 
+@pytest.mark.slow
 def test_a_seed_makes_samples_again_and_leaves_the_rest_of_chance_alone():
     model = small_model("transformer")
     before = torch.random.get_rng_state()

@@ -435,6 +435,7 @@ def test_padding_adds_nothing_to_the_gradient(feeding, estimator):
             torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 @FEEDING
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 def test_decoder_does_not_look_ahead(training, feeding):

@@ -428,6 +428,7 @@ def test_every_operation_is_as_often_trigger_as_action(recipes):
     assert all(r.trigger_channel != r.action_channel and r.trigger.startswith(r.trigger_channel + ".") for r in recipes)
 
 
+@pytest.mark.slow
 def test_held_out_pairs_are_apart_in_both_orders(recipes):
     held_out = {(r.trigger, r.action) for r in make_recipes(3000, seed=1, held_out=True)}
     seen = {(r.trigger, r.action) for r in recipes}

@@ -229,6 +229,7 @@ def brute_force_bleu(hypotheses, reference_lists):
     return 100 * math.exp(min(0.0, 1 - r / c) + logs)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(corpus=corpora)
 def test_bleu_equals_brute_force(corpus):
@@ -361,6 +362,7 @@ def test_the_alignment_worked_by_hand():
     assert alignment_error_rate([predicted], [sure]) == pytest.approx(0.4)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(rows=alignments)
 def test_aer_equals_the_formula_over_the_corpus(rows):

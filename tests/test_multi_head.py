@@ -116,6 +116,7 @@ def test_equals_a_loop_over_heads_and_queries(need_weights, n_heads, widths, len
         assert weights is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("use", ["self", "causal", "cross"])
@@ -225,6 +226,7 @@ def test_cross_attention_asks_with_the_inputs_and_reads_the_memory(need_weights,
     torch.testing.assert_close(asked, outputs.flip(1), atol=1e-12, rtol=0)  # one answer for each question
 
 
+@pytest.mark.slow
 @WEIGHTS
 @MODES
 @given(position=st.integers(1, 5), n_heads=st.sampled_from([1, 2, 4]))

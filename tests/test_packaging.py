@@ -107,6 +107,7 @@ def imported() -> set[str]:
     return names
 
 
+@pytest.mark.slow
 def test_dependencies_are_what_the_library_imports() -> None:
     tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -40,6 +40,7 @@ def test_the_library_is_what_the_notebooks_export() -> None:
     assert gate.check() == []
 
 
+@pytest.mark.slow
 def test_every_notebook_was_executed_and_holds_nothing_of_one_machine() -> None:
     assert guard.check() == []
 
@@ -305,6 +306,7 @@ GATE_CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", GATE_CASES)
 def test_the_gate_names_the_culprit(project: TinyProject, case: str) -> None:
     break_it, culprit = GATE_CASES[case]
@@ -451,6 +453,7 @@ GUARD_CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", GUARD_CASES)
 def test_the_guard_names_the_culprit(project: TinyProject, case: str) -> None:
     break_it, culprit = GUARD_CASES[case]
@@ -579,6 +582,7 @@ DISAGREEMENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", DISAGREEMENTS)
 def test_a_place_that_disagrees_is_named(project: TinyProject, case: str) -> None:
     assert set_repository.disagreements(project.root) == []

@@ -62,6 +62,7 @@ def test_far_positions_equal_the_formula_too(d_model):
     torch.testing.assert_close(table[rows], by_hand(5000, d_model)[rows], atol=1e-10, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", HALF)
 def test_every_type_is_rounded_once(dtype):
     table = sinusoids(1024, 64, dtype)

@@ -185,6 +185,7 @@ def test_what_the_chapter_says_of_the_captions_in_multi30k(data_directory):
 # ---------------------------------------------------------------- the models that come with the library
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", pretrained_names())
 def test_a_shipped_model_is_the_one_that_was_recorded(name):
     record, folder = read(ROOT / "results" / f"{name}-transformer.json"), find_pretrained(name)

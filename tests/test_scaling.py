@@ -75,6 +75,7 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, 
 # ---------------------------------------------------------------- operations
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(
     shape=st.tuples(st.integers(1, 4), st.integers(1, 7), st.integers(1, 7)),
@@ -133,6 +134,7 @@ def put_aside(watched: Transformer, rows: int, source: int, target: int) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", [(16, 16), (30, 8), (8, 24)])
 @pytest.mark.parametrize(
     "changes",
@@ -180,6 +182,7 @@ def test_the_roof():
     assert [machine.ceiling(i) for i in (0.5, 10, 1000)] == [5.0, 100.0, 100.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_machine_is_measured(dtype):
     found = measure_machine(dtype=dtype, seconds=0.001)
@@ -288,6 +291,7 @@ def test_a_group_of_one_is_a_plain_trainer(alone, tmp_path):
     assert distance(again.model.state_dict(), shared.model.state_dict()) == 0
 
 
+@pytest.mark.slow
 def test_random_numbers_of_the_caller_are_left_alone(alone):
     trainer = DistributedTrainer(*quick(dropout=0.5))
     before = torch.get_rng_state()

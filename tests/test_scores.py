@@ -129,6 +129,7 @@ def ragged(lengths: list[int], vocab_size: int, seed: int = 0, first: int | None
 # ---------------------------------------------------------------- scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SCORES)
 @given(rows=st.integers(1, 3), asked=st.integers(1, 3), length=st.integers(1, 6), seed=st.integers(0, 100))
 @settings(max_examples=15)
@@ -144,6 +145,7 @@ def test_scores_equal_the_formulas(kind, rows, asked, length, seed):
                 torch.testing.assert_close(found[b, t, s], expected, atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SCORES)
 def test_gradients_of_scores_agree_with_finite_differences(kind):
     score = make_score(kind)
@@ -213,6 +215,7 @@ CENTRES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(
     lengths=st.lists(st.integers(1, 8), min_size=1, max_size=3),
     padding=st.integers(0, 4),
@@ -331,6 +334,7 @@ def test_gradients_of_the_window_agree_with_finite_differences(length):
     assert all(gradient.abs().max() > 1e-6 for gradient in gradients)
 
 
+@pytest.mark.slow
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=3), extra=st.integers(0, 3))
 @settings(max_examples=50)
 def test_a_window_longer_than_the_sentence_is_global(lengths, extra):
@@ -377,6 +381,7 @@ def test_the_gaussian_takes_away_and_local_m_has_none():
             assert (totals < 0.999).all() and (totals > 0).all()
 
 
+@pytest.mark.slow
 @given(extra=st.integers(1, 20), reach=st.integers(1, 4), predictive=st.booleans())
 @settings(max_examples=50)
 def test_padding_does_not_move_the_window(extra, reach, predictive):
@@ -474,6 +479,7 @@ def test_decoder_does_not_look_ahead(look, training):
         assert (after[:, position:] - before[:, position:]).abs().max() > 1e-7
 
 
+@pytest.mark.slow
 @EVERY_LOOK
 def test_alignment_has_a_row_for_each_word_and_stays_in_the_sentence(look):
     model = small_model(**LOOKS[look]).eval()
@@ -522,6 +528,7 @@ def test_without_input_feeding_all_questions_are_asked_at_once(feeding, expected
     assert len(calls) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("look", ["dot", "location", "concat-m1", "general-p10", "general-p1-unfed-deep"])
 def test_greedy_batch_equals_one_by_one(look):
     model = small_model(3, **LOOKS[look]).eval()
@@ -553,6 +560,7 @@ def test_training_under_bfloat16_autocast(look, device):
     assert all(p.grad is not None and p.grad.abs().max() > 0 for p in model.decoder.attention.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("look", ["dot", "location", "concat-m1", "general-p1"])

@@ -151,6 +151,7 @@ def test_the_sharpness_is_the_next_chapters_scale(sharpness, seed):
     close(soft_lookup(queries, keys, values, sharpness=sharpness), expected)
 
 
+@pytest.mark.slow
 def test_gradients_agree_with_finite_differences():
     attention, inputs, mask = layer(3, 2, 4), vectors(2, 4, 3).requires_grad_(), some_mask(2, 4, 4)
     mask[0, 1] = False

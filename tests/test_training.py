@@ -300,6 +300,7 @@ def adam_by_hand(model: nn.Module, group: list[Batch], rates: list[float], confi
                 p -= rate * (m / (1 - one**t)) / ((v / (1 - two**t)).sqrt() + config.eps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", [0.05, 1e3], ids=["clipped", "not clipped"])
 @pytest.mark.parametrize(
     "size", [pytest.param(1, id="one batch"), pytest.param(3, id="three batches", marks=pytest.mark.slow)]
@@ -324,6 +325,7 @@ def test_an_update_equals_the_formulas(size, clip):
         torch.testing.assert_close(mine[yours.grad.abs() > 1e-8], yours[yours.grad.abs() > 1e-8], atol=1e-7, rtol=1e-7)
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4), seed=st.integers(0, 100))
 def test_many_small_batches_equal_one_large(sizes, seed):
@@ -403,6 +405,7 @@ def test_a_pass_ends_with_a_smaller_group_and_counts_every_token():
     assert sorted(order) == list(range(len(TRAIN)))
 
 
+@pytest.mark.slow
 def test_every_pass_takes_the_batches_of_its_own_shuffle():
     run, seen = trainer(config=replace(CONFIG, epochs=2)), []
     update = run.update
@@ -730,6 +733,7 @@ def test_a_finished_training_can_go_on_with_more_passes(tmp_path):
     assert_same_end(whole, run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

@@ -140,6 +140,7 @@ def outputs_of(theirs: nn.Transformer, model: Transformer, source, target) -> to
     return theirs(read, written, tgt_mask=later, src_key_padding_mask=padding, memory_key_padding_mask=padding)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
 @pytest.mark.parametrize("final_norm", [False, True], ids=["no final norm", "final norm"])
@@ -234,6 +235,7 @@ def test_the_presets_are_the_papers():
 # ---------------------------------------------------------------- properties
 
 
+@pytest.mark.slow
 @MODES
 @EVERY_KIND
 def test_no_logit_knows_a_later_token(kind, training):
@@ -269,6 +271,7 @@ def test_padding_and_company_change_nothing(kind, training, lengths, extra, leng
         torch.testing.assert_close(alone[0], expected[row], atol=1e-12, rtol=1e-10)
 
 
+@pytest.mark.slow
 @MODES
 @EVERY_KIND
 def test_step_by_step_gives_what_teacher_forcing_gives(kind, training):
@@ -281,6 +284,7 @@ def test_step_by_step_gives_what_teacher_forcing_gives(kind, training):
     assert state.position == TARGET.shape[1]
 
 
+@pytest.mark.slow
 @EVERY_KIND
 def test_rows_of_a_beam_share_the_memory(kind):
     model = small_model(**KINDS[kind])
@@ -377,6 +381,7 @@ def test_tied_tables_are_one():
     assert torch.equal(restored(SOURCE, TARGET), tables["all"](SOURCE, TARGET))
 
 
+@pytest.mark.slow
 def test_the_first_logits_are_of_size_one():
     torch.manual_seed(0)
     model = Transformer(TransformerConfig(500, 500, d_model=256, n_heads=4, d_ff=512, dropout=0.0))
@@ -386,6 +391,7 @@ def test_the_first_logits_are_of_size_one():
     assert logits.softmax(-1).min() > 1e-6  # nothing near the subnormal numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["paper", "pre-norm"])
 def test_dropout_only_in_training(kind):
     model = small_model(**{**KINDS[kind], "dropout": 0.5}).eval()
@@ -428,6 +434,7 @@ def test_greedy_decoding_of_a_batch_is_that_of_its_sentences():
 # ---------------------------------------------------------------- devices, precisions, compilation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.2), (torch.float16, 0.03)])
 @pytest.mark.parametrize("kind", ["paper", "pre-norm"])
@@ -596,6 +603,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_named(case):

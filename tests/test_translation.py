@@ -106,6 +106,7 @@ def assert_same_run(one, other) -> None:
 # ---------------------------------------------------------------- training and resuming
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss_and_leaves_a_complete_folder(run_folder, capsys):
     files = {path.name for path in run_folder.iterdir()}
     assert files == {"config.json", "source.json", "target.json", "last.safetensors", "best.safetensors", "log.jsonl"}
@@ -263,6 +264,7 @@ def test_translation_keeps_order_empty_lines_and_mode(folder, request):
     assert translator.translate([]) == []
 
 
+@pytest.mark.slow
 def test_the_best_translations_come_with_scores_in_order(transformer_folder):
     translator = Translator.from_pretrained(transformer_folder, "cpu")
     texts = ["a dog is running in the park", "", "the cat"]
@@ -329,6 +331,7 @@ def test_moses_text_is_tokenised_on_the_way_in_and_joined_on_the_way_out(run_fol
     assert seen == ["a dog , running ."]
 
 
+@pytest.mark.slow
 def test_attention_is_where_the_model_looks(transformer_folder):
     translator = Translator.from_pretrained(transformer_folder, "cpu")
     translator.model.train()
@@ -787,6 +790,7 @@ BAD_COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BAD_COMMANDS)
 def test_bad_commands_end_in_one_line_and_lose_nothing(case, run_folder, tmp_path, capsys):
     arguments, message = BAD_COMMANDS[case]

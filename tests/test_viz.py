@@ -103,6 +103,7 @@ def test_figures_are_opaque_and_readable_on_a_phone(tmp_path):
     assert smallest / 72 * 360 / figure.get_size_inches()[0] >= 9
 
 
+@pytest.mark.slow
 def test_svg_is_the_same_every_time(tmp_path):
     for name in ("one.svg", "two.svg"):
         figure, ax = plt.subplots()
@@ -167,6 +168,7 @@ def test_numbers_in_cells_can_be_read(ax):
         assert contrast(text.get_color(), viz.attention_colours()(WEIGHTS[row][column])) >= 4.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", np.linspace(0, 1, 21))
 def test_numbers_stand_out_from_every_shade(ax, value):
     viz.heatmap(ax, [[value]], None, None, numbers=True)
@@ -446,6 +448,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_right_is_refused(ax, name):
     draw, message = REFUSED[name]

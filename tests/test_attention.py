@@ -1,17 +1,16 @@
 """Scaled dot-product attention: equal to plain loops and to PyTorch, explicit and fused, in value and gradient."""
 
-import json
 import math
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
+from pages import prose_of, record_of
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -439,10 +438,7 @@ def test_bad_input_is_named(case):
 
 
 def test_the_chapter_quotes_the_record():
-    root = Path(__file__).resolve().parents[1]
-    record = json.loads((root / "results" / "attention-cost.json").read_text(encoding="utf-8"))
-    notebook = json.loads((root / "book/transformer/09_scaled_dot_product_attention.ipynb").read_text(encoding="utf-8"))
-    prose = "".join("".join(cell["source"]) + "\n" for cell in notebook["cells"] if cell["cell_type"] == "markdown")
+    record, prose = record_of("attention-cost"), prose_of("transformer/09_scaled_dot_product_attention")
     shown = [re.findall(r"[\d.,]+", line) for line in prose.splitlines() if line.startswith("| ") and " MB |" in line]
     names = ("length", "explicit_ms", "fused_ms", "time_ratio", "explicit_mb", "fused_mb", "memory_ratio")
     assert len(shown) == len(record["rows"]) >= 4

@@ -1,11 +1,9 @@
 """Searches: judged by exhaustive search, equal to Hugging Face's, the same with a cache, without, and in a batch."""
 
-import json
 import math
 import random
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 from marian import load_marian, marian_pair
+from pages import prose_of, record_of
 from torch import Tensor
 
 from transformer_lib import decoding
@@ -691,10 +690,7 @@ def test_every_part_comes_back_in_the_mode_it_was_found_in():
 
 
 def test_the_chapter_quotes_the_record_of_its_benchmark():
-    root = Path(__file__).resolve().parents[1]
-    rows = json.loads((root / "results" / "decoding.json").read_text(encoding="utf-8"))["rows"]
-    chapter = json.loads((root / "book/translation/16_decoding.ipynb").read_text(encoding="utf-8"))
-    prose = "".join("".join(cell["source"]) for cell in chapter["cells"] if cell["cell_type"] == "markdown")
+    rows, prose = record_of("decoding")["rows"], prose_of("translation/16_decoding")
     table = prose[prose.index("| measured |") :]
     assert re.findall(r"\| ([\d.]+) \|\n", table)[: len(rows)] == [f"{row['times_as_fast']:.2f}" for row in rows]
     assert "python benchmarks/decoding.py --record results/decoding.json" in prose

@@ -1,18 +1,17 @@
 """Multi-head attention: equal to a loop over heads and to PyTorch's, with a cache and without, blind to padding."""
 
 import copy
-import json
 import math
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
+from pages import prose_of, record_of
 from torch import Tensor, nn
 
 from transformer_lib.masks import causal_mask, combine_masks
@@ -535,10 +534,7 @@ def test_starts_like_torch():
 
 
 def test_the_chapter_quotes_the_record_of_its_benchmark():
-    root = Path(__file__).resolve().parents[1]
-    rows = json.loads((root / "results" / "multi-head-cost.json").read_text(encoding="utf-8"))["rows"]
-    chapter = json.loads((root / "book/transformer/11_multi_head_attention.ipynb").read_text(encoding="utf-8"))
-    prose = "".join("".join(cell["source"]) for cell in chapter["cells"] if cell["cell_type"] == "markdown")
+    rows, prose = record_of("multi-head-cost")["rows"], prose_of("transformer/11_multi_head_attention")
     table = prose[prose.index("| measured | ratio") :]
     assert re.findall(r"\| ([\d.]+) \|\n", table)[: len(rows)] == [f"{row['time_ratio']:.2f}" for row in rows]
     assert "python benchmarks/multi_head.py --record results/multi-head-cost.json" in prose

@@ -22,6 +22,7 @@ from transformer_lib.recurrent import (
     check_positive,
     check_tokens,
     evaluate_loss,
+    evaluating,
     greedy_decode,
     reverse_padded,
     sequence_loss,
@@ -285,6 +286,26 @@ def test_the_mode_is_restored_when_decoding_fails():
     model = small_model().train()
     with pytest.raises(ValueError, match="99"):
         greedy_decode(model, torch.tensor([[99, EOS]]))
+    assert model.training
+
+
+def test_every_part_comes_back_in_the_mode_it_was_found_in():
+    model = small_model().train()
+    model.encoder.eval()  # frozen by its owner
+    with evaluating(model):
+        assert not any(part.training for part in model.modules()) and not torch.is_grad_enabled()
+    modes = [part.training for part in model.encoder.modules()], [part.training for part in model.decoder.modules()]
+    assert not any(modes[0]) and all(modes[1]) and model.training and torch.is_grad_enabled()
+    with pytest.raises(KeyError), evaluating(model):
+        raise KeyError
+    assert model.training and not model.encoder.training and torch.is_grad_enabled()
+
+
+def test_greedy_refuses_a_model_whose_numbers_are_not_numbers():
+    model = small_model()
+    next(model.decoder.parameters()).data.fill_(torch.nan)
+    with pytest.raises(ValueError, match="logits hold NaN at token 1"):
+        greedy_decode(model, ragged([5, 3], 13))
     assert model.training
 
 

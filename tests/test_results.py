@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from pages import prose_of, read, record_of
 
 from transformer_lib.data import load_multi30k
 from transformer_lib.translation import (
@@ -23,10 +24,6 @@ from transformer_lib.translation import (
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = sorted((ROOT / "results").glob("*.json"))
-
-
-def read(path: Path) -> dict:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def parts(record: dict) -> tuple[dict, dict]:
@@ -64,7 +61,7 @@ def test_a_study_is_a_table(path):
 
 
 def test_the_translator_without_attention_on_multi30k():
-    record = read(ROOT / "results" / "multi30k-de-en-gru.json")
+    record = record_of("multi30k-de-en-gru")
     metrics = record["metrics"]
     assert metrics["test_bleu"]["value"] >= 20
     assert "tok:none" in metrics["test_bleu"]["signature"]
@@ -73,9 +70,8 @@ def test_the_translator_without_attention_on_multi30k():
 
 @pytest.mark.parametrize("name", ["history/03_recurrent_seq2seq", "translation/17_translating"])
 def test_the_chapters_quote_the_record(name):
-    record = read(ROOT / "results" / "multi30k-de-en-gru.json")
-    cells = read(ROOT / "book" / f"{name}.ipynb")["cells"]
-    prose = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    record = record_of("multi30k-de-en-gru")
+    prose = prose_of(name)
     score = record["metrics"]["test_bleu"]["value"]
     assert f"{score:.1f} BLEU" in prose or f"| {score:.2f} |" in prose
     shown = next(line for line in prose.replace("\\\n", " ").splitlines() if "train --data multi30k" in line)
@@ -88,7 +84,7 @@ def test_the_chapters_quote_the_record(name):
 def test_attention_is_ahead_of_one_vector_on_multi30k():
     scores = {}
     for name in ("gru", "bahdanau", "luong-general"):
-        metrics = read(ROOT / "results" / f"multi30k-de-en-{name}.json")["metrics"]
+        metrics = record_of(f"multi30k-de-en-{name}")["metrics"]
         assert metrics["test_reference_tokens"]["value"] == 12_968 and "tok:none" in metrics["test_bleu"]["signature"]
         scores[name] = metrics["test_bleu"]["value"]
     assert scores["bahdanau"] >= 29 and scores["luong-general"] >= 29
@@ -96,9 +92,8 @@ def test_attention_is_ahead_of_one_vector_on_multi30k():
 
 
 def test_the_ladder_is_what_was_recorded():
-    cells = read(ROOT / "book" / "translation" / "17_translating.ipynb")["cells"]
-    prose = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    rungs = [line.split("|")[1:-1] for line in prose.splitlines() if line.startswith("| `")]
+    lines = prose_of("translation/17_translating").splitlines()
+    rungs = [line.split("|")[1:-1] for line in lines if line.startswith("| `")]
     shown = {cells[0].strip().strip("`"): [cell.strip() for cell in cells[2:]] for cells in rungs}
     records = [read(path) for path in RECORDS if path.stem.startswith("multi30k-de-en")]
     expected = {
@@ -113,14 +108,9 @@ def test_the_ladder_is_what_was_recorded():
     assert shown == expected
 
 
-def prose_of(chapter: str) -> str:
-    cells = read(ROOT / "book" / f"{chapter}.ipynb")["cells"]
-    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-
-
 def test_the_transformer_is_held_against_the_literature_with_its_own_record():
     prose = prose_of("translation/17_translating")
-    record = read(ROOT / "results" / "multi30k-en-de-transformer.json")
+    record = record_of("multi30k-en-de-transformer")
     metrics = record["metrics"]
     assert metrics["test_reference_tokens"]["value"] == 12_103 and metrics["test_sentences"]["value"] == 1_000
     assert "tok:none" in metrics["test_bleu"]["signature"] and record["parameters"] <= 3_000_000
@@ -137,7 +127,7 @@ def test_the_transformer_is_held_against_the_literature_with_its_own_record():
 
 
 def test_the_ladder_on_captions_is_what_was_recorded():
-    rows = read(ROOT / "results" / "captions-ladder.json")["rows"]
+    rows = record_of("captions-ladder")["rows"]
     prose = prose_of("translation/17_translating")
     table = prose[prose.index("| model | parameters, millions | passes |") :].splitlines()[2 : 2 + len(rows)]
     shown = [[cell.strip() for cell in line.split("|")[2:-1]] for line in table]
@@ -151,7 +141,7 @@ def test_the_ladder_on_captions_is_what_was_recorded():
 
 
 def test_german_to_english_reaches_what_was_asked_for():
-    record = read(ROOT / "results" / "multi30k-de-en-transformer.json")
+    record = record_of("multi30k-de-en-transformer")
     assert record["metrics"]["test_bleu"]["value"] >= 41 and record["parameters"] <= 3_000_000
     assert record["metrics"]["test_reference_tokens"]["value"] == 12_968
     assert record["decoding"] == {"weights": "averaged", "beam_size": 5, "length_penalty": 0.6}
@@ -188,7 +178,7 @@ def test_what_the_chapter_says_of_the_captions_in_multi30k(data_directory):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", pretrained_names())
 def test_a_shipped_model_is_the_one_that_was_recorded(name):
-    record, folder = read(ROOT / "results" / f"{name}-transformer.json"), find_pretrained(name)
+    record, folder = record_of(f"{name}-transformer"), find_pretrained(name)
     options, moses = read_options(folder)
     assert record["options"] == json.loads(json.dumps(vars(options.resolved()))) | {"moses": moses}
     assert record["parameters"] == sum(p.numel() for p in Translator.from_pretrained(name, "cpu").model.parameters())
@@ -203,7 +193,7 @@ def test_a_shipped_model_is_the_one_that_was_recorded(name):
 def test_a_shipped_model_scores_what_its_record_says(name, request):
     if name.startswith("multi30k"):
         request.getfixturevalue("data_directory")
-    record = read(ROOT / "results" / f"{name}-transformer.json")
+    record = record_of(f"{name}-transformer")
     chosen = [
         f"--beam-size={record['decoding']['beam_size']}",
         f"--length-penalty={record['decoding']['length_penalty']}",
@@ -225,10 +215,10 @@ def test_the_transformer_climbs_higher_than_attention_alone_with_a_greedy_decode
     shown = re.search(r"and ([\d.]+) if it decodes greedily", prose_of("translation/17_translating"))
     scores = evaluate_run("multi30k-de-en", device="cpu", beam_size=1)
     assert scores["bleu"] == pytest.approx(float(shown[1]), abs=0.3)
-    recurrent = read(ROOT / "results" / "multi30k-de-en-bahdanau.json")["metrics"]["test_bleu"]["value"]
+    recurrent = record_of("multi30k-de-en-bahdanau")["metrics"]["test_bleu"]["value"]
     assert scores["bleu"] > recurrent + 1
 
 
 def test_the_small_transformer_is_nearly_perfect_on_captions():
-    metrics = read(ROOT / "results" / "captions-en-de-transformer.json")["metrics"]
+    metrics = record_of("captions-en-de-transformer")["metrics"]
     assert metrics["test_exact_match"]["value"] >= 99 and metrics["test_sentences"]["value"] == 1000

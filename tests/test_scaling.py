@@ -18,6 +18,7 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
+from pages import prose_of, record_of
 from processes import run_processes
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -428,9 +429,7 @@ def test_every_process_says_what_went_wrong_with_it(capsys, monkeypatch):
 
 
 def test_the_chapter_quotes_the_record_of_its_benchmark():
-    rows = json.loads((ROOT / "results" / "scaling-cost.json").read_text(encoding="utf-8"))["rows"]
-    chapter = json.loads((ROOT / "book/translation/18_scaling.ipynb").read_text(encoding="utf-8"))
-    prose = "".join("".join(cell["source"]) for cell in chapter["cells"] if cell["cell_type"] == "markdown")
+    rows, prose = record_of("scaling-cost")["rows"], prose_of("translation/18_scaling")
     table = prose[prose.index("| measured | value | unit |") :]
     shown = re.findall(r"^\| ([^|]+) \| ([\d.]+) \| ([^|]+) \|$", table, re.MULTILINE)[: len(rows)]
     assert shown == [(row["measured"], f"{row['value']:g}", row["unit"]) for row in rows]

@@ -1,18 +1,17 @@
 """Self-attention: equal to plain loops and to PyTorch's, blind to order and padding, zero where nobody may be asked."""
 
 import copy
-import json
 import math
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
+from pages import prose_of, record_of
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -328,13 +327,11 @@ def test_compiles_into_one_graph():
 
 
 def test_the_chapter_quotes_the_record_of_its_benchmark():
-    root = Path(__file__).resolve().parents[1]
-    rows = json.loads((root / "results" / "self-attention-cost.json").read_text(encoding="utf-8"))["rows"]
-    chapter = (root / "book" / "transformer" / "08_self_attention.ipynb").read_text(encoding="utf-8")
+    rows, prose = record_of("self-attention-cost")["rows"], prose_of("transformer/08_self_attention")
     columns = ("gru_work", "gru_time", "convolution_work", "convolution_time")
     for row in rows:
-        assert " | ".join([f"| {row['words']:,}", *(f"{row[name]:.2f}" for name in columns)]) in chapter
-    assert "python benchmarks/self_attention.py --record results/self-attention-cost.json" in chapter
+        assert " | ".join([f"| {row['words']:,}", *(f"{row[name]:.2f}" for name in columns)]) in prose
+    assert "python benchmarks/self_attention.py --record results/self-attention-cost.json" in prose
 
 
 # ---------------------------------------------------------------- bad input

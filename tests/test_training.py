@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pages import prose_of, record_of
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -824,29 +825,26 @@ def test_killed_at_random_moments(tmp_path):
 # ---------------------------------------------------------------- what was recorded
 
 
-def prose() -> str:
-    cells = json.loads((ROOT / "book" / "translation" / "15_training.ipynb").read_text(encoding="utf-8"))["cells"]
-    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-
-
 def test_the_chapter_shows_the_ablations_as_they_were_recorded():
-    rows = json.loads((ROOT / "results" / "ablations.json").read_text(encoding="utf-8"))["rows"]
+    rows = record_of("ablations")["rows"]
     lines = []
     for row in rows:
         loss, spread = f"{row['validation_loss']:.2f}", f"{row['lowest']:.2f} to {row['highest']:.2f}"
         scores = (f"{row[name]:.1f}" for name in ("bleu", "exact_match", "right", "confidence"))
         lines.append(f"| {' | '.join([row['variant'], loss, spread, *scores])} |")
-    assert "\n".join(lines) in prose()
+    assert "\n".join(lines) in prose_of("translation/15_training")
     losses = {row["variant"]: row["validation_loss"] for row in rows}
     assert losses["no warm-up"] > 3 * losses["the recipe"]
     assert losses["no division by the root of K"] > 1.5 * losses["the recipe"]
 
 
 def test_the_chapter_says_how_many_kills_left_no_trace():
-    rows = json.loads((ROOT / "results" / "kill.json").read_text(encoding="utf-8"))["rows"]
+    rows = record_of("kill")["rows"]
     killed = sum(row["killed"] for row in rows)
     kept = sum(row["killed"] for row in rows if row["identical"])
-    assert kept == killed == 20 and f"Of {killed} kills, {kept} left no trace" in " ".join(prose().split())
+    assert kept == killed == 20 and f"Of {killed} kills, {kept} left no trace" in " ".join(
+        prose_of("translation/15_training").split()
+    )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

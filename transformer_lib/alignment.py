@@ -31,6 +31,7 @@ from transformer_lib.recurrent import (
     check_positive,
     check_tokens,
     embedding,
+    evaluating,
 )
 
 # %% ../book/history/04_learning_to_align.ipynb #a2e08bbc
@@ -584,7 +585,6 @@ class AlignedSeq2Seq(Seq2Seq):
         return torch.cat([seen.weights for seen in looks], dim=1)
 
 # %% ../book/history/04_learning_to_align.ipynb #63f014bf
-@torch.no_grad()
 def attention_maps(
     model: Seq2Seq,
     pairs: Sequence[Pair],
@@ -614,20 +614,17 @@ def attention_maps(
         raise ValueError("pairs is empty: there is nothing to look at")
     if not hasattr(model, "align"):
         raise ValueError(f"{type(model).__name__} has no attention to look at: it has no method align")
-    device, training = next(model.parameters()).device, model.training
+    device = next(model.parameters()).device
     examples = encode_pairs(pairs, source_tokenizer, target_tokenizer)
     longest = max(max(len(source), len(target)) for source, target in examples)
     maps = [torch.empty(0, 0)] * len(examples)
-    model.eval()
-    try:
+    with evaluating(model):
         for batch in batches(examples, max(max_tokens, longest)):
             batch = batch.to(device)
             weights = model.align(batch.source, batch.target_input).float().cpu()
             for row, index in enumerate(batch.indices):
                 source, target = examples[index]
                 maps[index] = weights[row, : len(target) - 1, : len(source)]
-    finally:
-        model.train(training)
     return maps
 
 # %% ../book/history/04_learning_to_align.ipynb #64bdaf7d

@@ -10,8 +10,7 @@ __all__ = ['PENALTIES', 'MAX_SPACE', 'STOPS', 'Hypothesis', 'PrefixState', 'With
            'exhaustive_search', 'beam_search', 'sampling_probabilities', 'sample']
 
 # %% ../book/translation/16_decoding.ipynb #bb9fb4a8
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 
 from .data import BOS, EOS, PAD
 from .metrics import sequence_log_probability
-from .recurrent import Memory, Seq2Seq, State, check_positive
+from .recurrent import Memory, Seq2Seq, State, check_positive, evaluating
 
 # %% ../book/translation/16_decoding.ipynb #82ac9a84
 @dataclass(frozen=True)
@@ -144,19 +143,6 @@ class WithoutCache(Seq2Seq):
         return logits[:, -1], PrefixState(prefix, state.memory)
 
 # %% ../book/translation/16_decoding.ipynb #6128d146
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients, and every part back into the mode it was found in."""
-    modes = [(part, part.training) for part in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for part, training in modes:
-            part.training = training
-
-
 def _score_prefixes(
     model: Seq2Seq, memory: Memory, sequences: Sequence[tuple[int, ...]], chunk: int = 2048
 ) -> list[float]:
@@ -192,7 +178,7 @@ def score_hypotheses(
     if len(hypotheses) != len(source):
         raise ValueError(f"hypotheses of {len(hypotheses)} sentences for {len(source)} sources; they must pair up")
     scores = []
-    with _evaluating(model):
+    with evaluating(model):
         for number, (row, found) in enumerate(zip(source, hypotheses, strict=True)):
             if not all(hypothesis.tokens for hypothesis in found):
                 raise ValueError(f"hypotheses[{number}] holds one without tokens; even an empty sentence ends with EOS")
@@ -286,7 +272,7 @@ def exhaustive_search(
     check_positive(max_length=max_length, n_best=n_best)
     _check_choice("penalty", penalty, PENALTIES)
     found = []
-    with _evaluating(model):
+    with evaluating(model):
         for row in source:
             memory = model.encode(row[None], row[None] != PAD)
             vocab_size = model.decode(row.new_full((1, 1), BOS), memory).shape[-1]
@@ -466,7 +452,7 @@ def beam_search(
     rules = _Rules(beam_size, alpha, max_length, n_best, penalty, stop)
     if not len(source):
         return []
-    with _evaluating(model):
+    with evaluating(model):
         return _search(model, source, rules)
 
 # %% ../book/translation/16_decoding.ipynb #0fb074d8
@@ -552,7 +538,7 @@ def sample(
     _check_sampling(temperature, top_k, top_p)
     written = source.new_full((len(source), max_length), PAD)
     going, length = torch.arange(len(source), device=source.device), 0
-    with _evaluating(model):
+    with evaluating(model):
         state = model.start(model.encode(source, source != PAD)) if len(source) else None
         token = torch.full_like(source[:, 0], BOS)
         while len(going) and length < max_length:

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from .alignment import masked_softmax
 from .data import BOS, EOS, PAD, DataFile, Tokenizer, batches, fetch
-from .recurrent import check_positive, check_tokens, embedding
+from .recurrent import check_positive, check_tokens, embedding, evaluating
 
 # %% ../book/history/07_latent_attention.ipynb #44e9e9b4
 HEADS = ("trigger_channel", "trigger", "action_channel", "action")
@@ -849,7 +849,6 @@ def _weighing_of_row(seen: Weighing | None, row: int, length: int) -> Weighing |
     return Weighing(weights, latent, seen.active[row : row + 1, :, :length, :length].float().cpu())
 
 
-@torch.no_grad()
 def predict_programs(
     model: IfThenModel,
     descriptions: Sequence[str],
@@ -879,21 +878,18 @@ def predict_programs(
     """
     if isinstance(descriptions, str):
         raise TypeError("descriptions is a single string: pass a list, such as [description]")
-    device, training = next(model.parameters()).device, model.training
+    device = next(model.parameters()).device
     words = [recipe_words(description, max_words) for description in descriptions]
     examples = [([*coder.words.encode(" ".join(line)), EOS], (0,) * len(coder.labels)) for line in words]
     budget = max(max_tokens, max((len(ids) for ids, _ in examples), default=0))
     found: list[Prediction | None] = [None] * len(examples)
-    model.eval()
-    try:
+    with evaluating(model):
         for batch in recipe_batches(examples, budget) if examples else ():
             outputs, seen = model.read(batch.tokens.to(device))
             best = [classify(outputs[:, head]).argmax(dim=-1) for head, classify in enumerate(model.classifiers)]
             for row, (index, numbers) in enumerate(zip(batch.indices, torch.stack(best, dim=1).tolist(), strict=True)):
                 weighing = _weighing_of_row(seen, row, len(examples[index][0]))
                 found[index] = Prediction((*words[index], "⟨eos⟩"), coder.program(numbers), weighing)
-    finally:
-        model.train(training)
     return found
 
 # %% ../book/history/07_latent_attention.ipynb #085ed60c

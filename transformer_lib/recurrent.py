@@ -8,12 +8,13 @@ Chapter: A translator with one memory (book/history/03_recurrent_seq2seq.ipynb).
 # %% auto #0
 __all__ = ['check_positive', 'GRUCell', 'GRU', 'Memory', 'State', 'RecurrentState', 'Seq2Seq', 'RecurrentConfig', 'embedding',
            'reverse_padded', 'check_tokens', 'RecurrentEncoder', 'RecurrentDecoder', 'RecurrentSeq2Seq',
-           'sequence_loss', 'train_on', 'evaluate_loss', 'greedy_decode', 'translate']
+           'sequence_loss', 'train_on', 'evaluating', 'evaluate_loss', 'greedy_decode', 'translate']
 
 # %% ../book/history/03_recurrent_seq2seq.ipynb #62607f6b
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -729,7 +730,28 @@ def train_on(
     return total.item() / n_tokens
 
 # %% ../book/history/03_recurrent_seq2seq.ipynb #539c6664
-@torch.no_grad()
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; afterwards every part is in the mode it was found in.
+
+    Args:
+        model: any module. Parts of it may be in different modes, such as a frozen encoder.
+
+    Returns:
+        A context manager: ``with evaluating(model): ...``
+
+    Source: none. Chapter: A translator with one memory.
+    """
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
 def evaluate_loss(model: nn.Module, batches: Iterable[Any]) -> float:
     """The mean loss for each target token, in nats, without learning; the model's mode is kept.
 
@@ -745,22 +767,18 @@ def evaluate_loss(model: nn.Module, batches: Iterable[Any]) -> float:
 
     Source: Sutskever et al. (2014), section 3.2. Chapter: A translator with one memory.
     """
-    device, training = next(model.parameters()).device, model.training
-    model.eval()
+    device = next(model.parameters()).device
     total, n_tokens = 0.0, 0
-    try:
+    with evaluating(model):
         for batch in batches:
             batch = batch.to(device)
             loss = model.loss(batch)
             total, n_tokens = total + loss.item() * batch.n_tokens, n_tokens + batch.n_tokens
-    finally:
-        model.train(training)
     if n_tokens == 0:
         raise ValueError("batches is empty: there is nothing to measure on")
     return total / n_tokens
 
 # %% ../book/history/03_recurrent_seq2seq.ipynb #e0a8fe41
-@torch.no_grad()
 def greedy_decode(model: Seq2Seq, source: Int[Tensor, "B S"], max_length: int = 100) -> Int[Tensor, "B T"]:
     """Write, at each step, the token that scores best.
 
@@ -775,26 +793,24 @@ def greedy_decode(model: Seq2Seq, source: Int[Tensor, "B S"], max_length: int = 
         Token ids without BOS; each row ends with EOS (unless it was cut at ``max_length``) and is filled with PAD.
 
     Raises:
-        ValueError: if ``max_length`` is not positive.
+        ValueError: if ``max_length`` is not positive, or the model's logits hold NaN.
 
     Source: Sutskever et al. (2014), section 3.2, with a beam of one. Chapter: A translator with one memory.
     """
     check_positive(max_length=max_length)
-    training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         state = model.start(model.encode(source, source != PAD))
         token = torch.full_like(source[:, 0], BOS)
         finished, written = torch.zeros_like(token, dtype=torch.bool), []
         while len(written) < max_length and not finished.all():
             logits, state = model.step(token, state)
+            if logits.isnan().any():
+                raise ValueError(f"the model's logits hold NaN at token {len(written) + 1}: no token scores best")
             logits[:, [PAD, BOS]] = -torch.inf  # these two are never written
             token = logits.argmax(dim=-1).masked_fill(finished, PAD)
             written.append(token)
             finished = finished | (token == EOS)
             token = token.masked_fill(finished, EOS)
-    finally:
-        model.train(training)
     return torch.stack(written, dim=1) if written else source.new_zeros(0, 0)
 
 # %% ../book/history/03_recurrent_seq2seq.ipynb #0268cae7

@@ -211,6 +211,7 @@ def test_the_agreement_test_notices_mistakes():
         assert not all(readings(words, j) for j in nouns_of(words)), wrong
 
 
+@pytest.mark.slow
 def test_english_articles_fit_the_next_word():
     for pair in sample():
         words = pair.source.split()

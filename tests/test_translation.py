@@ -174,6 +174,7 @@ def test_a_run_that_is_killed_and_resumed_ends_the_same_to_the_bit(tmp_path):
     assert_same_run(whole, killed)
 
 
+@pytest.mark.slow
 def test_resuming_a_finished_run_changes_nothing(run_folder, tmp_path):
     before = {path.name: path.read_bytes() for path in run_folder.iterdir()}
     assert main(["train", "--output", str(run_folder), "--resume", "--device", "cpu"]) == 0

@@ -804,10 +804,11 @@ def greedy_decode(model: Seq2Seq, source: Int[Tensor, "B S"], max_length: int = 
         finished, written = torch.zeros_like(token, dtype=torch.bool), []
         while len(written) < max_length and not finished.all():
             logits, state = model.step(token, state)
-            if logits.isnan().any():
-                raise ValueError(f"the model's logits hold NaN at token {len(written) + 1}: no token scores best")
             logits[:, [PAD, BOS]] = -torch.inf  # these two are never written
-            token = logits.argmax(dim=-1).masked_fill(finished, PAD)
+            highest, token = logits.max(dim=-1)
+            if highest.isnan().any():  # NaN counts as the largest number
+                raise ValueError(f"the model's logits hold NaN at token {len(written) + 1}: no token scores best")
+            token = token.masked_fill(finished, PAD)
             written.append(token)
             finished = finished | (token == EOS)
             token = token.masked_fill(finished, EOS)

@@ -348,31 +348,30 @@ def test_equal_to_hugging_face(marian, beam, stop, early):
     ours, theirs = marian
     source, _ = noisy_task(8, 1000)
     lengths = set()
-    for alpha in (-0.5, 0.0, 0.6, 1.0, 2.0):
-        for n_best in (1, beam):
-            written = theirs.generate(
-                input_ids=source,
-                attention_mask=(source != PAD).long(),
-                num_beams=beam,
-                length_penalty=alpha,
-                early_stopping=early,
-                num_return_sequences=n_best,
-                max_new_tokens=12,
-                do_sample=False,
-                bad_words_ids=[[PAD], [BOS]],
-                return_dict_in_generate=True,
-                output_scores=True,
-            )
-            found = beam_search(ours, source, beam, alpha, 12, n_best, penalty="mean", stop=stop)
-            flat = [hypothesis for sentence in found for hypothesis in sentence]
-            expected = [tuple(row[1:].tolist()) for row in written.sequences]  # theirs are filled up with EOS
-            expected = [row[: row.index(EOS) + 1] if EOS in row else row for row in expected]
-            assert [hypothesis.tokens for hypothesis in flat] == [
-                tuple(token for token in row if token != PAD) for row in expected
-            ]
-            scores = torch.tensor([hypothesis.score for hypothesis in flat])
-            torch.testing.assert_close(scores, written.sequences_scores, atol=1e-4, rtol=1e-4)
-            lengths |= {len(hypothesis.tokens) for hypothesis in flat}
+    for alpha, n_best in [*((alpha, beam) for alpha in (-0.5, 0.0, 0.6, 1.0, 2.0)), (0.6, 1)]:
+        written = theirs.generate(
+            input_ids=source,
+            attention_mask=(source != PAD).long(),
+            num_beams=beam,
+            length_penalty=alpha,
+            early_stopping=early,
+            num_return_sequences=n_best,
+            max_new_tokens=12,
+            do_sample=False,
+            bad_words_ids=[[PAD], [BOS]],
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        found = beam_search(ours, source, beam, alpha, 12, n_best, penalty="mean", stop=stop)
+        flat = [hypothesis for sentence in found for hypothesis in sentence]
+        expected = [tuple(row[1:].tolist()) for row in written.sequences]  # theirs are filled up with EOS
+        expected = [row[: row.index(EOS) + 1] if EOS in row else row for row in expected]
+        assert [hypothesis.tokens for hypothesis in flat] == [
+            tuple(token for token in row if token != PAD) for row in expected
+        ]
+        scores = torch.tensor([hypothesis.score for hypothesis in flat])
+        torch.testing.assert_close(scores, written.sequences_scores, atol=1e-4, rtol=1e-4)
+        lengths |= {len(hypothesis.tokens) for hypothesis in flat}
     assert len(lengths) > 2  # or the comparison would say little about penalties and stopping
 
 

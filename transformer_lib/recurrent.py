@@ -97,7 +97,7 @@ class GRUCell(nn.Module):
         reset = torch.sigmoid(reset_x + reset_h)
         update = torch.sigmoid(update_x + update_h)
         candidate = torch.tanh(candidate_x + reset * candidate_h)
-        return (1 - update) * candidate + update * state
+        return candidate + update * (state - candidate)  # the last of the equations, with one product instead of two
 
     def forward(self, inputs: Float[Tensor, "B D"], state: Float[Tensor, "B H"]) -> Float[Tensor, "B H"]:
         """One step: read an input, return the new state.
@@ -185,12 +185,13 @@ def _scan(
     """Run one cell along a batch of sequences."""
     steps = cell.project(inputs).unbind(dim=1)
     reads = [None] * len(steps) if mask is None else mask.unsqueeze(-1).unbind(dim=1)
-    outputs = []
+    states = []
     for projected, read in zip(steps, reads, strict=True):
         new = cell.update(projected, state)
         state = new if read is None else torch.where(read, new, state)
-        outputs.append(state if read is None else state * read)
-    return torch.stack(outputs, dim=1), state
+        states.append(state)
+    outputs = torch.stack(states, dim=1)
+    return (outputs if mask is None else outputs * mask.unsqueeze(-1)), state
 
 # %% ../book/history/03_recurrent_seq2seq.ipynb #1691d830
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@
 The clock is the processor time of the training. Waiting for other work does not count. But where two cores share their
 arithmetic units, as those of most virtual machines do, work on the other core makes every step longer: run this on a
 machine that does nothing else. A model that is through with its passes earlier stops then; the others are stopped when
-the time is over, and go with the pass after which their validation loss was lowest. Each has the options of its own
-recipe; see ``RECIPES``.
+the time is over, and go with the pass after which their validation loss was lowest. What
+``TRANSFORMER`` and ``RECURRENT`` do not say is taken from the recipe of the kind; see ``RECIPES``.
 """
 
 from __future__ import annotations

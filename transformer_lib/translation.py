@@ -939,7 +939,6 @@ class Translator:
         text = self.target_tokenizer.decode(hypothesis.tokens)
         return Translation(text, hypothesis.log_probability, hypothesis.score)
 
-    @torch.no_grad()
     def attention(self, text: str, translation: str | None = None) -> AttentionMap:
         """Where the model looks while it writes the translation of a sentence.
 

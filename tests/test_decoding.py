@@ -716,6 +716,10 @@ BAD = {
     "length 0": (lambda: length_penalty(0), "length=0"),
     "exhaustive length": (lambda: exhaustive_search(gru(), SOURCE, 0), "max_length=0"),
     "exhaustive penalty": (lambda: exhaustive_search(gru(), SOURCE, 2, penalty="x"), "penalty='x'"),
+    "exhaustive penalty that is no number": (
+        lambda: exhaustive_search(gru(), SOURCE, 2, float("nan")),
+        "alpha=nan must be a number",
+    ),
     "exhaustive best": (lambda: exhaustive_search(gru(), SOURCE, 2, n_best=0), "n_best=0"),
     "too many": (lambda: exhaustive_search(gru(), SOURCE, 20), "max_length=20 with 3 words makes 5230176601 sequences"),
     "other sentences": (lambda: score_hypotheses(gru(), SOURCE, [[]]), "hypotheses of 1 sentences for 4 sources"),

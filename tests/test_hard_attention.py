@@ -613,7 +613,7 @@ BAD = {
     ),
     "unequal widths": (
         lambda: HardAttention(DotScore())(torch.zeros(2, 3, 5).double(), scene([3, 2])[1], PLACES),
-        "5 wide and keys 4",
+        r"queries have shape \(2, 3, 5\), expected \(2, T, 4\)",
     ),
 }
 

@@ -724,6 +724,10 @@ BAD = {
     "input width": (lambda: LSTM(3, 4)(torch.zeros(2, 5, 4)), r"expected \(B, S >= 1, 3\)"),
     "length 0": (lambda: LSTM(3, 4)(torch.zeros(2, 0, 3)), r"\(2, 0, 3\)"),
     "mask shape": (lambda: LSTM(3, 4)(torch.zeros(2, 3, 3), EVERYWHERE[:1]), r"mask has shape \(1, 3\)"),
+    "states of one row": (
+        lambda: LSTM(3, 4)(torch.zeros(2, 5, 3), None, (torch.zeros(1, 4), torch.zeros(1, 4))),
+        r"state has shapes \[\(1, 4\), \(1, 4\)\], expected \(2, 4\) twice",
+    ),
     "no head": (lambda: PlainAttention(3, 0), "n_heads=0"),
     "no position": (lambda: LatentAttention(3, 1, 0), "max_length=0"),
     "attention width": (lambda: ATTENTION(torch.zeros(2, 3, 5), EVERYWHERE), "expected width 4"),

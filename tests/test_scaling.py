@@ -460,6 +460,7 @@ BAD = {
     "intensity 0": (lambda: Machine(1.0, 1.0).ceiling(0.0), "intensity=0"),
     "whole numbers": (lambda: measure_machine(dtype=torch.int64), "torch.int64 is no floating type"),
     "no time": (lambda: measure_machine(seconds=0.0), "seconds=0"),
+    "a device that is not here": (lambda: measure_machine("cuda:99"), "device 'cuda:99' is not available"),
     "no batches": (lambda: padding_share([]), "batches is empty"),
     "rank too large": (lambda: batch_share(ONE, 2, 2), "rank=2 is not one of world=2"),
     "negative rank": (lambda: batch_share(ONE, -1, 2), "rank=-1 is not one of world=2"),

@@ -619,7 +619,16 @@ BAD = {
     "concat width": (lambda: ConcatScore(3, 3, 0), "d_attention=0"),
     "location query": (lambda: LocationScore(0, 5), "d_query=0"),
     "location length": (lambda: LocationScore(4, 0), "max_length=0"),
-    "dot widths": (lambda: DotScore()(torch.zeros(1, 2, 3), torch.zeros(1, 2, 4)), "3 wide and keys 4"),
+    "dot widths": (
+        lambda: DotScore()(torch.zeros(1, 2, 3), torch.zeros(1, 2, 4)),
+        r"queries have shape \(1, 2, 3\), expected \(1, T, 4\)",
+    ),
+    "dot batches": (lambda: DotScore()(torch.zeros(1, 2, 3), torch.zeros(2, 2, 3)), r"expected \(2, T, 3\)"),
+    "general queries": (lambda: GeneralScore(3, 4)(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4)), r"\(1, T, 3\)"),
+    "general keys": (lambda: GeneralScore(3, 4)(torch.zeros(1, 2, 3), torch.zeros(1, 2, 3)), "keys have shape"),
+    "general batches": (lambda: GeneralScore(3, 4)(torch.zeros(1, 2, 3), torch.zeros(5, 2, 4)), r"\(5, T, 3\)"),
+    "location queries": (lambda: LocationScore(3, 4)(torch.zeros(1, 2, 4), torch.zeros(1, 2, 6)), r"\(1, T, 3\)"),
+    "location batches": (lambda: LocationScore(3, 4)(torch.zeros(2, 2, 3), torch.zeros(3, 2, 6)), r"\(3, T, 3\)"),
     "too long for location": (
         lambda: LocationScore(3, 4)(torch.zeros(1, 2, 3), torch.zeros(1, 5, 6)),
         "5 positions, more than max_length=4",

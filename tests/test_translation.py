@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -13,8 +14,10 @@ from dataclasses import fields
 
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 from safetensors import safe_open
 
+import transformer_lib
 from transformer_lib import training, translation
 from transformer_lib.captions import make_captions
 from transformer_lib.training import Trainer, load_tensors
@@ -315,6 +318,21 @@ def test_a_line_longer_than_any_batch_is_translated_too(run_folder):
     assert len(translator.translate(["the dog " * 300, "the cat"], max_tokens=50, max_length=20)) == 2
 
 
+def test_a_long_line_makes_a_batch_of_its_own(run_folder, monkeypatch):
+    shapes = []
+
+    def seen(model, source, *rest):
+        shapes.append(tuple(source.shape))
+        return search(model, source, *rest)
+
+    search = translation.beam_search
+    monkeypatch.setattr(translation, "beam_search", seen)
+    texts = ["the cat"] * 7 + ["the cat " * 20] + ["a dog"] * 6
+    found = Translator.from_pretrained(run_folder, "cpu").translate(texts, beam_size=2, max_tokens=24, max_length=5)
+    assert sorted(shapes) == [(1, 3), (1, 41), (4, 3), (4, 3), (4, 3)]  # 12 tokens at most, but for the long one
+    assert found == Translator.from_pretrained(run_folder, "cpu").translate(texts, beam_size=2, max_length=5)
+
+
 def test_a_line_longer_than_the_positions_is_refused_before_anything_is_translated(transformer_folder, monkeypatch):
     translator = Translator.from_pretrained(transformer_folder, "cpu")
     monkeypatch.setattr(translation, "beam_search", None)
@@ -361,6 +379,17 @@ def test_what_cannot_be_translated_is_named(run_folder):
     translator = Translator.from_pretrained(run_folder, "cpu")
     with pytest.raises(TypeError, match="single string"):
         translator.translate("the cat")
+    with pytest.raises(TypeError, match="single string"):
+        translator.search_tokenized("the cat")
+    for call, message in (
+        (lambda: translator.translate(text for text in ["the cat"]), "texts is a generator, expected a list"),
+        (lambda: translator.attention("the cat", 5), "translation is 5, expected one sentence"),
+    ):
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert isinstance(caught.value, TypeCheckError) or message in str(caught.value)
+    with pytest.raises(ValueError, match=r"last\.safetensors is for going on"):
+        Translator.from_pretrained(run_folder, "cpu", weights="last")
     with pytest.raises(ValueError, match="n_best=3 is more than beam_size=2"):
         translator.translate(["the cat"], beam_size=2, n_best=3)
     for name, value in (("beam_size", 0), ("n_best", 0), ("max_length", 0), ("max_tokens", -3)):
@@ -423,7 +452,7 @@ def test_a_file_of_two_columns_is_enough(tmp_path, capsys, monkeypatch):
     assert main(["train", "--output", str(tmp_path / "run"), "--device", "cpu", *as_arguments(small)]) == 0
     assert main(["evaluate", str(tmp_path / "run"), "--json", "--device", "cpu", "--beam-size", "1"]) == 0
     scores = json.loads(capsys.readouterr().out)
-    assert scores["sentences"] == 6 and scores["data"] == str(path)
+    assert scores["sentences"] == 6 and scores["data"] == str(path) and "tok:13a" in scores["signature"]
     path.write_text(path.read_text() + "one more\teins mehr\n")
     assert main(["train", "--output", str(tmp_path / "run"), "--device", "cpu", "--resume"]) == 1
     assert "other data" in capsys.readouterr().err
@@ -487,6 +516,10 @@ def test_a_model_is_handed_on_in_half_precision_with_a_card(transformer_folder, 
     assert stored == parameters  # tied weights are stored once
     assert main(["export", str(transformer_folder), "--output", str(target)]) == 1
     assert "holds a model already" in capsys.readouterr().err
+    assert main(["export", "captions-en-de", "--output", str(tmp_path / "shipped")]) == 0
+    shipped = load_tensors(find_pretrained("captions-en-de") / "weights.safetensors")[0]
+    for name, tensor in load_tensors(tmp_path / "shipped" / "weights.safetensors")[0].items():
+        assert torch.equal(tensor, shipped[name])
 
 
 ONNX = """
@@ -648,6 +681,8 @@ def test_the_command_runs_as_a_module_too():
     start = [sys.executable, "-m", "transformer_lib"]
     told = subprocess.run([*start, "translate", "--help"], capture_output=True, text=True, check=True, timeout=120)
     assert told.stdout.startswith("usage: transformer-lib translate") and not told.stderr
+    numbered = subprocess.run([*start, "--version"], capture_output=True, text=True, check=True, timeout=120)
+    assert numbered.stdout == f"transformer-lib {transformer_lib.__version__}\n"
     wrong = subprocess.run([*start, "translate", "no such model"], capture_output=True, text=True, timeout=120)
     assert wrong.returncode == 1 and wrong.stderr.startswith("transformer-lib: error:")
 
@@ -698,8 +733,8 @@ def test_the_parts_have_no_german_sentence_in_common_either():
 
 def test_a_recorded_command_can_be_typed_again():
     options = TrainOptions(model="transformer", norm_first=True, data="my pairs.tsv", n_layers=2, warmup=7)
-    fed = TrainOptions(model="luong-local-m", input_feeding=False, reverse_source=True, window=3)
-    for each in (options, fed):
+    fed = TrainOptions(model="luong-local-m", input_feeding=False, window=3)
+    for each in (options, fed, TrainOptions(reverse_source=True)):
         given = build_parser().parse_args(["train", "--output", "x", *shlex.split(translation._typed(each))])
         chosen = {entry.name: getattr(given, entry.name) for entry in fields(TrainOptions)}
         assert TrainOptions(**{name: value for name, value in chosen.items() if value is not None}) == each
@@ -725,6 +760,14 @@ BAD_OPTIONS = {
     "a width that a GRU has not": ({"d_ff": 64}, "d_ff=64 is no option"),
     "a state that a Transformer has not": ({"model": "transformer", "d_hidden": 64}, "d_hidden=64 is no option"),
     "backwards": ({"model": "transformer", "reverse_source": True}, "reverse_source=True is no option"),
+    "a reader of both ways, backwards": ({"model": "bahdanau", "reverse_source": True}, "reverse_source=True is no"),
+    "no width": ({"d_model": 0}, "d_model=0 must be at least 1"),
+    "no layers": ({"n_layers": 0}, "n_layers=0 must be at least 1"),
+    "half a head": ({"model": "transformer", "n_heads": 2.5}, "n_heads=2.5 must be a whole number"),
+    "vocabulary": ({"vocab_size": -5}, "vocab_size=-5 must be at least 1"),
+    "dropout": ({"dropout": 1.5}, "dropout=1.5 must be at least 0 and below 1"),
+    "seed": ({"seed": -1}, "seed=-1 must be a whole number"),
+    "one pass and a half": ({"epochs": 1.5}, "epochs=1.5 must be a whole number"),
     "smoothing": ({"smoothing": 1.0}, "smoothing=1.0"),
     "no batches": ({"accumulate": 0, "model": "transformer"}, "accumulate=0"),
     "nothing, which a GRU has not": ({"d_ff": 0}, "d_ff=0 is no option"),
@@ -745,8 +788,10 @@ BAD_OPTIONS = {
 @pytest.mark.parametrize("case", BAD_OPTIONS)
 def test_bad_options_are_named(case):
     changes, message = BAD_OPTIONS[case]
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError)) as caught:
         TrainOptions(**changes)
+    # With the annotations enforced, a wrong type may be caught before our own check; test_errors.py runs without.
+    assert isinstance(caught.value, TypeCheckError) or re.search(message, str(caught.value))
 
 
 BAD_COMMANDS = {

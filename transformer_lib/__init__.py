@@ -1,5 +1,8 @@
 """Attention and the Transformer, step by step: the library that the book builds, one module per chapter."""
 
+import warnings
+from importlib.metadata import PackageNotFoundError, version
+
 from .alignment import (
     AdditiveScore,
     AlignedMemory,
@@ -264,6 +267,14 @@ from .viz import (
     length_curve,
     use_style,
 )
+
+try:
+    __version__ = version("transformer-lib")
+except PackageNotFoundError:  # a copy that is not installed
+    __version__ = "unknown"
+
+# ``torchrun -m transformer_lib.scaling`` runs a module that the package has imported already, which does no harm
+warnings.filterwarnings("ignore", "'transformer_lib.scaling' found in sys.modules", RuntimeWarning)
 
 __all__ = [
     # metrics

@@ -132,6 +132,13 @@ class Score(nn.Module, ABC):
         """
         return self.compare(queries, self.prepare(keys))
 
+    @staticmethod
+    def _check_queries(queries: Tensor, prepared: Tensor, width: int) -> None:
+        """Refuse queries that would be scored against the keys of other sentences, or have another width."""
+        wanted = (prepared.shape[0], width)
+        if (queries.shape[0], queries.shape[-1]) != wanted:
+            raise ValueError(f"queries have shape {tuple(queries.shape)}, expected ({wanted[0]}, T, {wanted[1]})")
+
 # %% ../book/history/04_learning_to_align.ipynb #cde6b709
 class AdditiveScore(Score):
     """A small network with one hidden layer, over query and key: v . tanh(W q + U k).
@@ -183,9 +190,7 @@ class AdditiveScore(Score):
         Raises:
             ValueError: if the queries have another width, or the two batches differ.
         """
-        wanted = (prepared.shape[0], self.query.in_features)
-        if (queries.shape[0], queries.shape[-1]) != wanted:
-            raise ValueError(f"queries have shape {tuple(queries.shape)}, expected ({wanted[0]}, T, {wanted[1]})")
+        self._check_queries(queries, prepared, self.query.in_features)
         hidden = torch.tanh(self.query(queries).unsqueeze(2) + prepared.unsqueeze(1))  # (B, T, S, A)
         return self.combine(hidden).squeeze(-1)
 
@@ -642,7 +647,7 @@ def best_links(weights: Float[Tensor, "T S"]) -> set[tuple[int, int]]:
     Raises:
         ValueError: if the weights are not one matrix with at least a row and a column.
 
-    Source: Luong et al. (2015), section 4.4. Chapter: Learning to align.
+    Source: Luong et al. (2015), section 5.4. Chapter: Learning to align.
     """
     if weights.dim() != 2 or weights.numel() == 0:
         raise ValueError(f"weights have shape {tuple(weights.shape)}, expected (T >= 1, S >= 1)")

@@ -32,7 +32,7 @@ class Hypothesis:
         log_probability: the sum of the tokens' log-probabilities, in nats.
         score: what hypotheses are ranked by, the log-probability divided by a length penalty.
 
-    Source: Graves (2012), section 2.5. Chapter: Decoding.
+    Source: Graves (2012), section 2. Chapter: Decoding.
     """
 
     tokens: tuple[int, ...]
@@ -223,6 +223,11 @@ def _best_first(hypotheses: list[Hypothesis], count: int) -> list[Hypothesis]:
     return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
 
 
+def _check_alpha(alpha: float | int) -> None:
+    if not abs(alpha) <= 100:  # so written, NaN is refused as well
+        raise ValueError(f"alpha={alpha} must be a number between -100 and 100")
+
+
 def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise ValueError(f"{name}={value!r} is unknown; choose from {', '.join(known)}")
@@ -265,12 +270,14 @@ def exhaustive_search(
         For each sentence its hypotheses, best score first.
 
     Raises:
-        ValueError: if a size is not positive, the penalty is unknown, or there are too many sequences.
+        ValueError: if a size is not positive, the penalty is unknown, ``alpha`` is not between -100 and 100, or there
+            are too many sequences.
 
     Source: none. Chapter: Decoding.
     """
     check_positive(max_length=max_length, n_best=n_best)
     _check_choice("penalty", penalty, PENALTIES)
+    _check_alpha(alpha)
     found = []
     with evaluating(model):
         for row in source:
@@ -301,8 +308,7 @@ class _Rules:
         check_positive(n_best=self.n_best, beam_size=self.beam_size, max_length=self.max_length)
         if self.n_best > self.beam_size:
             raise ValueError(f"n_best={self.n_best} is more than beam_size={self.beam_size}: a beam holds no more")
-        if not abs(self.alpha) <= 100:
-            raise ValueError(f"alpha={self.alpha} must be a number between -100 and 100")
+        _check_alpha(self.alpha)
         _check_choice("penalty", self.penalty, PENALTIES)
         _check_choice("stop", self.stop, STOPS)
 
@@ -447,7 +453,7 @@ def beam_search(
         ValueError: if a size is not positive, ``n_best`` is larger than the beam, a choice is unknown, or the model
             gives NaN.
 
-    Source: Graves (2012), section 2.5; Wu et al. (2016), section 7. Chapter: Decoding.
+    Source: Graves (2012), section 2; Wu et al. (2016), section 7. Chapter: Decoding.
     """
     rules = _Rules(beam_size, alpha, max_length, n_best, penalty, stop)
     if not len(source):
@@ -477,7 +483,7 @@ def sampling_probabilities(
     Raises:
         ValueError: if the temperature or ``top_k`` is not positive, or ``top_p`` is not in (0, 1].
 
-    Source: Fan et al. (2018), section 5.3, for top-k; Holtzman et al. (2020), section 3.1, for top-p.
+    Source: Fan et al. (2018), section 5, for top-k; Holtzman et al. (2020), section 3.1, for top-p.
     Chapter: Decoding.
     """
     _check_sampling(temperature, top_k, top_p)

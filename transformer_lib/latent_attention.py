@@ -446,9 +446,12 @@ class LSTM(nn.Module):
             raise ValueError(f"inputs have shape {tuple(inputs.shape)}, expected (B, S >= 1, {self.cell.d_input})")
         if mask is not None and mask.shape != inputs.shape[:2]:
             raise ValueError(f"mask has shape {tuple(mask.shape)}, expected {tuple(inputs.shape[:2])}")
+        wanted = (inputs.shape[0], self.cell.d_hidden)
         if state is None:
-            zeros = inputs.new_zeros(inputs.shape[0], self.cell.d_hidden)
+            zeros = inputs.new_zeros(wanted)
             state = zeros, zeros
+        elif any(part.shape != wanted for part in state):
+            raise ValueError(f"state has shapes {[tuple(part.shape) for part in state]}, expected {wanted} twice")
         steps = self.cell.project(inputs).unbind(dim=1)
         reads = [None] * len(steps) if mask is None else mask.unsqueeze(-1).unbind(dim=1)
         outputs = []

@@ -160,7 +160,7 @@ def measure_machine(
 
     Raises:
         TypeError: if the type holds no fractions.
-        ValueError: if ``seconds`` is not positive.
+        ValueError: if ``seconds`` is not positive, or the device is not here.
 
     Source: Williams et al. (2009). Chapter: Scaling out.
     """
@@ -168,7 +168,7 @@ def measure_machine(
         raise TypeError(f"dtype={dtype} is no floating type")
     if not seconds > 0:
         raise ValueError(f"seconds={seconds} must be above 0")
-    device, rates = torch.device(device), []
+    device, rates = pick_device(str(device)), []
     for size in (256, 512, 1024, *[4096] * (device.type != "cpu")):
         left = torch.randn(size, size, device=device).to(dtype)
         result = torch.empty_like(left)
@@ -225,15 +225,19 @@ def count_bytes(
 ) -> Bytes:
     """The memory of a training step with Adam, in single precision: exact for the weights, close for the rest.
 
-    What it leaves out: the few numbers of masks, the work space of operations, and the memory that PyTorch keeps in
-    reserve. Attention is the fused one, without dropout of its weights, which never writes the weights down.
+    This is what is kept, and not the peak: while the loss is computed, up to two more copies of the scores exist, of
+    4 * B * T * V bytes each. It also leaves out the few numbers of masks, the work space of operations, and the memory
+    that PyTorch keeps in reserve. Attention is the fused one, without dropout of its weights, which never writes the
+    weights down.
 
     Args:
         config: the sizes.
         source_length: number S of source positions.
         target_length: number T of positions that the decoder reads.
         batch: number B of sentence pairs.
-        number_bytes: bytes of each number that is kept for the backward pass; about 2 in mixed precision.
+        number_bytes: bytes of each number that is kept for the backward pass; about 3 in mixed precision, where norms,
+            residual sums and the loss stay in single precision. The copies of the weights in 16 bits, 2 bytes for each
+            parameter, come on top of that.
 
     Returns:
         The bytes, by what they are for.
@@ -323,7 +327,9 @@ def process_group(device: str = "auto") -> Iterator[torch.device]:
     if device not in ("cpu", "cuda"):
         raise ValueError(f"device={device!r} must be cpu or cuda: torchrun gives each process its own processor")
     if device == "cuda":
-        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+        device, there = f"cuda:{os.environ.get('LOCAL_RANK', 0)}", torch.cuda.device_count()
+        if int(os.environ.get("LOCAL_RANK", 0)) >= there > 0:
+            raise ValueError(f"{device} is not there, only {there} devices are: lower --nproc-per-node")
     place = pick_device(device)
     if place.type == "cuda":
         torch.cuda.set_device(place)
@@ -476,9 +482,12 @@ def torchrun_main(arguments: Sequence[str] | None = None) -> int:
             trainer = resume_run(given.output, device, DistributedTrainer).trainer
             say(f"{dist.get_world_size()} processes, {len(trainer.train):,} pairs, on {device.type}")
             if not trainer.fit(say, given.save_every, progress_bar=sys.stderr.isatty()):
-                say(f"stopped and saved; go on with the same command, --output {given.output} --resume")
+                again = f"-m transformer_lib.scaling --output {given.output} --resume"
+                say(f"stopped and saved; go on with: torchrun ... {again}")
                 return 130
             say(f"done: lowest validation loss {trainer.progress.best:.3f}")
+    except KeyboardInterrupt:  # before the first update, or for the second time
+        return 130
     except _AgreedError as error:  # every process has it; one tells
         say(f"scaling: error: {error}")
         return 1

@@ -48,12 +48,9 @@ class DotScore(Score):
             One number for each query and key.
 
         Raises:
-            ValueError: if queries and keys differ in width.
+            ValueError: if queries and keys differ in width, or the two batches differ.
         """
-        if queries.shape[-1] != prepared.shape[-1]:
-            raise ValueError(
-                f"queries are {queries.shape[-1]} wide and keys {prepared.shape[-1]}: a dot product needs one width"
-            )
+        self._check_queries(queries, prepared, prepared.shape[-1])
         return queries @ prepared.transpose(-2, -1)
 
 # %% ../book/history/05_scores_global_and_local.ipynb #fdb32375
@@ -83,7 +80,12 @@ class GeneralScore(Score):
 
         Returns:
             W k for each of them.
+
+        Raises:
+            ValueError: if the keys have another width.
         """
+        if keys.shape[-1] != self.key.in_features:
+            raise ValueError(f"keys have shape {tuple(keys.shape)}, expected (B, S, {self.key.in_features})")
         return self.key(keys)
 
     def compare(self, queries: Float[Tensor, "B T H"], prepared: Float[Tensor, "B S H"]) -> Float[Tensor, "B T S"]:
@@ -95,7 +97,11 @@ class GeneralScore(Score):
 
         Returns:
             One number for each query and key.
+
+        Raises:
+            ValueError: if the queries have another width, or the two batches differ.
         """
+        self._check_queries(queries, prepared, self.key.out_features)
         return queries @ prepared.transpose(-2, -1)
 
 # %% ../book/history/05_scores_global_and_local.ipynb #0975a638
@@ -146,8 +152,10 @@ class LocationScore(Score):
             One number for each query and place.
 
         Raises:
-            ValueError: if there are more places than the score was made for.
+            ValueError: if there are more places than the score was made for, the queries have another width, or the
+                two batches differ.
         """
+        self._check_queries(queries, prepared, self.place.in_features)
         length = prepared.shape[1]
         if length > self.max_length:
             raise ValueError(f"the source has {length} positions, more than max_length={self.max_length} of the score")

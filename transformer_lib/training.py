@@ -137,11 +137,13 @@ class TrainingConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("max_tokens", 1), ("accumulate", 1), ("warmup", 0), ("average", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
-        if self.patience is not None and self.patience < 1:
-            raise ValueError(f"patience={self.patience} must be at least 1")
+        least = {"epochs": 1, "max_tokens": 1, "accumulate": 1, "warmup": 0, "patience": 1, "average": 0, "seed": 0}
+        for name, lowest in least.items():
+            value = getattr(self, name)
+            if value is None and name == "patience":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+                raise ValueError(f"{name}={value!r} must be a whole number and at least {lowest}")
         for name in ("learning_rate", "eps", "clip"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -190,12 +192,15 @@ def rate_factor(step: int, schedule: str, warmup: int = 0, total: int | None = N
         A share in [0, 1].
 
     Raises:
-        ValueError: for a step below 1, an unknown schedule, or ``linear`` without a total above the warm-up.
+        ValueError: for a step below 1, a negative warm-up, an unknown schedule, or ``linear`` without a total above the
+            warm-up.
 
     Source: Vaswani et al. (2017), eq. 3. Chapter: Training.
     """
     if step < 1:
         raise ValueError(f"step={step} must be at least 1: updates are counted from 1")
+    if not warmup >= 0:
+        raise ValueError(f"warmup={warmup} must be at least 0")
     if schedule not in SCHEDULES:
         raise ValueError(f"schedule={schedule!r} is unknown; choose from {', '.join(SCHEDULES)}")
     if schedule == "linear" and (total is None or total <= warmup):
@@ -404,7 +409,10 @@ class Interrupt:
 
 # %% ../book/translation/15_training.ipynb #41d53b6b
 class Trainer:
-    """Trains any ``Seq2Seq`` of this book, and can be stopped and resumed to the last bit.
+    """Trains any ``Seq2Seq`` of this book, and can be stopped and resumed.
+
+    A resumed training ends as an uninterrupted one does, to the last bit: on the same machine, with the same version of
+    PyTorch and number of threads, where the operations are deterministic.
 
     In its folder it keeps ``last.safetensors`` (all that it takes to go on), ``best.safetensors`` (the weights with the
     lowest validation loss), ``pass-N.safetensors`` (the weights after each of the last passes),
@@ -476,11 +484,13 @@ class Trainer:
             True if the training came to its end, False if it was interrupted; ``resume`` then goes on.
 
         Raises:
-            ValueError: if ``save_every`` is not positive or a gradient is not finite; the last save is kept.
+            ValueError: if ``save_every`` is not positive, the folder holds a training that has begun and was not
+                resumed, or a gradient is not finite; the last save is kept.
         """
         if save_every < 1:
             raise ValueError(f"save_every={save_every} must be at least 1")
         if self.progress.step == 0:
+            self._refuse_to_overwrite()
             self._save_last()  # so that there is always something to resume from
         with Interrupt() as interrupt:
             while not self.finished():
@@ -644,6 +654,14 @@ class Trainer:
         kept = range(max(1, last - self.config.average + 1), last + 1)
         mean = average_checkpoints([self._pass_file(epoch) for epoch in kept])
         save_tensors(self.folder / "averaged.safetensors", mean, {"passes": list(kept)})
+
+    def _refuse_to_overwrite(self) -> None:
+        """Whoever forgets to resume must not lose what has been trained."""
+        last = self.folder and self.folder / "last.safetensors"
+        if last and last.exists() and load_tensors(last)[1].get("progress", {}).get("step"):
+            raise ValueError(
+                f"{last} is of a training that has begun: resume() goes on with it, or choose another folder"
+            )
 
     def _save_last(self) -> None:
         if self.folder is not None:

@@ -24,16 +24,17 @@ import shlex
 import subprocess
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from .alignment import AlignedSeq2Seq, attention_maps, best_links
@@ -114,15 +115,15 @@ class TrainOptions:
     An option that is None takes its value from the recipe of the model; see ``RECIPES``.
 
     Args:
-        data: the corpus: ``captions``, ``multi30k``, or the path of a file with two columns, source and target, with
-            a tab in between.
+        data: the corpus: ``captions``, ``multi30k``, or the path of a ``.tsv`` file with two columns, source and
+            target, with a tab in between.
         model: the kind of translator: ``gru`` (chapter 3), ``bahdanau`` (4), ``luong-global-`` with a score or
             ``luong-local-`` with a kind of window (5), ``hard`` or ``hard-gumbel`` (6), ``transformer`` (14).
         source: language to translate from.
         target: language to translate into.
         n_captions: training pairs to generate, for captions.
-        vocab_size: size of the subword vocabulary that both languages share; None for one of whole words for each
-            (in a file: 8,000 subwords, or fewer if it has fewer).
+        vocab_size: size of the subword vocabulary that both languages share; left out: whole words for each language,
+            and for a file 8,000 subwords, or fewer if it has fewer.
         preset: sizes of a Transformer: ``tiny``, ``base`` or ``big``.
         d_model: width of the embeddings, and of every layer of a Transformer.
         d_hidden: width of the recurrent state; for recurrent models only.
@@ -132,22 +133,22 @@ class TrainOptions:
         dropout: probability of dropping an element, in training only.
         norm_first: layer norm before each sublayer instead of after it; for the Transformer only.
         reverse_source: read the source from its last word to its first; for ``gru`` only.
-        window: reach of a local window to either side, in source tokens.
-        input_feeding: let each step of a Luong or hard decoder read the attentional vector of the step before; None
-            for yes with soft attention and no with hard.
+        window: reach of a local window to either side, in source tokens; for ``luong-local-`` only.
+        input_feeding: let each step of a Luong or hard decoder read the attentional vector of the step before; left
+            out: yes with soft attention and no with hard.
         epochs: the most passes over the training data.
         max_tokens: the most tokens of a batch on its longer side, padding included.
         accumulate: batches whose gradients are added up for one update.
         learning_rate: the highest that the schedule reaches.
         schedule: of the learning rate: ``inverse-sqrt``, ``linear``, ``plateau`` (halved after each pass that does not
             lower the validation loss) or ``constant``.
-        warmup: updates over which the learning rate rises; None for a tenth of all, at most 4,000.
+        warmup: updates over which the learning rate rises; a tenth is one of all updates, at most 4,000.
         smoothing: of the labels.
         average: how many of the last passes are averaged at the end.
         patience: stop after so many passes in a row that do not lower the validation loss.
         clip: the most the norm of a gradient may be.
         precision: ``float32``, or ``bfloat16`` for automatic mixed precision.
-        seed: of the captions, the start, the order of batches and dropout.
+        seed: of the captions, of the pairs held back from a file, the start, the order of batches and dropout.
 
     Raises:
         ValueError: for a value out of range, or an option that the model does not have; the message names it.
@@ -193,13 +194,15 @@ class TrainOptions:
             value = getattr(self, name)
             if value is not None and value not in choices:
                 raise ValueError(f"{name}={value!r} is unknown; choose from {', '.join(choices)}")
-        for name in ("n_captions", "window", "accumulate"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         for name, owners in ONLY_FOR.items():
             given = getattr(self, name)
             if given != getattr(TrainOptions, name) and not self.model.startswith(owners):
                 raise ValueError(f"{name}={given} is no option of the model {self.model!r}; leave it out")
+        sizes = ("n_captions", "window", "accumulate", "vocab_size", "d_model", "d_hidden", "d_ff", "n_heads")
+        given = {name: getattr(self, name) for name in (*sizes, "n_layers")}
+        check_positive(**{name: size for name, size in given.items() if size is not None})
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
         if self.source == self.target:
             raise ValueError(f"source and target are both {self.source!r}; choose two languages")
         self.training()
@@ -250,7 +253,7 @@ _RECURRENT = ("gru", "bahdanau", "luong", "hard")
 ONLY_FOR: dict[str, tuple[str, ...]] = {  # how the names of the models begin that have an option
     **dict.fromkeys(("preset", "d_ff", "n_heads", "norm_first"), ("transformer",)),
     "d_hidden": _RECURRENT,
-    "reverse_source": _RECURRENT,
+    "reverse_source": ("gru",),
     "input_feeding": ("luong", "hard"),
     "window": ("luong-local",),
 }
@@ -336,7 +339,7 @@ def load_file(options: TrainOptions) -> Corpus:
         A corpus whose parts have no source sentence in common.
 
     Raises:
-        ValueError: for a line that is not two texts with a tab in between, or fewer than 40 pairs.
+        ValueError: for a line that is not two texts with a tab in between, or fewer than 40 sentences to translate.
         OSError: if the file cannot be read.
 
     Source: none. Chapter: Translating.
@@ -623,6 +626,8 @@ class Run:
 def start_run(options: TrainOptions, folder: Path, device: torch.device, trainer: type[Trainer] = Trainer) -> Run:
     """Begin a run in an empty folder: corpus, vocabularies, fresh weights.
 
+    Sets PyTorch's global seed to ``options.seed``: the weights and all dropout are drawn from it.
+
     Args:
         options: how to train.
         folder: made if it is not there; must not hold a run.
@@ -887,6 +892,8 @@ class Translator:
     def _check_texts(texts: Sequence[str]) -> None:
         if isinstance(texts, str):
             raise TypeError("texts is a single string: pass a list, such as [text]")
+        if not isinstance(texts, Sequence):
+            raise TypeError(f"texts is a {type(texts).__name__}, expected a list: pass list(texts)")
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise TypeError(f"texts[{index}] is {text!r}, expected a string")
@@ -913,6 +920,7 @@ class Translator:
         Returns:
             For each sentence its translations, best first.
         """
+        self._check_texts(texts)
         check_positive(beam_size=beam_size, n_best=n_best, max_length=max_length, max_tokens=max_tokens)
         if n_best > beam_size:
             raise ValueError(f"n_best={n_best} is more than beam_size={beam_size} hypotheses")
@@ -921,17 +929,16 @@ class Translator:
         limit = getattr(self.model.config, "max_length", None)
         max_length = max_length if limit is None else min(max_length, limit)
         there = [index for index, text in enumerate(texts) if text.strip()]
-        examples = [([*self.source_tokenizer.encode(texts[index]), EOS], [BOS, EOS]) for index in there]
-        longest = max((len(source) for source, _ in examples), default=0)
-        if limit is not None and longest > limit:
-            index = next(index for index, (source, _) in zip(there, examples, strict=True) if len(source) > limit)
+        sources = [[*self.source_tokenizer.encode(texts[index]), EOS] for index in there]
+        if limit is not None and any(len(source) > limit for source in sources):
+            index = next(index for index, source in zip(there, sources, strict=True) if len(source) > limit)
             raise ValueError(f"texts[{index}] has more tokens than the {limit} that this model can read: split it")
         nothing = Translation("", 0.0, 0.0)
         found: list[list[Translation]] = [[nothing] * n_best for _ in texts]
         device = next(self.model.parameters()).device
-        for batch in batches(examples, max(max_tokens // beam_size, longest)) if examples else ():
-            best = beam_search(self.model, batch.source.to(device), beam_size, length_penalty, max_length, n_best)
-            for index, hypotheses in zip(batch.indices, best, strict=True):
+        for source, indices in _in_batches(sources, max_tokens // beam_size):
+            best = beam_search(self.model, source.to(device), beam_size, length_penalty, max_length, n_best)
+            for index, hypotheses in zip(indices, best, strict=True):
                 found[there[index]] = [self._read(hypothesis) for hypothesis in hypotheses]
         return found
 
@@ -950,11 +957,12 @@ class Translator:
             The tokens of both sentences and the weights of every layer and head, on the CPU.
 
         Raises:
-            TypeError: if ``text`` is not a string.
+            TypeError: if ``text`` or ``translation`` is not a string.
             ValueError: if a sentence is blank, or the model has no attention.
         """
-        if not isinstance(text, str):
-            raise TypeError(f"text is {text!r}, expected one sentence")
+        for name, given in (("text", text), ("translation", "" if translation is None else translation)):
+            if not isinstance(given, str):
+                raise TypeError(f"{name} is {given!r}, expected one sentence")
         source = moses_tokenize(text, self.source) if self.moses else text
         if not source.strip() or (translation is not None and not translation.strip()):
             raise ValueError("an empty sentence has nothing to look at")
@@ -979,8 +987,20 @@ class Translator:
         return AttentionMap(*tokens, *stacks)
 
 
+def _in_batches(sources: list[list[int]], max_tokens: int) -> Iterator[tuple[Int[Tensor, "B S"], Sequence[int]]]:
+    """Sources of similar length together, with their places; one that is longer than a batch comes alone."""
+    short = [index for index, source in enumerate(sources) if len(source) <= max_tokens]
+    long = [[index] for index, source in enumerate(sources) if len(source) > max_tokens]
+    for group in [short, *long] if short else long:
+        examples = [(sources[index], [BOS, EOS]) for index in group]
+        for batch in batches(examples, max(2, max_tokens, *(len(source) for source, _ in examples))):
+            yield batch.source, [group[index] for index in batch.indices]
+
+
 def _weights_file(folder: Path, weights: str | None) -> Path:
     """The file of the weights to use: those asked for, or the first of those that are usual."""
+    if weights == "last":
+        raise ValueError(f"{folder / 'last.safetensors'} is for going on: choose averaged, best or pass-N as weights")
     if weights is not None:
         return folder / f"{weights}.safetensors"
     files = [folder / f"{name}.safetensors" for name in _WEIGHTS]
@@ -988,7 +1008,11 @@ def _weights_file(folder: Path, weights: str | None) -> Path:
 
 # %% ../book/translation/17_translating.ipynb #11bb555a
 def bleu_by_length(
-    sources: Sequence[str], written: Sequence[str], right: Sequence[str], edges: Sequence[int] = (9, 12, 15)
+    sources: Sequence[str],
+    written: Sequence[str],
+    right: Sequence[str],
+    edges: Sequence[int] = (9, 12, 15),
+    tokenize: str = "none",
 ) -> list[dict[str, Any]]:
     """BLEU of short and of long sentences apart.
 
@@ -997,6 +1021,7 @@ def bleu_by_length(
         written: their translations.
         right: the references.
         edges: the most words of a source sentence in each group; the last group has all longer ones.
+        tokenize: as for ``bleu``.
 
     Returns:
         For each group that has sentences ``words``, the number of ``sentences``, and ``bleu``.
@@ -1015,7 +1040,7 @@ def bleu_by_length(
     for name, group in zip((*names, f"{edges[-1] + 1} or more" if edges else "any"), groups, strict=True):
         if group:
             _, texts, references = zip(*group, strict=True)
-            score = bleu(texts, references, tokenize="none")
+            score = bleu(texts, references, tokenize=tokenize)
             found.append({"words": name, "sentences": len(group), "bleu": round(score.score, 2)})
     return found
 
@@ -1059,7 +1084,8 @@ def evaluate_run(
     written, right = [best[0].text for best in found], [pair.target for pair in pairs]
     examples = encode_pairs(pairs, translator.source_tokenizer, translator.target_tokenizer)
     loss = evaluate_loss(translator.model, batches(examples, 4000))
-    score = bleu(written, right, tokenize="none")
+    tokenize = "none" if options.data in CORPORA else "13a"  # a file holds plain text
+    score = bleu(written, right, tokenize=tokenize)
     scores = {
         "data": options.data,
         "part": part,
@@ -1077,7 +1103,7 @@ def evaluate_run(
         "exact_match": round(100 * exact_match(written, right), 2),
         "bleu": round(score.score, 2),
         "signature": score.signature,
-        "by_length": bleu_by_length([pair.source for pair in pairs], written, right),
+        "by_length": bleu_by_length([pair.source for pair in pairs], written, right, tokenize=tokenize),
     }
     return scores | _plain_bleu(options, part, written) | _alignment(translator, options, pairs)
 
@@ -1226,11 +1252,11 @@ TERMS = {
 }
 
 
-def export_run(folder: Path, target: Path, weights: str | None = None) -> Path:
+def export_run(folder: Path | str, target: Path, weights: str | None = None) -> Path:
     """Write what it takes to translate, and no more: options, vocabularies, weights in half precision, a card.
 
     Args:
-        folder: of the run.
+        folder: of the run, or the name of a shipped model.
         target: folder to write; must not hold a run.
         weights: see ``Translator.from_pretrained``.
 
@@ -1242,6 +1268,7 @@ def export_run(folder: Path, target: Path, weights: str | None = None) -> Path:
 
     Source: none. Chapter: Translating.
     """
+    folder = find_pretrained(folder)
     translator = Translator.from_pretrained(folder, "cpu", weights)
     options, moses = read_options(folder)
     if (target / "config.json").exists():
@@ -1373,6 +1400,7 @@ def build_parser() -> argparse.ArgumentParser:
     Source: none. Chapter: Translating.
     """
     parser = argparse.ArgumentParser(prog="transformer-lib", description="Train translators and translate with them.")
+    parser.add_argument("--version", action="version", version=f"transformer-lib {_library_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     download = commands.add_parser("download", help="fetch a data set into the cache and check it")
     download.add_argument("data", choices=["multi30k", "zapier"])
@@ -1385,11 +1413,18 @@ def build_parser() -> argparse.ArgumentParser:
     averaging.add_argument("--last", type=int, default=None, metavar="N", help="how many passes (all that are kept)")
 
     exporting = commands.add_parser("export", help="write a small folder that translates: half precision, with a card")
-    exporting.add_argument("run", type=Path, metavar="RUN", help="folder of the run")
+    exporting.add_argument("run", metavar="RUN", help=f"folder of a run, or one of: {', '.join(pretrained_names())}")
     exporting.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
     exporting.add_argument("--onnx", action="store_true", help="write model.onnx too, checked with onnxruntime")
     _add_weights(exporting)
     return parser
+
+
+def _library_version() -> str:
+    try:
+        return version("transformer-lib")
+    except PackageNotFoundError:
+        return "(a copy that is not installed)"
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
@@ -1422,13 +1457,13 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def _add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--beam-size", type=int, default=5, metavar="N", help="hypotheses kept; 1 is greedy (5)")
-    parser.add_argument("--length-penalty", type=float, default=0.6, metavar="ALPHA", help="of the paper (0.6)")
+    parser.add_argument("--length-penalty", type=float, default=0.6, metavar="ALPHA", help="0 for none (0.6)")
     _add_weights(parser)
     _add_device(parser)
 
 
 def _add_weights(parser: argparse.ArgumentParser) -> None:
-    text = "averaged, best, or another file of the run (averaged if there is one)"
+    text = "averaged, best or pass-N (averaged if there is one)"
     parser.add_argument("--weights", metavar="NAME", help=text)
 
 
@@ -1447,18 +1482,18 @@ def _add_option(parser: argparse.ArgumentParser, name: str, kind: str, default: 
         return
     cast = next(cast for cast in (str, int, float) if cast.__name__ in kind)
     shown = default if default is not None else _recipe_text(name)
-    parser.add_argument(flag, type=cast, choices=known and list(known), default=None, help=f"{text} ({shown})")
+    text += f" ({shown})" if shown else ""
+    parser.add_argument(flag, type=cast, choices=known and list(known), default=None, help=text)
 
 
 def _recipe_text(name: str) -> str:
     """The defaults of an option in the recipes, as the help shows them."""
     if name == "preset":
         return "tiny"
-    if name == "vocab_size":
-        return "see above"
     given = [f"{kind} {recipe[name]}" for kind, recipe in RECIPES.items() if name in recipe]
-    never = "a tenth" if name == "warmup" else "never"
-    return ", ".join(given).replace("None", never) or "of the preset"
+    if name in ("d_model", "n_layers", "dropout", "d_ff", "n_heads", "norm_first"):
+        given.append("transformer: of the preset" if given else "of the preset")
+    return ", ".join(given).replace("None", "a tenth" if name == "warmup" else "never")
 
 # %% ../book/translation/17_translating.ipynb #eed66e82
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,7 +3,8 @@
     python benchmarks/ablations.py [--seeds 0 1 2] [--record results/ablations.json]
 
 All runs see the same captions for the same number of updates. The highest learning rate is large on purpose: a recipe
-is there for training fast. Scores are means over the seeds, with the lowest and highest validation loss beside them.
+is there for training fast. Scores are means over the seeds, with the lowest and highest validation loss and BLEU beside
+them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ VARIANTS: dict[str, tuple[dict, dict]] = {  # changes of the model, changes of t
     "no division by the root of K": ({"scale": False}, {}),
     "pre-norm": ({"norm_first": True}, {}),
     "pre-norm, no warm-up": ({"norm_first": True}, {"warmup": 0}),
+    "the second beta 0.999": ({}, {"betas": (0.9, 0.999)}),
+    "no clipping": ({}, {"clip": 1e9}),
 }
 
 
@@ -100,10 +103,11 @@ def run(corpus: Corpus, name: str, seed: int) -> dict[str, float]:
 
 
 def row(name: str, results: list[dict[str, float]]) -> dict[str, object]:
-    """Means over the seeds, and the range of the loss."""
-    losses = [result["validation_loss"] for result in results]
+    """Means over the seeds, and the range of the loss and of BLEU."""
+    losses, scores = ([result[measure] for result in results] for measure in ("validation_loss", "bleu"))
     found = {"variant": name, "validation_loss": round(mean(losses), 3)}
     found |= {"lowest": round(min(losses), 3), "highest": round(max(losses), 3)}
+    found |= {"bleu_lowest": round(min(scores), 1), "bleu_highest": round(max(scores), 1)}
     for measure in ("bleu", "exact_match", "right", "confidence"):
         found[measure] = round(mean(result[measure] for result in results), 1)
     return found

@@ -846,9 +846,10 @@ def test_the_chapter_shows_the_ablations_as_they_were_recorded():
     rows = record_of("ablations")["rows"]
     lines = []
     for row in rows:
-        loss, spread = f"{row['validation_loss']:.2f}", f"{row['lowest']:.2f} to {row['highest']:.2f}"
-        scores = (f"{row[name]:.1f}" for name in ("bleu", "exact_match", "right", "confidence"))
-        lines.append(f"| {' | '.join([row['variant'], loss, spread, *scores])} |")
+        loss = f"{row['validation_loss']:.2f} ({row['lowest']:.2f} to {row['highest']:.2f})"
+        score = f"{row['bleu']:.1f} ({row['bleu_lowest']:.1f} to {row['bleu_highest']:.1f})"
+        others = (f"{row[name]:.1f}" for name in ("exact_match", "right", "confidence"))
+        lines.append(f"| {' | '.join([row['variant'], loss, score, *others])} |")
     assert "\n".join(lines) in prose_of("translation/15_training")
     losses = {row["variant"]: row["validation_loss"] for row in rows}
     assert losses["no warm-up"] > 3 * losses["the recipe"]

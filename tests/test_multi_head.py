@@ -373,6 +373,20 @@ def test_a_cache_is_filled_in_place_and_doubles_when_full():
     assert cache.length == 39 and cache.keys.shape[2] == 39
 
 
+def test_a_refused_call_leaves_the_cache_as_it_was():
+    ours, inputs = layer(), vectors(2, 3, 8)
+    cache = ours.new_cache(2)
+    with torch.no_grad():
+        ours(inputs[:, :2], mask=causal_mask(2), cache=cache)
+        for mask in (torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 3)):  # of another length, of numbers
+            with pytest.raises((ValueError, TypeError)):
+                ours(inputs[:, 2:], mask=mask, cache=cache)
+            assert cache.length == 2
+        found, _ = ours(inputs[:, 2:], cache=cache)
+        expected, _ = ours(inputs, mask=causal_mask(3))
+    torch.testing.assert_close(found, expected[:, 2:], atol=1e-12, rtol=0)
+
+
 def test_what_a_cache_returns_is_a_view_of_all_that_was_written():
     cache = KeyValueCache(torch.zeros(2, 1, 4, 3), torch.zeros(2, 1, 4, 5))
     first = KeysValues(vectors(2, 1, 2, 3).float(), vectors(2, 1, 2, 5).float())

@@ -367,6 +367,11 @@ BAD = {
     "sharpness of 0": (lambda: soft_lookup(X, X, X, sharpness=0), "sharpness=0 must be positive and finite"),
     "negative sharpness": (lambda: soft_lookup(X, X, X, sharpness=-1.5), "sharpness=-1.5"),
     "infinite sharpness": (lambda: soft_lookup(X, X, X, sharpness=math.inf), "sharpness=inf"),
+    "sharpness beyond the type": (
+        lambda: soft_lookup(X.half(), X.half(), X.half(), sharpness=1e5),
+        r"sharpness=100000.0 must be positive and finite, in torch.float16 too",
+    ),
+    "two types": (lambda: soft_lookup(X, X.double(), X.double()), "queries are torch.float32, keys torch.float64"),
     "sharpness is no number": (lambda: soft_lookup(X, X, X, sharpness=math.nan), "sharpness=nan"),
     "token ids": (lambda: SelfAttention(6)(X.long()), "inputs have dtype torch.int64, expected vectors of floats"),
     "ids to look up": (lambda: soft_lookup(X, X.long(), X), "keys have dtype torch.int64"),

@@ -532,6 +532,17 @@ def step_beyond():
         _, state = model.step(TARGET[:, 0], state)
 
 
+def from_altered(alter):
+    """A conversion from a model of the same sizes with one thing changed."""
+
+    def convert():
+        theirs = nn.Transformer(8, 2, 2, 3, 16, batch_first=True)
+        alter(theirs)
+        from_torch_transformer(small_model(final_norm=True), theirs)
+
+    return convert
+
+
 BAD = {
     "heads": (lambda: TransformerConfig(d_model=10, n_heads=4), "d_model=10 is not divisible by n_heads=4"),
     "odd width": (lambda: TransformerConfig(d_model=9, n_heads=3), "d_model=9 is odd"),
@@ -540,6 +551,19 @@ BAD = {
     "no width": (lambda: TransformerConfig(d_ff=0), "d_ff=0"),
     "dropout": (lambda: TransformerConfig(dropout=1.0), "dropout=1.0"),
     "attention dropout": (lambda: TransformerConfig(attention_dropout=-0.1), "attention_dropout=-0.1"),
+    "key width": (lambda: TransformerConfig(d_key=0), "d_key=0 must be at least 1"),
+    "value width": (lambda: TransformerConfig(d_value=-1), "d_value=-1 must be at least 1"),
+    "epsilon": (lambda: TransformerConfig(eps=0.0), "eps=0.0 must be above 0"),
+    "a word for a choice": (lambda: TransformerConfig(norm_first="False"), "norm_first='False' must be True or False"),
+    "heads that do not divide, for torch": (
+        lambda: to_torch_transformer(small_model(d_model=10, n_heads=4, d_key=2, d_value=2)),
+        "d_model / n_heads = 10 / 4",
+    ),
+    "epsilon of one norm": (from_altered(lambda theirs: setattr(theirs.encoder.norm, "eps", 0.5)), "but 0.5 in the"),
+    "heads of one attention": (
+        from_altered(lambda theirs: setattr(theirs.decoder.layers[1].multihead_attn, "num_heads", 4)),
+        "n_heads=2 here, but 4",
+    ),
     "activation": (lambda: TransformerConfig(activation="swish"), "activation='swish'"),
     "positions": (lambda: TransformerConfig(positions="rotary"), "positions='rotary'"),
     "tying": (lambda: TransformerConfig(tie_embeddings="some"), "tie_embeddings='some'"),

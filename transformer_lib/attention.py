@@ -149,7 +149,9 @@ def scaled_dot_product_attention(
         mask: True where a query may look; broadcast to the scores, (..., T, S).
         dropout: probability of dropping a weight; the rest is scaled up. Give 0 outside training.
         scale: factor of the scores; None for 1 / sqrt(K).
-        causal: let query t look at the keys 0 to t only; cannot be combined with a mask.
+        causal: let query t look at the keys 0 to t only, counted from the first key even where there are more keys
+            than queries; for queries that come after kept keys, give ``causal_mask(T, past)`` as the mask. Cannot be
+            combined with a mask.
 
     Returns:
         One average for each query.

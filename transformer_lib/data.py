@@ -731,7 +731,7 @@ def load_multi30k(
         OSError: the download failed; the message says what to do.
         ValueError: an unknown split or language, twice the same language, or a file that is not the published one.
 
-    Source: Elliott et al. (2016). Chapter: From words to batches.
+    Source: Elliott et al. (2016) and, for French and the tests of 2017, (2017). Chapter: From words to batches.
     """
     languages = ("en", "de", "fr")
     if split not in _MULTI30K_LINES:

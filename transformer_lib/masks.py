@@ -30,7 +30,7 @@ def padding_mask(tokens: Int[Tensor, "B S"], pad: int = PAD) -> Bool[Tensor, "B 
         TypeError: if the tokens are not whole numbers.
         ValueError: if the tokens are not a batch of rows.
 
-    Source: Vaswani et al. (2017), section 3.2.3. Chapter: Masks.
+    Source: none; the paper does not speak of padding. Chapter: Masks.
     """
     if tokens.dim() != 2:
         raise ValueError(f"tokens have shape {tuple(tokens.shape)}, expected (B, S)")

@@ -210,8 +210,10 @@ class MultiHeadAttention(nn.Module):
         Args:
             inputs: the vectors that ask.
             memory: the vectors to look at; None for the inputs themselves.
-            mask: True where a query may look: (T, S), or four axes that broadcast to (B, H, T, S).
-            cache: for self-attention over a sequence that grows; the inputs are its newest positions.
+            mask: True where a query may look: (T, S), never (B, S); or four axes that broadcast to (B, H, T, S), as
+                ``padding_mask`` makes them.
+            cache: for self-attention over a sequence that grows; the inputs are its newest positions. It does not hide
+                the future: for more than one input, give ``causal_mask(T, past=cache.length)``. Without gradients.
             need_weights: whether to return the weights, which costs memory.
 
         Returns:
@@ -222,6 +224,7 @@ class MultiHeadAttention(nn.Module):
             ValueError: if shapes or devices do not fit, or a cache comes with a memory.
         """
         self._check(inputs, memory, cache, mask)
+        before = None if cache is None else cache.length
         width = self.n_heads * self.d_key
         if memory is None:
             sizes = [width, width, self.n_heads * self.d_value]
@@ -230,7 +233,12 @@ class MultiHeadAttention(nn.Module):
         else:
             queries = self._split(self._rows(inputs, 0, width))
             seen = memory if isinstance(memory, KeysValues) else self.keys_values(memory)
-        heads, weights = self._attend(queries, seen, mask, need_weights)
+        try:
+            heads, weights = self._attend(queries, seen, mask, need_weights)
+        except (TypeError, ValueError):
+            if cache is not None:
+                cache.length = before  # a call that is refused leaves the cache as it was
+            raise
         return self.output(heads.transpose(1, 2).flatten(-2)), weights
 
     def _attend(

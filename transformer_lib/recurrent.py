@@ -691,7 +691,7 @@ def train_on(
     clip: float = 1.0,
     autocast: torch.dtype | None = None,
 ) -> float:
-    """Take one optimiser step for each batch: the loop that trains every model of this book.
+    """Take one optimiser step for each batch: the short loop that trains the models of the first chapters.
 
     Args:
         model: any ``Seq2Seq``, or another module with a method ``loss(batch)``; left in training mode.

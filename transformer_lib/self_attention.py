@@ -9,6 +9,7 @@ Chapter: Self-attention (book/transformer/08_self_attention.ipynb).
 __all__ = ['soft_lookup', 'plain_self_attention', 'SelfAttention']
 
 # %% ../book/transformer/08_self_attention.ipynb #fbb142bb
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -34,8 +35,10 @@ def _check_lookup(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | 
     devices = {tensor.device for tensor in (queries, keys, values, mask) if tensor is not None}
     if len(devices) > 1:
         raise ValueError(f"queries, keys, values and mask are on different devices: {sorted(map(str, devices))}")
-    if not 0 < sharpness < float("inf"):
-        raise ValueError(f"sharpness={sharpness} must be positive and finite")
+    if not (queries.dtype == keys.dtype == values.dtype or torch.is_autocast_enabled(queries.device.type)):
+        raise TypeError(f"queries are {queries.dtype}, keys {keys.dtype} and values {values.dtype}: expected one dtype")
+    if not 0 < sharpness <= torch.finfo(queries.dtype).max:
+        raise ValueError(f"sharpness={sharpness} must be positive and finite, in {queries.dtype} too")
     if mask is not None and mask.dim() != queries.dim():
         raise ValueError(
             f"mask has shape {tuple(mask.shape)}, expected {queries.dim()} axes that fit the scores "
@@ -57,13 +60,14 @@ def soft_lookup(
         keys: what is compared with the queries.
         values: what is handed over, one for each key.
         mask: True where a query may look; it has as many axes as the queries.
-        sharpness: factor of the scores; the larger, the closer to the value of the best key alone.
+        sharpness: factor of the scores; the larger, the closer to the value of the best key alone. Together they must
+            fit into the dtype.
 
     Returns:
         One answer for each query, and the weights behind it; both are zero for a query that may look nowhere.
 
     Raises:
-        TypeError: if vectors are not floats or the mask is not boolean.
+        TypeError: if vectors are not floats of one type or the mask is not boolean.
         ValueError: if shapes or devices do not fit, or the sharpness is not positive and finite.
 
     Source: Vaswani et al. (2017), section 3.2. Chapter: Self-attention.

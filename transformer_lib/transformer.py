@@ -53,6 +53,7 @@ class TransformerConfig:
         eps: of the layer norms.
 
     Raises:
+        TypeError: if ``norm_first`` or ``bias`` is neither True nor False.
         ValueError: for a size out of range, an unknown choice, or choices that exclude each other.
 
     Source: Vaswani et al. (2017), table 3. Chapter: The Transformer.
@@ -82,7 +83,13 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         sizes = ("source_vocab_size", "target_vocab_size", "d_model", "n_heads", "n_encoder_layers")
         sizes += ("n_decoder_layers", "d_ff", "max_length")
-        check_positive(**{name: getattr(self, name) for name in sizes})
+        given = [name for name in ("d_key", "d_value") if getattr(self, name) is not None]
+        check_positive(**{name: getattr(self, name) for name in (*sizes, *given)})
+        if not 0 < self.eps < math.inf:
+            raise ValueError(f"eps={self.eps} must be above 0 and finite")
+        for name in ("norm_first", "bias"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name}={getattr(self, name)!r} must be True or False")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
@@ -591,18 +598,19 @@ def to_torch_transformer(model: Transformer) -> nn.Transformer:
 
     Returns:
         A module of the same type, device and mode that takes and gives batches first. Its one dropout stands in more
-        places than ours, so the two are equal in evaluation mode, or with dropout 0.
+        places than ours, so the two are equal in evaluation mode, or where all three dropouts are 0.
 
     Raises:
-        ValueError: if the heads have another width than D / H, or the projections no biases.
+        ValueError: if D is not divisible by H, the heads have another width than D / H, or the projections no biases.
 
     Source: none. Chapter: The Transformer.
     """
     config, like = model.config, next(model.parameters())
     width = config.d_model // config.n_heads
-    if (config.d_key or width, config.d_value or width) != (width, width):
+    if config.d_model % config.n_heads or (config.d_key or width, config.d_value or width) != (width, width):
         raise ValueError(
-            f"nn.Transformer has heads of width {width} only, not d_key={config.d_key}, d_value={config.d_value}"
+            f"nn.Transformer has heads of width d_model / n_heads = {config.d_model} / {config.n_heads} only, not "
+            f"d_key={config.d_key}, d_value={config.d_value}"
         )
     if not config.bias:
         raise ValueError("bias=False: the attention of nn.Transformer cannot leave out its biases alone")
@@ -626,15 +634,21 @@ def to_torch_transformer(model: Transformer) -> nn.Transformer:
 
 def _check_same_function(config: TransformerConfig, theirs: nn.Transformer) -> None:
     """Refuse a model whose weights would fit and mean something else."""
+    found: list[tuple[str, Any]] = []
     for layer in (*theirs.encoder.layers, *theirs.decoder.layers):
         if layer.activation is not ACTIVATIONS[config.activation]:
             raise ValueError(f"activation={config.activation!r} here, but another one in the other model")
-        found = {"n_heads": layer.self_attn.num_heads, "norm_first": layer.norm_first, "eps": layer.norm1.eps}
-        for name, value in found.items():
-            if value != getattr(config, name):
-                raise ValueError(f"{name}={getattr(config, name)} here, but {value} in the other model")
-        if layer.self_attn.in_proj_bias is None or not config.bias:
-            raise ValueError("bias: the projections of one of the two models have none")
+        found.append(("norm_first", layer.norm_first))
+    for part in theirs.modules():
+        if isinstance(part, nn.LayerNorm):
+            found.append(("eps", part.eps))
+        elif isinstance(part, nn.MultiheadAttention):
+            found.append(("n_heads", part.num_heads))
+            if part.in_proj_bias is None or not config.bias:
+                raise ValueError("bias: the projections of one of the two models have none")
+    for name, value in found:
+        if value != getattr(config, name):
+            raise ValueError(f"{name}={getattr(config, name)} here, but {value} in the other model")
 
 
 def from_torch_transformer(model: Transformer, theirs: nn.Transformer) -> None:

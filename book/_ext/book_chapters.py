@@ -157,7 +157,7 @@ class Road(SphinxDirective):
 
 
 class Slip(SphinxDirective):
-    """``{slip} Title``: a mistake, why it matters (the content), its check, and the chapters that meet it."""
+    """``{slip} Title``: a mistake, why it matters (the content), its check, and the chapters that meet it, if any."""
 
     required_arguments = 1
     final_argument_whitespace = True
@@ -173,11 +173,12 @@ class Slip(SphinxDirective):
         check_nodes, more = self.parse_inline(self.options["check"])
         check = nodes.paragraph("", "", nodes.strong("", "The check: "), *check_nodes, classes=["slip-check"])
         where = nodes.paragraph("", "", nodes.Text("Met in "), classes=["slip-where"])
-        for i, key in enumerate(self.options["chapter"].split(",")):
+        met = self.options.get("chapter")
+        for i, key in enumerate(met.split(",") if met else ()):
             found = chapter(key.strip())
             where += nodes.Text(", " if i else "")
             where += link(self.env, self.env.docname, found, spoken(found))
-        where += nodes.Text(".")
+        where += nodes.Text("." if met else "the project's own tests.")
         box += check
         box += where
         return [box, *messages, *more]

@@ -130,8 +130,8 @@ def test_the_layer_that_died_is_the_one_that_was_recorded():
     prose = prose_of("translation/17_translating")
     for row in rows:
         cells = [row["norm"], f"{row['validation_loss']:.3f}", f"{row['validation_bleu']:.2f}"]
-        cells += [f"{row['embedding_norm']:.2f}", row["encoder"], row["decoder"]]
-        assert f"| {' | '.join(cells)} |" in prose
+        assert f"| {' | '.join([*cells, row['encoder'], row['decoder']])} |" in prose
+    assert f"({rows[0]['embedding_norm']:.2f} on average)" in prose and rows[0]["norm"] == "post-norm"
     dead, alive = (
         [float(row[part].split(",")[0]) for row in rows if row["norm"] == norm for part in ("encoder", "decoder")]
         for norm in ("post-norm", "pre-norm")

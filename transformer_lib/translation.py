@@ -142,7 +142,7 @@ class TrainOptions:
         learning_rate: the highest that the schedule reaches.
         schedule: of the learning rate: ``inverse-sqrt``, ``linear``, ``plateau`` (halved after each pass that does not
             lower the validation loss) or ``constant``.
-        warmup: updates over which the learning rate rises; a tenth is one of all updates, at most 4,000.
+        warmup: updates over which the learning rate rises; left out for a Transformer: a tenth of all, at most 4,000.
         smoothing: of the labels.
         average: how many of the last passes are averaged at the end.
         patience: stop after so many passes in a row that do not lower the validation loss.
@@ -991,7 +991,7 @@ def _in_batches(sources: list[list[int]], max_tokens: int) -> Iterator[tuple[Int
     """Sources of similar length together, with their places; one that is longer than a batch comes alone."""
     short = [index for index, source in enumerate(sources) if len(source) <= max_tokens]
     long = [[index] for index, source in enumerate(sources) if len(source) > max_tokens]
-    for group in [short, *long] if short else long:
+    for group in filter(None, [short, *long]):
         examples = [(sources[index], [BOS, EOS]) for index in group]
         for batch in batches(examples, max(2, max_tokens, *(len(source) for source, _ in examples))):
             yield batch.source, [group[index] for index in batch.indices]

@@ -24,7 +24,16 @@ import torch
 from transformer_lib.translation import TrainOptions, evaluate_run, provenance, start_run, write_json
 
 PAIRS = 50_000
-TRANSFORMER = {"dropout": 0.1, "epochs": 3, "learning_rate": 2e-3, "warmup": 400, "average": 2}
+TRANSFORMER = {
+    "norm_first": True,
+    "dropout": 0.0,
+    "smoothing": 0.0,
+    "max_tokens": 700,
+    "epochs": 4,
+    "learning_rate": 3e-3,
+    "warmup": 300,
+    "average": 2,
+}
 RECURRENT = {"epochs": 1000, "patience": 1000}  # the clock stops them
 MODELS = ("transformer", "bahdanau", "luong-global-dot", "gru", "hard-gumbel", "luong-global-general", "luong-local-p")
 

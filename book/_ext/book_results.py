@@ -124,8 +124,8 @@ def curve(name: str, xs: Sequence[float], ys: Sequence[float], width: int = 220,
 
 def _bullets(record: dict[str, Any]) -> nodes.field_list:
     listed = nodes.field_list(classes=["facts"])
-    shown = ("date", "commit", "hardware", "seeds", "versions", "data", "model", "parameters", "by_length", "notes")
-    for key in shown:
+    origin = ("date", "commit", "hardware", "seeds", "versions")
+    for key in (*origin, "data", "model", "parameters", "decoding", "by_length", "notes"):
         if record.get(key) not in (None, "", [], {}):
             listed += nodes.field(
                 "",

@@ -135,6 +135,32 @@ def test_a_model_that_gives_no_numbers_is_refused(beam_size):
 
     with pytest.raises(ValueError, match="logits hold NaN"):
         beam_search(Broken(), SOURCE, beam_size)
+    with pytest.raises(ValueError, match="logits at token 3 hold NaN"):
+        sample(Broken(), SOURCE, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_model_that_leaves_no_token_possible_is_refused():
+    nothing = Table({(): [0.0, 0.0], (3,): [0.0, 0.0]})
+    for search in (lambda: beam_search(nothing, SOURCE), lambda: sample(nothing, SOURCE)):
+        with pytest.raises(ValueError, match="leave no token possible"):
+            search()
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_no_search_writes_more_than_the_model_has_room_for(cached):
+    torch.manual_seed(0)
+    sizes = {"d_model": 8, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1, "d_ff": 8, "max_length": 6}
+    model = Transformer(TransformerConfig(10, 10, **sizes, tie_embeddings="none")).eval()
+    with torch.no_grad():  # EOS never scores best
+        model.output.weight[EOS] = 0
+        model.output.weight[4:] += 5 * model.output.weight[4:]
+    model = model if cached else WithoutCache(model)
+    assert model.max_target_length == model.max_source_length == 6
+    for max_length in (5, 6, 7, 100):
+        assert greedy_decode(model, SOURCE, max_length).shape[1] == min(max_length, 6)
+        assert sample(model, SOURCE, top_k=1, max_length=max_length).shape[1] == min(max_length, 6)
+        found = beam_search(model, SOURCE, 3, alpha=0.6, max_length=max_length)
+        assert max(len(best.tokens) for (best,) in found) == min(max_length, 6)
 
 
 def tokens_of(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:

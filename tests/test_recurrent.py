@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from transformer_lib.data import BOS, EOS, PAD, Batch, Tokenizer, collate
@@ -19,6 +19,8 @@ from transformer_lib.recurrent import (
     Memory,
     RecurrentConfig,
     RecurrentSeq2Seq,
+    RecurrentState,
+    Seq2Seq,
     check_positive,
     check_tokens,
     evaluate_loss,
@@ -304,9 +306,52 @@ def test_every_part_comes_back_in_the_mode_it_was_found_in():
 def test_greedy_refuses_a_model_whose_numbers_are_not_numbers():
     model = small_model()
     next(model.decoder.parameters()).data.fill_(torch.nan)
-    with pytest.raises(ValueError, match="logits hold NaN at token 1"):
+    with pytest.raises(ValueError, match="logits at token 1 hold NaN"):
         greedy_decode(model, ragged([5, 3], 13))
     assert model.training
+
+
+class OneRow(Seq2Seq):
+    """Its logits are a view of a parameter, the same for every sentence."""
+
+    def __init__(self, logits: list[float]) -> None:
+        super().__init__()
+        self.row = torch.nn.Parameter(torch.tensor(logits))
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Memory:
+        return Memory(source.float().unsqueeze(-1), source_mask, torch.zeros(len(source), 1, 1))
+
+    def decode(self, target: Tensor, memory: Memory) -> Tensor:
+        return self.row.expand(*target.shape, -1)
+
+    def start(self, memory: Memory) -> RecurrentState:
+        return RecurrentState(memory.final, memory)
+
+    def step(self, token: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        return self.row.expand(len(token), -1), state
+
+
+def test_greedy_writes_tokens_and_nothing_else():
+    source = ragged([5, 3], 13)
+    logits = [9.0, 8.0, 0.0, 1.0, 2.0]  # PAD and BOS score best, and are never written
+    model = OneRow(logits)
+    assert greedy_decode(model, source, 3).tolist() == [[4, 4, 4]] * 2
+    assert model.row.tolist() == logits
+    assert greedy_decode(model, source[:0], 3).shape == (0, 0)
+    with pytest.raises(ValueError, match="at token 1 hold NaN, or leave no token possible"):
+        greedy_decode(OneRow([1.0, 1.0, *[-math.inf] * 3]), source)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tokens", [torch.int64, torch.int32])
+def test_the_loss_is_exact_and_takes_every_type_of_token(dtype, tokens):
+    logits = torch.randn(2, 3, 7, generator=generator(0), dtype=torch.float64).to(dtype)
+    target = torch.tensor([[4, 5, EOS], [4, EOS, PAD]], dtype=tokens)
+    loss = sequence_loss(logits, target)
+    assert loss.dtype == torch.promote_types(dtype, torch.float32)
+    rows = logits.double().log_softmax(-1)
+    expected = -sum(rows[place].item() for place in ((0, 0, 4), (0, 1, 5), (0, 2, EOS), (1, 0, 4), (1, 1, EOS))) / 5
+    assert loss.item() == pytest.approx(expected, rel=1e-12 if dtype == torch.float64 else 1e-5)
 
 
 # ---------------------------------------------------------------- training
@@ -408,6 +453,9 @@ BAD = {
     "width of 0": (lambda: RecurrentConfig(5, 5, d_model=0), "d_model=0"),
     "config layers": (lambda: RecurrentConfig(5, 5, n_layers=0), "n_layers=0"),
     "half a size": (lambda: check_positive(n=2.5), "n=2.5 must be a whole number"),
+    "a float, though whole": (lambda: check_positive(n=2.0), "n=2.0 must be a whole number"),
+    "yes or no": (lambda: check_positive(n=True), "n=True must be a whole number"),
+    "digits": (lambda: check_positive(n="2"), "n='2' must be a whole number"),
     "no number": (lambda: check_positive(n=math.nan), "n=nan must be a whole number"),
     "config dropout": (lambda: RecurrentConfig(5, 5, dropout=-0.1), "dropout=-0.1"),
     "source token too large": (lambda: small_model()(SOURCE + 10, TARGET), "source holds token id"),

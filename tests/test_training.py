@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_lib.alignment import AlignedSeq2Seq
-from transformer_lib.data import BOS, EOS, PAD, Batch, Example, batches, collate
+from transformer_lib.captions import Pair, make_captions
+from transformer_lib.data import BOS, EOS, PAD, Batch, Example, Tokenizer, batches, collate
+from transformer_lib.decoding import WithoutCache
 from transformer_lib.hard_attention import HardConfig, HardSeq2Seq
 from transformer_lib.recurrent import RecurrentConfig, RecurrentSeq2Seq, Seq2Seq, evaluate_loss, train_on
 from transformer_lib.scores import LuongConfig, LuongSeq2Seq
@@ -46,6 +49,7 @@ from transformer_lib.transformer import Transformer, TransformerConfig
 ROOT = Path(__file__).resolve().parents[1]
 VOCABULARY = 12
 CONFIG = TrainingConfig(epochs=3, max_tokens=24, learning_rate=1e-2, warmup=5, average=2, seed=3)
+PAPERS = replace(CONFIG, learning_rate=None)
 
 
 def examples(n: int, seed: int = 0) -> list[Example]:
@@ -73,6 +77,11 @@ def bahdanau() -> AlignedSeq2Seq:
 
 def luong() -> LuongSeq2Seq:
     return LuongSeq2Seq(LuongConfig(VOCABULARY, VOCABULARY, 6, 8, dropout=0.1))
+
+
+def located(places: int) -> LuongSeq2Seq:
+    """With a location score, which has so many places."""
+    return LuongSeq2Seq(LuongConfig(VOCABULARY, VOCABULARY, 6, 8, score="location", max_source_length=places))
 
 
 def hard() -> HardSeq2Seq:
@@ -256,12 +265,12 @@ def test_every_schedule_rises_to_one_and_never_rises_again(schedule, warmup, tot
         (lambda: rate_factor(5, "inverse-sqrt", -3), "warmup=-3 must be at least 0"),
         (lambda: rate_factor(1, "linear", 5), "total=None must be above warmup=5"),
         (lambda: rate_factor(1, "linear", 5, 5), "total=5 must be above warmup=5"),
-        (lambda: TrainingConfig(epochs=0), "epochs=0 must be a whole number and at least 1"),
-        (lambda: TrainingConfig(max_tokens=0), "max_tokens=0 must be a whole number and at least 1"),
-        (lambda: TrainingConfig(accumulate=0), "accumulate=0 must be a whole number and at least 1"),
+        (lambda: TrainingConfig(epochs=0), "epochs=0 must be at least 1"),
+        (lambda: TrainingConfig(max_tokens=0), "max_tokens=0 must be at least 1"),
+        (lambda: TrainingConfig(accumulate=0), "accumulate=0 must be at least 1"),
         (lambda: TrainingConfig(warmup=-1), "warmup=-1 must be a whole number and at least 0"),
         (lambda: TrainingConfig(average=-1), "average=-1 must be a whole number and at least 0"),
-        (lambda: TrainingConfig(patience=0), "patience=0 must be a whole number and at least 1"),
+        (lambda: TrainingConfig(patience=0), "patience=0 must be at least 1"),
         (lambda: TrainingConfig(epochs=2.5), "epochs=2.5 must be a whole number"),
         (lambda: TrainingConfig(epochs=math.nan), "epochs=nan must be a whole number"),
         (lambda: TrainingConfig(patience=1.5), "patience=1.5 must be a whole number"),
@@ -281,6 +290,10 @@ def test_every_schedule_rises_to_one_and_never_rises_again(schedule, warmup, tot
         (lambda: trainer(make=hard), "HardSeq2Seq has a loss of its own: it needs smoothing=0"),
         (lambda: trainer().fit(save_every=0), "save_every=0 must be at least 1"),
         (lambda: trainer().resume(), "folder is None"),
+        (lambda: trainer(make=lambda: torch.compile(gru(), backend="eager")), "compile one by model.compile()"),
+        (lambda: trainer(make=lambda: WithoutCache(gru()), config=PAPERS), "has no config with a d_model"),
+        (lambda: trainer(make=lambda: transformer(max_length=5)), "has a source of 6 tokens; the model has room for 5"),
+        (lambda: trainer(make=lambda: located(4)), "tokens; the model has room for 4"),
         (lambda: trainer(Path("/nowhere")).resume(), "there is no file"),
         (lambda: average_checkpoints([]), "paths is empty"),
     ],
@@ -612,6 +625,15 @@ def test_an_average_is_the_mean_of_each_tensor(n, seed):
         assert torch.equal(mean[name], exact.to(mean[name].dtype)) or torch.allclose(mean[name].double(), exact, 1e-3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+def test_tied_weights_count_once_in_an_average(tmp_path, dtype):
+    for value in (1.0, 3.0):
+        tied = torch.full((2,), value, dtype=dtype)
+        save_tensors(str(tmp_path / f"{value}"), {"a": tied, "b": tied}, {})
+    mean = average_checkpoints([str(tmp_path / "1.0"), tmp_path / "3.0"])
+    assert all(tensor.dtype == dtype and tensor.tolist() == [2, 2] for tensor in mean.values())
+
+
 def test_only_checkpoints_of_one_model_are_averaged(tmp_path):
     for name, tensors in (("a", {"w": torch.zeros(2)}), ("b", {"w": torch.zeros(3)}), ("c", {"v": torch.zeros(2)})):
         save_tensors(tmp_path / name, tensors, {})
@@ -854,6 +876,28 @@ def test_the_chapter_shows_the_ablations_as_they_were_recorded():
     losses = {row["variant"]: row["validation_loss"] for row in rows}
     assert losses["no warm-up"] > 3 * losses["the recipe"]
     assert losses["no division by the root of K"] > 1.5 * losses["the recipe"]
+
+
+def test_the_chapter_compares_with_counts_of_neighbours():
+    pairs = make_captions(2500, seed=0, min_length=4, max_length=7)
+    seen = {pair.source for pair in pairs}
+    others = [p for p in make_captions(2000, seed=1, min_length=4, max_length=7) if p.source not in seen][:300]
+    german = Tokenizer.train([pair.target for pair in pairs], level="word")
+
+    def neighbours(captions: list[Pair]) -> list[tuple[int, int]]:
+        lines = ([BOS, *german.encode(pair.target), EOS] for pair in captions)
+        return [two for line in lines for two in itertools.pairwise(line)]
+
+    train, held_out = neighbours(pairs), neighbours(others)
+    both, before, words = Counter(train), Counter(one for one, _ in train), Counter(two for _, two in train)
+    word = {token: (words[token] + 1) / (len(train) + len(german)) for token in range(len(german))}
+    loss = -sum(math.log((both[one, two] + word[two]) / (before[one] + 1)) for one, two in held_out) / len(held_out)
+    alone = -sum(math.log(word[two]) for _, two in held_out) / len(held_out)
+    best = {one: two for (one, two), _ in reversed(both.most_common())}  # the most frequent comes last and stays
+    right = 100 * sum(best.get(one) == two for one, two in held_out) / len(held_out)
+    prose = prose_of("translation/15_training")
+    assert f"gives a loss of about {loss:.1f} and {right:.0f} percent right" in prose
+    assert f"(The frequencies of words alone give {alone:.1f}.)" in prose
 
 
 def test_the_chapter_says_how_many_kills_left_no_trace():

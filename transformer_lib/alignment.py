@@ -289,7 +289,7 @@ class BidirectionalEncoder(nn.Module):
         return Memory(outputs, source_mask, final)
 
 # %% ../book/history/04_learning_to_align.ipynb #b7d8a957
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AlignedMemory(Memory):
     """A memory whose keys are ready to be compared with queries.
 
@@ -317,7 +317,7 @@ class AlignedMemory(Memory):
         return AlignedMemory(chosen.outputs, chosen.mask, chosen.final, None if self.keys is None else self.keys[rows])
 
 # %% ../book/history/04_learning_to_align.ipynb #5fd58790
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attended:
     """What one look at the source gave.
 
@@ -374,7 +374,7 @@ class Attention(nn.Module):
         return Attended(*attend(self.score.compare(queries, memory.keys), memory.outputs, memory.mask.unsqueeze(1)))
 
 # %% ../book/history/04_learning_to_align.ipynb #549ee837
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AlignedState(State):
     """The state of a recurrent decoder that looks at the source.
 

@@ -67,7 +67,7 @@ def _whole_number(name: str, value: Any, least: int) -> int:
     return number
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path | str, content: bytes) -> None:
     """Write a file completely or not at all: others see the old file or the new one, never half of one.
 
     Args:
@@ -79,6 +79,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
     Source: none. Chapter: From words to batches.
     """
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:

@@ -11,7 +11,7 @@ __all__ = ['PENALTIES', 'MAX_SPACE', 'STOPS', 'Hypothesis', 'PrefixState', 'With
 
 # %% ../book/translation/16_decoding.ipynb #bb9fb4a8
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
@@ -40,7 +40,7 @@ class Hypothesis:
     score: float
 
 # %% ../book/translation/16_decoding.ipynb #d3ead9bf
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PrefixState(State):
     """A state that keeps the tokens themselves and nothing that was computed from them.
 
@@ -114,6 +114,16 @@ class WithoutCache(Seq2Seq):
             Logits.
         """
         return self.model.decode(target, memory)
+
+    @property
+    def max_source_length(self) -> int | None:
+        """That of the model."""
+        return self.model.max_source_length
+
+    @property
+    def max_target_length(self) -> int | None:
+        """That of the model."""
+        return self.model.max_target_length
 
     def start(self, memory: Memory) -> PrefixState:
         """Nothing is read yet; see ``Seq2Seq.start``.
@@ -356,7 +366,7 @@ def _best_candidates(logits: Float[Tensor, "N V"], beam: _Beam, count: int) -> _
     totals = (beam.log_probability.reshape(-1, 1) + best).view(sentences, -1)  # (M, K W)
     log_probability, places = totals.topk(min(count, totals.shape[1]))  # (M, C)
     if log_probability.isnan().any():  # NaN counts as the largest, so it is among the best
-        raise ValueError("the model's logits hold NaN: nothing can be ranked by them")
+        raise ValueError("the model's logits hold NaN, or leave no token possible: nothing can be ranked by them")
     return _Candidates(log_probability, places // best.shape[1], tokens.view(sentences, -1).gather(1, places))
 
 # %% ../book/translation/16_decoding.ipynb #5cdc1077
@@ -439,7 +449,7 @@ def beam_search(
         source: token ids, each row closed by EOS and filled up with PAD.
         beam_size: how many hypotheses go on from step to step; a beam of 1 is greedy search, and ends with its first.
         alpha: of the length penalty; 0 ranks by log-probability alone.
-        max_length: the most tokens to write for a sentence, EOS included.
+        max_length: the most tokens to write for a sentence, EOS included; fewer if the model has no room for so many.
         n_best: how many hypotheses to return for each sentence; fewer where there are no more.
         penalty: ``paper`` for ``length_penalty``, ``mean`` for the length to the power of alpha.
         stop: when a sentence is finished. ``bound``: when nothing that goes on can still reach a better score than the
@@ -450,12 +460,13 @@ def beam_search(
         For each sentence its hypotheses, best score first.
 
     Raises:
-        ValueError: if a size is not positive, ``n_best`` is larger than the beam, a choice is unknown, or the model
-            gives NaN.
+        ValueError: if a size is not positive, ``n_best`` is larger than the beam, ``alpha`` is not between -100 and
+            100, a choice is unknown, or the model gives NaN.
 
     Source: Graves (2012), section 2; Wu et al. (2016), section 7. Chapter: Decoding.
     """
     rules = _Rules(beam_size, alpha, max_length, n_best, penalty, stop)
+    rules = replace(rules, max_length=min(max_length, model.max_target_length or max_length))
     if not len(source):
         return []
     with evaluating(model):
@@ -529,19 +540,20 @@ def sample(
         temperature: see ``sampling_probabilities``.
         top_k: see ``sampling_probabilities``.
         top_p: see ``sampling_probabilities``.
-        max_length: the most tokens to write for a sentence, EOS included.
+        max_length: the most tokens to write for a sentence, EOS included; fewer if the model has no room for so many.
         generator: where chance comes from, on the model's device; None for PyTorch's own.
 
     Returns:
         Token ids without BOS; each row ends with EOS (unless it was cut at ``max_length``) and is filled with PAD.
 
     Raises:
-        ValueError: if a setting is out of range.
+        ValueError: if a setting is out of range, or the model's logits hold NaN or leave no token possible.
 
     Source: Holtzman et al. (2020), section 3. Chapter: Decoding.
     """
     check_positive(max_length=max_length)
     _check_sampling(temperature, top_k, top_p)
+    max_length = min(max_length, model.max_target_length or max_length)
     written = source.new_full((len(source), max_length), PAD)
     going, length = torch.arange(len(source), device=source.device), 0
     with evaluating(model):
@@ -551,6 +563,8 @@ def sample(
             logits, state = model.step(token, state)
             never = torch.tensor([PAD, BOS], device=logits.device)
             logits = logits.index_fill(1, never, -torch.inf)  # these two are never written
+            if not (logits.amax(dim=-1).abs() < torch.inf).all():  # NaN counts as the largest number
+                raise ValueError(f"the model's logits at token {length + 1} hold NaN, or leave no token possible")
             probabilities = sampling_probabilities(logits, temperature, top_k, top_p)
             token = torch.multinomial(probabilities, 1, generator=generator).squeeze(1).to(source.dtype)
             written[going, length] = token

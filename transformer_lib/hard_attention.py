@@ -40,7 +40,7 @@ def gumbel_like(scores: Float[Tensor, "*B S"]) -> Float[Tensor, "*B S"]:
 ESTIMATORS = ("reinforce", "gumbel")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Choice(Attended):
     """What one look of hard attention gave.
 
@@ -241,7 +241,8 @@ class HardSeq2Seq(AlignedSeq2Seq):
     ) -> Float[Tensor, "B T"]:
         """For each step, a number whose gradient makes choices that earned more than expected more probable."""
         log_probability, entropy, queries = (_join(looks, name) for name in ("log_probability", "entropy", "queries"))
-        earned = -F.cross_entropy(logits.mT.float(), target, ignore_index=PAD, reduction="none")  # (B, T)
+        exact = logits.mT.to(torch.promote_types(logits.dtype, torch.float32))
+        earned = -F.cross_entropy(exact, target.long(), ignore_index=PAD, reduction="none")  # (B, T)
         steps = (target != PAD).to(earned.dtype)
         rewards = earned.detach() + self.config.entropy_weight * entropy.detach() * steps
         if self.config.input_feeding:  # a choice bears on every later word, else on its own only
@@ -249,7 +250,7 @@ class HardSeq2Seq(AlignedSeq2Seq):
         if self.baseline is None:
             return -rewards * log_probability
         known = torch.cat([queries, self.decoder.embedding(target)], dim=-1).detach()  # what the choice cannot change
-        guess = self.baseline(known).squeeze(-1).float()  # the reward of a step, (B, T)
+        guess = self.baseline(known).squeeze(-1).to(earned.dtype)  # the reward of a step, (B, T)
         error = (guess - rewards / steps.clamp(min=1)).square()
         advantage = rewards - steps * guess.detach()
         return 0.1 * error - advantage * log_probability  # a tenth, so that clipping is left to the rest

@@ -211,12 +211,14 @@ def make_recipes(n: int, seed: int, held_out: bool = False) -> list[Recipe]:
         The recipes.
 
     Raises:
-        ValueError: if n is not between 1 and 20,000.
+        ValueError: if n is not a whole number from 1 to 20,000, or the seed is no whole number.
 
     Source: none; after the examples in Chen et al. (2016), section 1. Chapter: Latent attention.
     """
-    if not 1 <= n <= 20_000:
+    if not isinstance(n, int) or not 1 <= n <= 20_000:
         raise ValueError(f"n={n}: expected a number of recipes from 1 to 20,000")
+    if not isinstance(seed, int):
+        raise ValueError(f"seed={seed!r} is not a whole number: nothing could be repeated")
     writer, found = _RecipeWriter(seed, held_out), {}
     while len(found) < n:
         recipe = writer.recipe()
@@ -224,7 +226,7 @@ def make_recipes(n: int, seed: int, held_out: bool = False) -> list[Recipe]:
     return list(found.values())
 
 # %% ../book/history/07_latent_attention.ipynb #65a55d26
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Weighing:
     """How much each word counts, for every head, and where that came from.
 
@@ -614,7 +616,7 @@ class RecipeCoder:
         return tuple(labels[number] for labels, number in zip(self.labels, numbers, strict=True))
 
 # %% ../book/history/07_latent_attention.ipynb #a9cb58e3
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RecipeBatch:
     """Recipes side by side.
 
@@ -817,10 +819,10 @@ class IfThenModel(nn.Module):
             if low[head] < _UNSEEN or high[head] >= count:
                 bounds = f"from {low[head]} to {high[head]}"
                 raise ValueError(f"labels of head {head} run {bounds}, expected -1 to {count - 1}")
-        nats = [
-            F.cross_entropy(logits.float(), batch.labels[:, head], ignore_index=_UNSEEN, reduction="sum")
-            for head, logits in enumerate(self(batch.tokens))
-        ]
+        nats = []
+        for logits, labels in zip(self(batch.tokens), batch.labels.long().unbind(dim=1), strict=True):
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            nats.append(F.cross_entropy(logits, labels, ignore_index=_UNSEEN, reduction="sum"))
         return torch.stack(nats).sum() / max(batch.n_tokens, 1)
 
 # %% ../book/history/07_latent_attention.ipynb #40bd4f37

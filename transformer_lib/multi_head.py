@@ -20,7 +20,7 @@ from .attention import explicit_attention, scaled_dot_product_attention
 from .recurrent import check_positive
 
 # %% ../book/transformer/11_multi_head_attention.ipynb #53ae76e6
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KeysValues:
     """Keys and values, split into heads and ready to be looked at.
 
@@ -43,7 +43,7 @@ class KeysValues:
         Returns:
             Keys and values of N rows.
         """
-        return KeysValues(self.keys[rows], self.values[rows])
+        return KeysValues(self.keys.index_select(0, rows), self.values.index_select(0, rows))
 
 # %% ../book/transformer/11_multi_head_attention.ipynb #afee9300
 class KeyValueCache:
@@ -100,7 +100,7 @@ class KeyValueCache:
         Returns:
             A new cache of N rows.
         """
-        return KeyValueCache(self.keys[rows], self.values[rows], self.length)
+        return KeyValueCache(self.keys.index_select(0, rows), self.values.index_select(0, rows), self.length)
 
 # %% ../book/transformer/11_multi_head_attention.ipynb #27ac5bcc
 class MultiHeadAttention(nn.Module):

@@ -38,10 +38,10 @@ def check_positive(**sizes: int) -> None:
     Source: none. Chapter: A translator with one memory.
     """
     for name, size in sizes.items():
+        if isinstance(size, (bool, float, str)):
+            raise ValueError(f"{name}={size!r} must be a whole number")
         if size < 1:
             raise ValueError(f"{name}={size} must be at least 1")
-        if size % 1:
-            raise ValueError(f"{name}={size} must be a whole number")
 
 # %% ../book/history/03_recurrent_seq2seq.ipynb #55a29f42
 class GRUCell(nn.Module):
@@ -194,7 +194,7 @@ def _scan(
     return (outputs if mask is None else outputs * mask.unsqueeze(-1)), state
 
 # %% ../book/history/03_recurrent_seq2seq.ipynb #1691d830
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Memory:
     """What an encoder hands to a decoder, once for each source sentence.
 
@@ -273,7 +273,7 @@ class State(ABC):
         """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RecurrentState(State):
     """The state of a recurrent decoder.
 
@@ -395,6 +395,16 @@ class Seq2Seq(nn.Module, ABC):
         """
         return sequence_loss(self(batch.source, batch.target_input), batch.target_output)
 
+    @property
+    def max_source_length(self) -> int | None:
+        """The most source tokens that the model can read, EOS included; None if there is no limit."""
+        return None
+
+    @property
+    def max_target_length(self) -> int | None:
+        """The most target tokens that the model can write, EOS included; None if there is no limit."""
+        return None
+
 # %% ../book/history/03_recurrent_seq2seq.ipynb #dcfef102
 @dataclass(frozen=True)
 class RecurrentConfig:
@@ -440,7 +450,7 @@ def embedding(vocab_size: int, d_model: int) -> nn.Embedding:
         d_model: width D of a vector.
 
     Returns:
-        The table; the row of PAD is zero and gets no gradient.
+        The table; the row of PAD starts at zero, and reading it gives it no gradient.
 
     Source: Vaswani et al. (2017), section 3.4, for tying. Chapter: A translator with one memory.
     """
@@ -681,7 +691,8 @@ def sequence_loss(logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"]) ->
         raise ValueError(f"logits have shape {tuple(logits.shape)}, target {tuple(target.shape)}; B and T must agree")
     if not (target != PAD).any():
         raise ValueError("target holds only padding: there is nothing to learn from")
-    return F.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=PAD)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten().long(), ignore_index=PAD)
 
 # %% ../book/history/03_recurrent_seq2seq.ipynb #7b8c16f8
 def train_on(
@@ -734,6 +745,8 @@ def train_on(
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; afterwards every part is in the mode it was found in.
+
+    The mode belongs to the model: before threads share one, call its ``eval()`` once, and there is nothing to undo.
 
     Args:
         model: any module. Parts of it may be in different modes, such as a frozen encoder.
@@ -788,32 +801,34 @@ def greedy_decode(model: Seq2Seq, source: Int[Tensor, "B S"], max_length: int = 
     Args:
         model: any ``Seq2Seq``.
         source: token ids, each row closed by EOS and filled up with PAD.
-        max_length: the most tokens to write for a sentence, EOS included.
+        max_length: the most tokens to write for a sentence, EOS included; fewer if the model has no room for so many.
 
     Returns:
         Token ids without BOS; each row ends with EOS (unless it was cut at ``max_length``) and is filled with PAD.
 
     Raises:
-        ValueError: if ``max_length`` is not positive, or the model's logits hold NaN.
+        ValueError: if ``max_length`` is not positive, or the model's logits hold NaN or leave no token possible.
 
     Source: Sutskever et al. (2014), section 3.2, with a beam of one. Chapter: A translator with one memory.
     """
     check_positive(max_length=max_length)
+    if not len(source):
+        return source.new_zeros(0, 0)
+    max_length = min(max_length, model.max_target_length or max_length)
     with evaluating(model):
         state = model.start(model.encode(source, source != PAD))
         token = torch.full_like(source[:, 0], BOS)
         finished, written = torch.zeros_like(token, dtype=torch.bool), []
         while len(written) < max_length and not finished.all():
             logits, state = model.step(token, state)
-            logits[:, [PAD, BOS]] = -torch.inf  # these two are never written
-            highest, token = logits.max(dim=-1)
-            if highest.isnan().any():  # NaN counts as the largest number
-                raise ValueError(f"the model's logits hold NaN at token {len(written) + 1}: no token scores best")
-            token = token.masked_fill(finished, PAD)
+            highest, token = logits[:, EOS:].max(dim=-1)  # the ids below EOS, PAD and BOS, are never written
+            if not (highest > -torch.inf).all():  # NaN counts as the largest number
+                raise ValueError(f"the model's logits at token {len(written) + 1} hold NaN, or leave no token possible")
+            token = (token + EOS).masked_fill(finished, PAD)
             written.append(token)
             finished = finished | (token == EOS)
             token = token.masked_fill(finished, EOS)
-    return torch.stack(written, dim=1) if written else source.new_zeros(0, 0)
+    return torch.stack(written, dim=1)
 
 # %% ../book/history/03_recurrent_seq2seq.ipynb #0268cae7
 def translate(

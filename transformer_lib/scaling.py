@@ -394,13 +394,13 @@ class DistributedTrainer(Trainer):
         train: Sequence[Example],
         validation: Sequence[Example],
         config: TrainingConfig,
-        folder: Path | None = None,
+        folder: Path | str | None = None,
     ) -> None:
         if not dist.is_initialized():
             raise ValueError("there is no process group: start with torchrun, and enter process_group() first")
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         super().__init__(model, train, validation, config, folder if self.rank == 0 else None)
-        self._shared_folder, self._wish = folder, _SharedWish(Interrupt())
+        self._shared_folder, self._wish = None if folder is None else Path(folder), _SharedWish(Interrupt())
         self._parallel = DistributedDataParallel(_ShareLoss(self))
 
     def _add_gradients(self, group: Sequence[Batch]) -> tuple[float, int]:
@@ -437,7 +437,7 @@ class DistributedTrainer(Trainer):
         progress.best, progress.waited, progress.slowed = agreed[0].item(), int(agreed[1]), agreed[2].item()
         return line
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Let rank 0 write all that it takes to go on; see ``Trainer.save``.
 
         Args:

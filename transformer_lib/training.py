@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from .data import PAD, Batch, Example, batches, write_atomically
-from .recurrent import Seq2Seq, evaluate_loss
+from .recurrent import Seq2Seq, check_positive, evaluate_loss
 
 # %% ../book/translation/15_training.ipynb #1c0cc594
 class _SmoothedCrossEntropy(torch.autograd.Function):
@@ -137,13 +137,13 @@ class TrainingConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        least = {"epochs": 1, "max_tokens": 1, "accumulate": 1, "warmup": 0, "patience": 1, "average": 0, "seed": 0}
-        for name, lowest in least.items():
+        check_positive(epochs=self.epochs, max_tokens=self.max_tokens, accumulate=self.accumulate)
+        if self.patience is not None:
+            check_positive(patience=self.patience)
+        for name in ("warmup", "average", "seed"):
             value = getattr(self, name)
-            if value is None and name == "patience":
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
-                raise ValueError(f"{name}={value!r} must be a whole number and at least {lowest}")
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ValueError(f"{name}={value!r} must be a whole number and at least 0")
         for name in ("learning_rate", "eps", "clip"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -235,7 +235,7 @@ def learning_rate_at(step: int, config: TrainingConfig, d_model: int, total: int
     return peak * rate_factor(step, config.schedule, config.warmup, total)
 
 # %% ../book/translation/15_training.ipynb #43142fce
-def save_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, Any]) -> None:
+def save_tensors(path: Path | str, tensors: dict[str, Tensor], notes: dict[str, Any]) -> None:
     """Write tensors and a few notes to one safetensors file, all or nothing, with a checksum over both.
 
     Args:
@@ -263,7 +263,7 @@ def _without_aliases(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dic
     return {name: tensor for name, tensor in tensors.items() if name not in aliases}, aliases
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what ``save_tensors`` wrote.
 
     Args:
@@ -277,6 +277,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     Source: none. Chapter: Training.
     """
+    path = Path(path)
     if not path.is_file():
         raise ValueError(f"there is no file {path}: is this the folder of a training run?")
     try:
@@ -303,7 +304,7 @@ def _checksum(tensors: dict[str, Tensor], text: str) -> str:
     return digest.hexdigest()
 
 # %% ../book/translation/15_training.ipynb #0b49099f
-def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
+def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path | str) -> None:
     """Put weights into a model, after checking that every name and shape is the model's own.
 
     Args:
@@ -324,7 +325,7 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path) -> No
     model.load_state_dict(weights)
 
 
-def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
+def average_checkpoints(paths: Sequence[Path | str]) -> dict[str, Tensor]:
     """The mean of several checkpoints of one model, tensor by tensor.
 
     Args:
@@ -342,7 +343,7 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
         raise ValueError("paths is empty: there is nothing to average")
     first, _ = load_tensors(paths[0])
     shapes = {name: tuple(tensor.shape) for name, tensor in first.items()}
-    total = {name: tensor.double() for name, tensor in first.items()}
+    total = {name: tensor.to(torch.float64, copy=True) for name, tensor in first.items()}  # tied weights once each
     for path in paths[1:]:
         weights, _ = load_tensors(path)
         if {name: tuple(tensor.shape) for name, tensor in weights.items()} != shapes:
@@ -352,6 +353,24 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
     return {name: (tensor / len(paths)).to(first[name].dtype) for name, tensor in total.items()}
 
 # %% ../book/translation/15_training.ipynb #38cd267b
+def _check_lengths(name: str, examples: Sequence[Example], model: Seq2Seq) -> None:
+    """Refuse an example that the model has no room for, before anything starts."""
+    limits = {"source": model.max_source_length, "target": model.max_target_length}
+    for index, (source, target) in enumerate(examples):
+        for side, length in (("source", len(source)), ("target", len(target) - 1)):
+            limit = limits[side]
+            if limit is not None and length > limit:
+                raise ValueError(f"{name}[{index}] has a {side} of {length} tokens; the model has room for {limit}")
+
+
+def _width(model: Seq2Seq) -> int:
+    """The width that the paper's learning rate depends on."""
+    config = getattr(model, "config", None)
+    if config is None:
+        raise ValueError(f"{type(model).__name__} has no config with a d_model: give a learning_rate")
+    return config.d_model
+
+
 @dataclass
 class Progress:
     """How far a training has come.
@@ -426,8 +445,9 @@ class Trainer:
         folder: where to keep all this; None to keep nothing.
 
     Raises:
-        ValueError: if an example does not fit into a batch, the warm-up leaves a ``linear`` schedule no updates, or
-            the model brings a loss of its own and ``smoothing`` is not 0.
+        TypeError: if the model is no ``Seq2Seq``, such as what ``torch.compile(model)`` returns.
+        ValueError: if an example does not fit into a batch or is longer than the model can read or write, the warm-up
+            leaves a ``linear`` schedule no updates, or the model brings a loss of its own and ``smoothing`` is not 0.
 
     Source: Vaswani et al. (2017), section 5. Chapter: Training.
     """
@@ -438,17 +458,20 @@ class Trainer:
         train: Sequence[Example],
         validation: Sequence[Example],
         config: TrainingConfig,
-        folder: Path | None = None,
+        folder: Path | str | None = None,
     ) -> None:
+        if not isinstance(model, Seq2Seq):
+            raise TypeError(f"model is a {type(model).__name__}, expected a Seq2Seq: compile one by model.compile()")
         if config.smoothing and type(model).loss is not Seq2Seq.loss:
             raise ValueError(f"{type(model).__name__} has a loss of its own: it needs smoothing=0")
-        for examples in (train, validation):
+        for name, examples in (("train", train), ("validation", validation)):
             next(batches(examples, config.max_tokens))  # refuses one that does not fit, before anything starts
+            _check_lengths(name, examples, model)
         self.model, self.train, self.validation = model, train, validation
-        self.config, self.folder, self.progress = config, folder, Progress()
+        self.config, self.folder, self.progress = config, None if folder is None else Path(folder), Progress()
         self.device = next(model.parameters()).device
         self.optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=tuple(config.betas), eps=config.eps)
-        self.peak = config.learning_rate or peak_rate(model.config.d_model, config.warmup)
+        self.peak = config.learning_rate or peak_rate(_width(model), config.warmup)
         n_batches = sum(1 for _ in batches(train, config.max_tokens))  # the same in every pass
         self.total = config.epochs * math.ceil(n_batches / config.accumulate)
         self.learning_rate()  # refuses a schedule that does not fit so many updates
@@ -667,7 +690,7 @@ class Trainer:
         if self.folder is not None:
             self.save(self.folder / "last.safetensors")
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write all that it takes to go on exactly from here, the random numbers of CPU and CUDA included.
 
         Args:
@@ -705,7 +728,7 @@ class Trainer:
         """A fingerprint of all examples, taken once: saving must not take longer the more there are."""
         return hashlib.sha256(json.dumps([self.train, self.validation], default=list).encode()).hexdigest()
 
-    def restore(self, path: Path) -> None:
+    def restore(self, path: Path | str) -> None:
         """Go on from what ``save`` wrote.
 
         Args:

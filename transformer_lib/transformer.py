@@ -336,7 +336,7 @@ class Decoder(nn.Module):
         return self.norm(inputs), looks
 
 # %% ../book/transformer/14_transformer.ipynb #d1ab3af5
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TransformerState(State):
     """Where a Transformer stands between two steps.
 
@@ -382,7 +382,7 @@ class TransformerState(State):
         return TransformerState(moved.caches, sources, self.memory.select(sentences), self.position)
 
 # %% ../book/transformer/14_transformer.ipynb #dd1eb70b
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AttentionWeights:
     """Where a Transformer looked, layer by layer.
 
@@ -432,6 +432,16 @@ class Transformer(Seq2Seq):
             nn.init.normal_(self.output.weight, std=config.d_model**-0.5)
         else:
             self.output.weight = self.target_embedding.weight
+
+    @property
+    def max_source_length(self) -> int:
+        """The most source tokens that the model can read: it has so many positions."""
+        return self.config.max_length
+
+    @property
+    def max_target_length(self) -> int:
+        """The most target tokens that the model can write: it has so many positions."""
+        return self.config.max_length
 
     def _embed(
         self, tokens: Int[Tensor, "B T"], table: nn.Embedding, positions: nn.Module, start: int = 0

@@ -15,6 +15,7 @@ __all__ = ['RECIPES', 'PRESETS', 'ONLY_FOR', 'CORPORA', 'MODELS', 'CARD', 'TERMS
 
 # %% ../book/translation/17_translating.ipynb #a0b7a244
 import argparse
+import io
 import json
 import math
 import platform
@@ -23,6 +24,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -244,7 +246,7 @@ class TrainOptions:
         given |= {name: recipe[name] for name in names if given[name] is None and name in recipe}
         if given["warmup"] is None:
             total = given["epochs"] * math.ceil(n_batches / given["accumulate"])
-            given["warmup"] = max(1, min(4000, total // 10))
+            given["warmup"] = min(4000, total // 10)
         adam = {} if self.model == "transformer" else {"betas": (0.9, 0.999), "eps": 1e-8}
         return TrainingConfig(**given, **adam)
 
@@ -565,7 +567,7 @@ def make_tokenizers(corpus: Corpus, vocab_size: int | None) -> tuple[Tokenizer, 
     return shared, shared
 
 # %% ../book/translation/17_translating.ipynb #e9bc77f7
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path | str, content: dict[str, Any]) -> None:
     """Write a JSON file, all or nothing.
 
     Args:
@@ -577,7 +579,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 # %% ../book/translation/17_translating.ipynb #674cfd5c
-def read_options(folder: Path) -> tuple[TrainOptions, bool]:
+def read_options(folder: Path | str) -> tuple[TrainOptions, bool]:
     """The options that a run was started with.
 
     Args:
@@ -591,7 +593,7 @@ def read_options(folder: Path) -> tuple[TrainOptions, bool]:
 
     Source: none. Chapter: Translating.
     """
-    path = folder / "config.json"
+    path = Path(folder) / "config.json"
     if not path.is_file():
         raise ValueError(f"{folder} holds no run: there is no {path.name}; begin one with 'transformer-lib train'")
     try:
@@ -623,7 +625,9 @@ class Run:
     trainer: Trainer
 
 
-def start_run(options: TrainOptions, folder: Path, device: torch.device, trainer: type[Trainer] = Trainer) -> Run:
+def start_run(
+    options: TrainOptions, folder: Path | str, device: torch.device, trainer: type[Trainer] = Trainer
+) -> Run:
     """Begin a run in an empty folder: corpus, vocabularies, fresh weights.
 
     Sets PyTorch's global seed to ``options.seed``: the weights and all dropout are drawn from it.
@@ -642,6 +646,7 @@ def start_run(options: TrainOptions, folder: Path, device: torch.device, trainer
 
     Source: none. Chapter: Translating.
     """
+    folder = Path(folder)
     if (folder / "config.json").exists():
         raise ValueError(f"{folder} holds a run already: add --resume to go on with it, or choose another folder")
     corpus = load_corpus(options)
@@ -655,7 +660,7 @@ def start_run(options: TrainOptions, folder: Path, device: torch.device, trainer
     return run
 
 
-def resume_run(folder: Path, device: torch.device, trainer: type[Trainer] = Trainer) -> Run:
+def resume_run(folder: Path | str, device: torch.device, trainer: type[Trainer] = Trainer) -> Run:
     """Take up a run where it was last saved.
 
     Args:
@@ -671,6 +676,7 @@ def resume_run(folder: Path, device: torch.device, trainer: type[Trainer] = Trai
 
     Source: none. Chapter: Translating.
     """
+    folder = Path(folder)
     options, _ = read_options(folder)
     tokenizers = Tokenizer.load(folder / "source.json"), Tokenizer.load(folder / "target.json")
     run = _assemble(options, folder, load_corpus(options), tokenizers, device, trainer)
@@ -926,8 +932,7 @@ class Translator:
             raise ValueError(f"n_best={n_best} is more than beam_size={beam_size} hypotheses")
         if not math.isfinite(length_penalty):
             raise ValueError(f"length_penalty={length_penalty} must be finite")
-        limit = getattr(self.model.config, "max_length", None)
-        max_length = max_length if limit is None else min(max_length, limit)
+        limit = self.model.max_source_length
         there = [index for index, text in enumerate(texts) if text.strip()]
         sources = [[*self.source_tokenizer.encode(texts[index]), EOS] for index in there]
         if limit is not None and any(len(source) > limit for source in sources):
@@ -966,8 +971,12 @@ class Translator:
         source = moses_tokenize(text, self.source) if self.moses else text
         if not source.strip() or (translation is not None and not translation.strip()):
             raise ValueError("an empty sentence has nothing to look at")
+        if not hasattr(self.model, "align"):
+            raise ValueError(f"{type(self.model).__name__} has no attention to look at")
         if translation is None:
             target = self.search_tokenized([source])[0][0].text
+            if not target.strip():
+                raise ValueError(f"the translation of {text!r} is empty: there is no word to look from")
         else:
             target = moses_tokenize(translation, self.target) if self.moses else translation
         return self._look(source, target)
@@ -1131,7 +1140,7 @@ def _alignment(translator: Translator, options: TrainOptions, pairs: list[Pair])
     return {"alignment_error_rate": round(alignment_error_rate(links, gold), 4)}
 
 # %% ../book/translation/17_translating.ipynb #65ef9014
-def record_run(folder: Path, scores: Sequence[dict[str, Any]], path: Path) -> None:
+def record_run(folder: Path | str, scores: Sequence[dict[str, Any]], path: Path | str) -> None:
     """Write down what a run was, how it went and what it scored, as the book's results page shows it.
 
     Args:
@@ -1141,6 +1150,7 @@ def record_run(folder: Path, scores: Sequence[dict[str, Any]], path: Path) -> No
 
     Source: none. Chapter: Translating.
     """
+    folder = Path(folder)
     options, moses = read_options(folder)
     progress = load_tensors(folder / "last.safetensors")[1]["progress"]
     metrics = {
@@ -1162,7 +1172,6 @@ def record_run(folder: Path, scores: Sequence[dict[str, Any]], path: Path) -> No
         "by_length": {score["part"]: score["by_length"] for score in scores},
         "curves": progress["log"],
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, content)
 
 
@@ -1241,7 +1250,7 @@ A {kind} with {parameters:,} parameters that translates {source} to {target}, tr
 - Trained on: {data}
 - Text: {text}
 - Weights: {weights}, half precision, safetensors
-- Made by: `{command}`, then `transformer-lib export`
+- Made by: `{command} --output RUN`, then `transformer-lib export`
 
 {terms}
 """
@@ -1252,7 +1261,7 @@ TERMS = {
 }
 
 
-def export_run(folder: Path | str, target: Path, weights: str | None = None) -> Path:
+def export_run(folder: Path | str, target: Path | str, weights: str | None = None) -> Path:
     """Write what it takes to translate, and no more: options, vocabularies, weights in half precision, a card.
 
     Args:
@@ -1268,7 +1277,7 @@ def export_run(folder: Path | str, target: Path, weights: str | None = None) -> 
 
     Source: none. Chapter: Translating.
     """
-    folder = find_pretrained(folder)
+    folder, target = find_pretrained(folder), Path(target)
     translator = Translator.from_pretrained(folder, "cpu", weights)
     options, moses = read_options(folder)
     if (target / "config.json").exists():
@@ -1308,7 +1317,7 @@ def _card(translator: Translator, options: TrainOptions, name: str, weights: str
     )
 
 # %% ../book/translation/17_translating.ipynb #e0cee250
-def export_onnx(translator: Translator, path: Path, tolerance: float = 1e-3) -> float:
+def export_onnx(translator: Translator, path: Path | str, tolerance: float = 1e-3) -> float:
     """Write the model (source and target in, logits out) as ONNX, and check it with onnxruntime.
 
     Args:
@@ -1321,30 +1330,28 @@ def export_onnx(translator: Translator, path: Path, tolerance: float = 1e-3) -> 
 
     Raises:
         ImportError: without the packages onnx, onnxscript and onnxruntime: ``pip install "transformer-lib[onnx]"``.
-        ValueError: if the logits differ by more than the tolerance; no file is left then. Also for a recurrent model,
-            whose loop over the words would be written for sentences of one length only.
+        ValueError: if the logits differ by more than the tolerance; nothing is written then, and a file that was there
+            stays. Also for a recurrent model, whose loop over the words would be written for sentences of one length.
 
     Source: none. Chapter: Translating.
     """
     onnxruntime = _onnxruntime(translator)
-    model = translator.model
+    model, path = translator.model, Path(path)
     sizes = translator.source_tokenizer.vocab_size, translator.target_tokenizer.vocab_size
-    try:
-        with evaluating(model):
-            _write_onnx(model, path, *_random_tokens(sizes, rows=2, lengths=(7, 5)))
-            session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-            largest = 0.0
-            for rows, lengths in ((1, (4, 9)), (3, (12, 2)), (2, (7, 5))):
-                source, target = _random_tokens(sizes, rows, lengths)
-                ours = model(source, target)
-                (theirs,) = session.run(None, {"source": source.numpy(), "target": target.numpy()})
-                largest = max(largest, float((ours - torch.from_numpy(theirs)).abs().max()))
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    if not largest <= tolerance:
-        path.unlink()
-        raise ValueError(f"the ONNX model differs by {largest:.2g} in a logit, more than tolerance={tolerance}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder, evaluating(model):
+        unproved = Path(folder) / path.name
+        _write_onnx(model, unproved, *_random_tokens(sizes, rows=2, lengths=(7, 5)))
+        session = onnxruntime.InferenceSession(unproved.read_bytes(), providers=["CPUExecutionProvider"])
+        largest = 0.0
+        for rows, lengths in ((1, (4, 9)), (3, (12, 2)), (2, (7, 5))):
+            source, target = _random_tokens(sizes, rows, lengths)
+            ours = model(source, target)
+            (theirs,) = session.run(None, {"source": source.numpy(), "target": target.numpy()})
+            largest = max(largest, float((ours - torch.from_numpy(theirs)).abs().max()))
+        if not largest <= tolerance:
+            raise ValueError(f"the ONNX model differs by {largest:.2g} in a logit, more than tolerance={tolerance}")
+        unproved.replace(path)
     return largest
 
 
@@ -1375,7 +1382,6 @@ def _random_tokens(sizes: tuple[int, int], rows: int, lengths: tuple[int, int]) 
 
 
 def _write_onnx(model: nn.Module, path: Path, source: Tensor, target: Tensor) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     rows, width, length = (torch.export.Dim(name, min=1, max=1024) for name in ("rows", "width", "length"))
     shapes = {"source": {0: rows, 1: width}, "target": {0: rows, 1: length}}
     torch.onnx.export(
@@ -1572,6 +1578,9 @@ def follow(run: Run, save_every: int = 500) -> int:
 
 
 def _translate(given: argparse.Namespace) -> int:
+    for stream in (sys.stdin, sys.stdout):  # files are UTF-8 as well; elsewhere than on Unix a pipe may not be
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")
     translator = Translator.from_pretrained(given.run, given.device, given.weights)
     text = _read_text(given.input) if given.input else sys.stdin.read().removeprefix("\ufeff")
     lines = text.removesuffix("\n").split("\n") if text else []

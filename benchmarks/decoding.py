@@ -109,6 +109,7 @@ def main() -> None:
         "greedy: ours / Hugging Face": (our_search(ours, source, 1), their_search(theirs, source, 1)),
         "beam of 4: ours / Hugging Face": (our_search(ours, source, 4), their_search(theirs, source, 4)),
         "greedy: cache / no cache": (our_search(ours, source, 1), our_search(naive, source, 1)),
+        "beam of 4: cache / no cache": (our_search(ours, source, 4), our_search(naive, source, 4)),
     }
     rows = []
     for name, (search, peer) in pairs.items():

@@ -6,7 +6,8 @@ Absolute times mean little on a shared machine; the ratio of two measurements th
 measured alternately and the medians are divided. On a CPU one thread computes, and the clock is that of the process,
 which stands still while another program has the core. Both sides have the same weights, read the same 32 sentences and
 write 40 tokens for each; before a pair is timed, its two outputs are compared. The model is a Marian Transformer with
-3 + 3 layers, width 256, 4 heads and 10,000 tokens.
+3 + 3 layers, width 256, 4 heads and 10,000 tokens. The last row is of another size, the paper's base model with 10,000
+tokens and 128 sentences, and is measured once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -27,6 +29,7 @@ from marian import load_marian, marian_pair
 from transformer_lib.data import BOS, EOS, PAD
 from transformer_lib.decoding import WithoutCache, beam_search
 from transformer_lib.recurrent import greedy_decode
+from transformer_lib.transformer import Transformer, TransformerConfig
 from transformer_lib.translation import provenance, write_json
 
 Written = Callable[[], list[list[int]]]
@@ -43,12 +46,22 @@ def models(device: str) -> tuple[torch.nn.Module, torch.nn.Module]:
     return ours.to(device), theirs.to(device)
 
 
-def sources(device: str) -> torch.Tensor:
+def sources(device: str, rows: int = ROWS) -> torch.Tensor:
     """Sentences of 10 to 20 tokens."""
-    source = torch.randint(4, VOCABULARY, (ROWS, 20))
-    for row, length in zip(source, torch.randint(10, 21, (ROWS,)).tolist(), strict=True):
+    source = torch.randint(4, VOCABULARY, (rows, 20))
+    for row, length in zip(source, torch.randint(10, 21, (rows,)).tolist(), strict=True):
         row[length - 1], row[length:] = EOS, PAD
     return source.to(device)
+
+
+def base_model(device: str) -> Transformer:
+    """The paper's base model with fresh weights; EOS never scores best."""
+    torch.manual_seed(0)
+    sizes = {"source_vocab_size": VOCABULARY, "target_vocab_size": VOCABULARY, "max_length": 64}
+    model = Transformer(replace(TransformerConfig.base(), **sizes)).eval()
+    with torch.no_grad():
+        model.target_embedding.weight[EOS] = 0
+    return model.to(device)
 
 
 def our_search(model: torch.nn.Module, source: torch.Tensor, beams: int) -> Written:
@@ -86,12 +99,13 @@ def seconds(search: Written, device: str) -> float:
 
 def measure(ours: Written, peer: Written, device: str, repeats: int) -> dict[str, float]:
     """Tokens for each second of both, and how many times as fast ours is; the two take turns."""
-    same = sum(mine == yours for mine, yours in zip(ours(), peer(), strict=True))
-    if same < ROWS - 2:  # a tie may be broken in two ways
-        raise ValueError(f"the two searches agree about {same} of {ROWS} sentences: they do not do the same work")
+    found = list(zip(ours(), peer(), strict=True))
+    rows, same = len(found), sum(mine == yours for mine, yours in found)
+    if same < 0.9 * rows:  # a tie may be broken in two ways
+        raise ValueError(f"the two searches agree about {same} of {rows} sentences: they do not do the same work")
     times = [(seconds(ours, device), seconds(peer, device)) for _ in range(repeats)]
     mine, yours = (statistics.median(column) for column in zip(*times, strict=True))
-    rates = [round(ROWS * LENGTH / duration) for duration in (mine, yours)]
+    rates = [round(rows * LENGTH / duration) for duration in (mine, yours)]
     return {"tokens_per_second": rates[0], "peer_tokens_per_second": rates[1], "times_as_fast": round(yours / mine, 2)}
 
 
@@ -115,6 +129,10 @@ def main() -> None:
     for name, (search, peer) in pairs.items():
         rows.append({"measured": name, **measure(search, peer, given.device, given.repeats)})
         print(json.dumps(rows[-1]), flush=True)
+    base, many = base_model(given.device), sources(given.device, rows=4 * ROWS)
+    large = measure(our_search(base, many, 1), our_search(WithoutCache(base), many, 1), given.device, repeats=1)
+    rows.append({"measured": "greedy, base, 128 sentences: cache / no cache", **large})
+    print(json.dumps(rows[-1]), flush=True)
     if given.record is not None:
         command = f"python benchmarks/decoding.py --record {given.record}"
         command += f" --device {given.device}" * (given.device != "cpu")
@@ -123,7 +141,7 @@ def main() -> None:
             "title": "Decoding beside Hugging Face's, and a cache beside none: how many times as fast",
             "data": f"random numbers, {ROWS} sentences of 10 to 20 tokens, {LENGTH} tokens written for each",
             "notes": f"threads: {torch.get_num_threads()}; medians of {given.repeats} searches in turns; 3 + 3 layers, "
-            f"width 256, 4 heads, {VOCABULARY} tokens",
+            f"width 256, 4 heads, {VOCABULARY} tokens; the last row: one search, the paper's base model",
             "rows": rows,
         }
         write_json(given.record, content)

@@ -565,6 +565,17 @@ def test_training_under_bfloat16_autocast(device, estimator, feeding):
     assert losses[-1] < 0.7 * losses[0] and next(model.parameters()).dtype == torch.float32
 
 
+@ESTIMATORS
+def test_the_loss_takes_every_type_of_token_and_keeps_double_precision(estimator):
+    losses = []
+    for tokens in (torch.int64, torch.int32):
+        torch.manual_seed(0)
+        batch = small_batch()
+        batch = Batch(batch.source.to(tokens), batch.target.to(tokens), batch.indices)
+        losses.append(small_model(estimator=estimator).train().loss(batch))
+    assert torch.equal(*losses) and losses[0].dtype == torch.float64
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @ESTIMATORS

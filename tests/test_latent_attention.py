@@ -291,6 +291,9 @@ def test_the_loss_is_the_mean_over_known_labels():
     assert batch.n_tokens == len(nats) == 10
     assert model.loss(batch).item() == pytest.approx(sum(nats) / 10, rel=1e-6)
     assert evaluate_loss(model, [batch]) == pytest.approx(sum(nats) / 10, rel=1e-6)
+    assert torch.equal(model.loss(RecipeBatch(tokens.int(), right.int(), (0, 1, 2))), model.loss(batch))
+    assert model.double().loss(batch).dtype == torch.float64
+    model.float()
     nothing = RecipeBatch(tokens, torch.full_like(right, -1), (0, 1, 2))
     assert model.loss(nothing).item() == 0 and nothing.n_tokens == 0
 
@@ -756,6 +759,8 @@ BAD = {
     ),
     "no recipes wanted": (lambda: make_recipes(0, 0), "n=0"),
     "too many recipes": (lambda: make_recipes(20_001, 0), "n=20001"),
+    "recipes and a half": (lambda: make_recipes(2.5, 0), "n=2.5"),
+    "no seed": (lambda: make_recipes(3, None), "seed=None is not a whole number"),
     "a recipe without text": (lambda: Recipe(None, "a", "b", "c", "d"), "description=None"),
     "no words kept": (lambda: recipe_words("a b", 0), "max_words=0"),
     "nothing to learn from": (lambda: RecipeCoder.train([]), "recipes is empty"),

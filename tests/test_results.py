@@ -155,6 +155,15 @@ def test_the_layer_that_died_is_the_one_that_was_recorded():
     assert f"24 passes gave {before['metrics']['test_bleu']['value']:.2f}" in prose and len(before["curves"]) == 24
 
 
+def test_the_length_penalty_was_chosen_as_the_chapter_says():
+    score = {row["alpha"]: row["validation_bleu"] for row in record_of("length-penalty")["rows"]}
+    prose = " ".join(prose_of("translation/17_translating").split())
+    assert f"where 0 gives {score[0]:.2f}, 0.6 gives {score[0.6]:.2f}, and 1.0 gives {score[1.0]:.2f}" in prose
+    assert max(score.values()) - min(score[1.0], score[1.2], score[1.5]) < 0.1  # hardly moves
+    assert f"with 2.0 it falls to {score[2.0]:.2f}" in prose
+    assert record_of("multi30k-en-de-transformer")["decoding"]["length_penalty"] == 1.0
+
+
 def test_the_ladder_on_captions_is_what_was_recorded():
     rows = record_of("captions-ladder")["rows"]
     prose = prose_of("translation/17_translating")

@@ -60,6 +60,8 @@ def examples(n: int, seed: int = 0) -> list[Example]:
 
 
 TRAIN, VALIDATION = examples(24), examples(6, seed=1)
+SHORT = [([4, EOS], [BOS, 4, 5, 6, 7, EOS])]
+LONG = [*SHORT, ([4, EOS], [BOS, 4, 5, 6, 7, 8, EOS])]
 
 
 def transformer(dropout: float = 0.1, **changes) -> Transformer:
@@ -294,6 +296,7 @@ def test_every_schedule_rises_to_one_and_never_rises_again(schedule, warmup, tot
         (lambda: trainer(make=lambda: WithoutCache(gru()), config=PAPERS), "has no config with a d_model"),
         (lambda: trainer(make=lambda: transformer(max_length=5)), "has a source of 6 tokens; the model has room for 5"),
         (lambda: trainer(make=lambda: located(4)), "tokens; the model has room for 4"),
+        (lambda: Trainer(transformer(max_length=5), SHORT, LONG, CONFIG), "validation[1] has a target of 6 tokens"),
         (lambda: trainer(Path("/nowhere")).resume(), "there is no file"),
         (lambda: average_checkpoints([]), "paths is empty"),
     ],

@@ -296,7 +296,12 @@ STUDY = {key: RECORD[key] for key in ("command", "commit", "date", "versions", "
 
 
 def test_a_study_becomes_a_table_with_its_spread(tmp_path: Path) -> None:
-    assert book_results.spread(STUDY["rows"]) == (["score", "bleu"], [["dot", "50.13 ± 0.5"], ["general", "51"]])
+    assert book_results.spread(STUDY["rows"]) == (
+        ["score", "bleu"],
+        [["dot", "50.13\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.50"], ["general", "51.00"]],
+    )
+    rows = [{"ms": 0.99, "n": 1, "far": 0.5, "share": 0.5}, {"ms": 31.4, "n": 2, "far": 2680.0, "share": 12.0}]
+    assert book_results.spread(rows)[1] == [["0.99", "1", "0.5", "0.5"], ["31.40", "2", "2,680", "12.0"]]
     (tmp_path / "study.json").write_text(json.dumps(STUDY), encoding="utf-8")
     assert [name for name, _ in book_results.records(tmp_path)] == ["study"]
     poor = {key: value for key, value in STUDY.items() if key != "title"}
@@ -312,7 +317,6 @@ def test_values_are_printed_for_people() -> None:
     assert book_results.metric(RECORD["metrics"]["bleu"]) == ("24.31", "nrefs:1")
     assert book_results.metric(2) == ("2", None)
     assert book_results.plain({"a": [1, 2.5], "b": "c"}) == "a 1, 2.50, b c"
-    assert book_results.named({"device": "CPU", "threads": 2}, "device") == "CPU"
 
 
 def test_both_kinds_of_curves_are_drawn() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -66,19 +67,25 @@ def metric(entry: Any) -> tuple[str, str | None]:
 def spread(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """The heads and cells of a study's table; a column ``x_sd`` joins the column ``x`` as "x ± sd"."""
     keys = [key for key in rows[0] if not key.endswith("_sd")]
+    decimals = {key: _decimals([row[key] for row in rows]) for key in keys}
 
     def cell(row: dict[str, Any], key: str) -> str:
-        deviation = row.get(f"{key}_sd")
-        return number(row[key]) + ("" if deviation is None else f" ± {number(deviation)}")
+        deviation, places = row.get(f"{key}_sd"), decimals[key]
+        shown = (number(value) if places is None else f"{value:,.{places}f}" for value in (row[key], deviation))
+        return "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}".join(islice(shown, 1 if deviation is None else 2))
 
     return [key.replace("_", " ") for key in keys], [[cell(row, key) for key in keys] for row in rows]
 
 
-def named(value: Any, *keys: str) -> str:
-    """The name inside a description: the first of ``keys`` that is there, else the whole."""
-    if isinstance(value, dict):
-        return next((str(value[key]) for key in keys if key in value), plain(value))
-    return plain(value)
+def _decimals(column: list[Any]) -> int | None:
+    """How many decimals the numbers of a column get; None for text, whole numbers, and numbers of unlike size."""
+    if not all(_is_number(value) for value in column) or all(isinstance(value, int) for value in column):
+        return None
+    sizes = [abs(value) for value in column if value]
+    if sizes and max(sizes) >= 100 * min(sizes):
+        return None
+    recorded = max(len(repr(float(value)).partition(".")[2]) for value in column)
+    return min(recorded, 3 if min(sizes, default=1) < 1 else 2)
 
 
 def lines_of(curves: Any) -> list[tuple[str, list[float], list[float]]]:
@@ -96,7 +103,7 @@ def lines_of(curves: Any) -> list[tuple[str, list[float], list[float]]]:
     found = []
     for key in keys:
         points = [(point.get(steps, i + 1), point[key]) for i, point in enumerate(curves) if _is_number(point.get(key))]
-        if key not in ("update", "updates", "step", "epoch", "seconds") and len(points) > 1:
+        if key not in ("update", "updates", "step", "epoch", "pass", "seconds") and len(points) > 1:
             found.append((key, [x for x, _ in points], [y for _, y in points]))
     return found
 
@@ -155,29 +162,21 @@ class _Records(SphinxDirective):
 
 
 class ResultsTable(_Records):
-    """One row for each record: run, data, parameters, measures, hardware."""
+    """One row for each run: its size, and what it scored on the test part."""
 
     def run(self) -> list[nodes.Node]:
         rows = []
         for name, record in self.read():
             if "rows" in record:
                 continue
-            measures = ", ".join(
-                f"{key.replace('_', ' ')} {metric(entry)[0]}" for key, entry in record["metrics"].items()
-            )
+            scores = [record["metrics"].get(f"test_{name}") for name in ("bleu", "exact_match", "perplexity")]
             anchor = nodes.reference("", name, refid=nodes.make_id(f"run {name}"), internal=True)
-            cells = [
-                named(record["model"], "name", "class", "kind"),
-                named(record["data"], "name", "corpus"),
-                number(record["parameters"]),
-                measures,
-                named(record["hardware"], "device", "name", "cpu"),
-            ]
+            cells = [number(record["parameters"]), *("" if score is None else metric(score)[0] for score in scores)]
             rows.append([[anchor], *[[nodes.Text(cell)] for cell in cells]])
         if not rows:
             return [nodes.paragraph("", NONE_YET)]
-        heads = ["Run", "Model", "Data", "Parameters", "Measures", "Hardware"]
-        return [table(heads, rows, [18, 14, 18, 12, 24, 14], ["results"])]
+        heads = ["Run", "Parameters", "BLEU", "Exact match, %", "Perplexity"]
+        return [table(heads, rows, [40, 18, 12, 15, 15], ["results"])]
 
 
 class ResultsRecords(_Records):

@@ -625,9 +625,7 @@ class Run:
     trainer: Trainer
 
 
-def start_run(
-    options: TrainOptions, folder: Path | str, device: torch.device, trainer: type[Trainer] = Trainer
-) -> Run:
+def start_run(options: TrainOptions, folder: Path | str, device: torch.device, trainer: type[Trainer] = Trainer) -> Run:
     """Begin a run in an empty folder: corpus, vocabularies, fresh weights.
 
     Sets PyTorch's global seed to ``options.seed``: the weights and all dropout are drawn from it.

@@ -648,6 +648,13 @@ def test_only_checkpoints_of_one_model_are_averaged(tmp_path):
 # ---------------------------------------------------------------- resume
 
 
+def test_folders_may_be_strings(tmp_path):
+    assert not trainer(str(tmp_path / "run")).fit(stop=after(2))
+    again = trainer(str(tmp_path / "run"))
+    again.resume()
+    assert again.progress.step == 2
+
+
 def finished_run(folder: Path, config: TrainingConfig = CONFIG, make=transformer) -> Trainer:
     run = trainer(folder, config, make)
     assert run.fit()

@@ -497,7 +497,7 @@ def test_a_small_book_is_built_as_promised(tmp_path: Path) -> None:
 
     index = (built / "book" / "index.html").read_text(encoding="utf-8")
     assert "first-run" in index and "24.31" in index and "1,234,567" in index and 'svg class="curve"' in index
-    assert "Scores compared" in index and "50.13 ± 0.5" in index
+    assert "Scores compared" in index and "50.13\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.50" in index
     assert "Neural Machine Translation by Jointly Learning to Align and Translate" in index
     lost = (built / "404.html").read_text(encoding="utf-8")
     prefix = book_pages.pages_url(CONFIG["repository"]["url"]).split("/", 3)[3]

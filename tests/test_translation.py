@@ -20,7 +20,9 @@ from safetensors import safe_open
 
 import transformer_lib
 from transformer_lib import training, translation
+from transformer_lib.alignment import AlignedSeq2Seq
 from transformer_lib.captions import make_captions
+from transformer_lib.recurrent import RecurrentConfig
 from transformer_lib.training import Trainer, load_tensors
 from transformer_lib.translation import (
     RECIPES,
@@ -425,10 +427,14 @@ def test_streams_are_utf_8_whatever_the_locale_says(run_folder, monkeypatch):
 
 
 def test_an_empty_translation_has_nothing_to_look_at(transformer_folder, monkeypatch):
-    translator = Translator.from_pretrained(transformer_folder, "cpu")
+    transformer = Translator.from_pretrained(transformer_folder, "cpu")
+    tokenizers = transformer.source_tokenizer, transformer.target_tokenizer
+    sizes = [tokenizer.vocab_size for tokenizer in tokenizers]
+    recurrent = Translator(AlignedSeq2Seq(RecurrentConfig(*sizes, 8, 8)), *tokenizers, "en", "de")
     monkeypatch.setattr(Translator, "search_tokenized", lambda *rest: [[translation.Translation("", 0.0, 0.0)]])
     with pytest.raises(ValueError, match="the translation of 'the cat' is empty"):
-        translator.attention("the cat")
+        recurrent.attention("the cat")
+    assert transformer.attention("the cat").target == ["<eos>"]
 
 
 def test_the_command_translates_files_and_streams(run_folder, tmp_path, capsys, monkeypatch):

@@ -973,7 +973,7 @@ class Translator:
             raise ValueError(f"{type(self.model).__name__} has no attention to look at")
         if translation is None:
             target = self.search_tokenized([source])[0][0].text
-            if not target.strip():
+            if not target.strip() and not isinstance(self.model, Transformer):  # that one looks from the end, too
                 raise ValueError(f"the translation of {text!r} is empty: there is no word to look from")
         else:
             target = moses_tokenize(translation, self.target) if self.moses else translation

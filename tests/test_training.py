@@ -86,6 +86,10 @@ def located(places: int) -> LuongSeq2Seq:
     return LuongSeq2Seq(LuongConfig(VOCABULARY, VOCABULARY, 6, 8, score="location", max_source_length=places))
 
 
+def located_hard(places: int) -> HardSeq2Seq:
+    return HardSeq2Seq(HardConfig(VOCABULARY, VOCABULARY, 6, 8, score="location", max_source_length=places))
+
+
 def hard() -> HardSeq2Seq:
     return HardSeq2Seq(HardConfig(VOCABULARY, VOCABULARY, 6, 8, dropout=0.1))
 
@@ -296,6 +300,7 @@ def test_every_schedule_rises_to_one_and_never_rises_again(schedule, warmup, tot
         (lambda: trainer(make=lambda: WithoutCache(gru()), config=PAPERS), "has no config with a d_model"),
         (lambda: trainer(make=lambda: transformer(max_length=5)), "has a source of 6 tokens; the model has room for 5"),
         (lambda: trainer(make=lambda: located(4)), "tokens; the model has room for 4"),
+        (lambda: trainer(make=lambda: located_hard(4), config=replace(CONFIG, smoothing=0.0)), "has room for 4"),
         (lambda: Trainer(transformer(max_length=5), SHORT, LONG, CONFIG), "validation[1] has a target of 6 tokens"),
         (lambda: trainer(Path("/nowhere")).resume(), "there is no file"),
         (lambda: average_checkpoints([]), "paths is empty"),

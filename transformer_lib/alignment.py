@@ -92,10 +92,13 @@ class Score(nn.Module, ABC):
     """How well each query matches each key.
 
     The part that needs only the keys is a method of its own, so that it is done once for a sentence and not
-    once for every word that the decoder writes.
+    once for every word that the decoder writes. ``max_length`` is the most source positions that it can score; None
+    if there is no limit.
 
     Source: none; the protocol of this book. Chapter: Learning to align.
     """
+
+    max_length: int | None = None
 
     def prepare(self, keys: Float[Tensor, "B S K"]) -> Float[Tensor, "B S A"]:
         """What can be computed before any query is known; by default nothing.
@@ -526,6 +529,11 @@ class AlignedSeq2Seq(Seq2Seq):
         self.config = config
         self.encoder = BidirectionalEncoder(config)
         self.decoder = BahdanauDecoder(config) if decoder is None else decoder
+
+    @property
+    def max_source_length(self) -> int | None:
+        """The most source tokens that the model can read; None unless its score has a limit."""
+        return self.decoder.attention.score.max_length
 
     def encode(self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]) -> AlignedMemory:
         """Read the source; see ``Seq2Seq.encode``.

@@ -11,7 +11,7 @@ __all__ = ['PENALTIES', 'MAX_SPACE', 'STOPS', 'Hypothesis', 'PrefixState', 'With
 
 # %% ../book/translation/16_decoding.ipynb #bb9fb4a8
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import torch
@@ -465,8 +465,7 @@ def beam_search(
 
     Source: Graves (2012), section 2; Wu et al. (2016), section 7. Chapter: Decoding.
     """
-    rules = _Rules(beam_size, alpha, max_length, n_best, penalty, stop)
-    rules = replace(rules, max_length=min(max_length, model.max_target_length or max_length))
+    rules = _Rules(beam_size, alpha, model.cap_length(max_length), n_best, penalty, stop)
     if not len(source):
         return []
     with evaluating(model):
@@ -553,7 +552,7 @@ def sample(
     """
     check_positive(max_length=max_length)
     _check_sampling(temperature, top_k, top_p)
-    max_length = min(max_length, model.max_target_length or max_length)
+    max_length = model.cap_length(max_length)
     written = source.new_full((len(source), max_length), PAD)
     going, length = torch.arange(len(source), device=source.device), 0
     with evaluating(model):

@@ -215,7 +215,8 @@ def make_recipes(n: int, seed: int, held_out: bool = False) -> list[Recipe]:
 
     Source: none; after the examples in Chen et al. (2016), section 1. Chapter: Latent attention.
     """
-    if not isinstance(n, int) or not 1 <= n <= 20_000:
+    check_positive(n=n)
+    if n > 20_000:
         raise ValueError(f"n={n}: expected a number of recipes from 1 to 20,000")
     if not isinstance(seed, int):
         raise ValueError(f"seed={seed!r} is not a whole number: nothing could be repeated")

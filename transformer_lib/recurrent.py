@@ -405,6 +405,17 @@ class Seq2Seq(nn.Module, ABC):
         """The most target tokens that the model can write, EOS included; None if there is no limit."""
         return None
 
+    def cap_length(self, max_length: int) -> int:
+        """The most tokens that a search may write.
+
+        Args:
+            max_length: the most that it is asked for.
+
+        Returns:
+            ``max_length``, or less if the model has no room for so many.
+        """
+        return min(max_length, self.max_target_length or max_length)
+
 # %% ../book/history/03_recurrent_seq2seq.ipynb #dcfef102
 @dataclass(frozen=True)
 class RecurrentConfig:
@@ -814,7 +825,7 @@ def greedy_decode(model: Seq2Seq, source: Int[Tensor, "B S"], max_length: int = 
     check_positive(max_length=max_length)
     if not len(source):
         return source.new_zeros(0, 0)
-    max_length = min(max_length, model.max_target_length or max_length)
+    max_length = model.cap_length(max_length)
     with evaluating(model):
         state = model.start(model.encode(source, source != PAD))
         token = torch.full_like(source[:, 0], BOS)

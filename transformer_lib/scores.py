@@ -438,8 +438,3 @@ class LuongSeq2Seq(AlignedSeq2Seq):
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config, LuongDecoder(config))
-
-    @property
-    def max_source_length(self) -> int | None:
-        """The most source tokens that the model can read: the location score has one weight for each place."""
-        return self.config.max_source_length if self.config.score == "location" else None

@@ -115,24 +115,21 @@ def table(heads: list[str], rows: list[list[list[nodes.Node]]], widths: list[int
 
 
 class ChapterTable(SphinxDirective):
-    """``{chapter-table}``: the chapters that can be read, or with ``to-come`` those that cannot yet."""
-
-    optional_arguments = 1
+    """``{chapter-table}``: the chapters that can be read."""
 
     def run(self) -> list[nodes.Node]:
-        coming = bool(self.arguments) and self.arguments[0] == "to-come"
         rows = []
         for found in chapters():
-            if published(self.env, found) == coming:
+            if not published(self.env, found):
                 continue
             title = current_title(self.env, found)
-            name = nodes.emphasis(title, title) if coming else link(self.env, self.env.docname, found, title)
+            name = link(self.env, self.env.docname, found, title)
             module = nodes.literal(found.module, found.module)
             rows.append([[nodes.Text(found.number)], [name], [nodes.Text(found.builds)], [module]])
         if not rows:
-            return [nodes.paragraph("", "None: the book is complete." if coming else "None yet.")]
+            return [nodes.paragraph("", "None yet.")]
         heads = ["No.", "Chapter", "What it builds", "Module"]
-        return [table(heads, rows, [4, 26, 54, 16], ["chapters", "to-come-table" if coming else "written-table"])]
+        return [table(heads, rows, [4, 26, 54, 16], ["chapters"])]
 
 
 class Road(SphinxDirective):

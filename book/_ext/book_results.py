@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +69,9 @@ def spread(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     decimals = {key: _decimals([row[key] for row in rows]) for key in keys}
 
     def cell(row: dict[str, Any], key: str) -> str:
-        deviation, places = row.get(f"{key}_sd"), decimals[key]
-        shown = (number(value) if places is None else f"{value:,.{places}f}" for value in (row[key], deviation))
-        return "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}".join(islice(shown, 1 if deviation is None else 2))
+        values, places = [row[key], row.get(f"{key}_sd")], decimals[key]
+        shown = [number(value) if places is None else f"{value:,.{places}f}" for value in values if value is not None]
+        return "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}".join(shown)
 
     return [key.replace("_", " ") for key in keys], [[cell(row, key) for key in keys] for row in rows]
 

@@ -18,13 +18,16 @@ from statistics import mean
 import torch
 from torch import Tensor, nn
 
-from transformer_lib.captions import Pair, make_captions
-from transformer_lib.data import PAD, Example, Tokenizer, batches, encode_pairs
+from transformer_lib.data.batching import Example, batches, encode_pairs
+from transformer_lib.data.captions import Pair, make_captions
+from transformer_lib.data.tokenizer import PAD, Tokenizer
+from transformer_lib.decoding.greedy import translate
 from transformer_lib.metrics import bleu, exact_match
-from transformer_lib.multi_head import MultiHeadAttention
-from transformer_lib.recurrent import evaluate_loss, translate
-from transformer_lib.training import Trainer, TrainingConfig
-from transformer_lib.transformer import Transformer, TransformerConfig
+from transformer_lib.models.multi_head import MultiHeadAttention
+from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.training.loop import evaluate_loss
+from transformer_lib.training.schedule import TrainingConfig
+from transformer_lib.training.trainer import Trainer
 
 SIZES = {"d_model": 64, "n_heads": 4, "n_encoder_layers": 2, "n_decoder_layers": 2, "d_ff": 128, "dropout": 0.1}
 TRAINING = {"epochs": 6, "max_tokens": 500, "learning_rate": 1e-2, "schedule": "linear", "warmup": 40, "average": 0}
@@ -123,7 +126,8 @@ def main() -> None:
         rows.append(row(name, [run(corpus, name, seed) for seed in given.seeds]))
         print(json.dumps(rows[-1]), flush=True)
     if given.record is not None:
-        from transformer_lib.translation import provenance, write_json
+        from transformer_lib.data.files import write_json
+        from transformer_lib.translation.evaluation import provenance
 
         command = f"python benchmarks/ablations.py --record {given.record}"
         if given.seeds != [0, 1, 2]:

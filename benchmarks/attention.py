@@ -20,9 +20,13 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from transformer_lib.attention import explicit_attention, scaled_dot_product_attention
-from transformer_lib.masks import causal_mask
-from transformer_lib.translation import provenance, write_json
+from transformer_lib.data.files import write_json
+from transformer_lib.models.attention import (
+    explicit_attention,
+    scaled_dot_product_attention,
+)
+from transformer_lib.models.masks import causal_mask
+from transformer_lib.translation.evaluation import provenance
 
 Step = Callable[[], None]
 

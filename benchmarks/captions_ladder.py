@@ -21,7 +21,10 @@ from typing import Any
 
 import torch
 
-from transformer_lib.translation import TrainOptions, evaluate_run, provenance, start_run, write_json
+from transformer_lib.data.files import write_json
+from transformer_lib.translation.evaluation import evaluate_run, provenance
+from transformer_lib.translation.options import TrainOptions
+from transformer_lib.translation.runs import start_run
 
 PAIRS = 50_000
 TRANSFORMER = {

@@ -26,11 +26,12 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from marian import load_marian, marian_pair
 
-from transformer_lib.data import BOS, EOS, PAD
-from transformer_lib.decoding import WithoutCache, beam_search
-from transformer_lib.recurrent import greedy_decode
-from transformer_lib.transformer import Transformer, TransformerConfig
-from transformer_lib.translation import provenance, write_json
+from transformer_lib.data.files import write_json
+from transformer_lib.data.tokenizer import BOS, EOS, PAD
+from transformer_lib.decoding.greedy import greedy_decode
+from transformer_lib.decoding.search import WithoutCache, beam_search
+from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.translation.evaluation import provenance
 
 Written = Callable[[], list[list[int]]]
 ROWS, LENGTH, VOCABULARY = 32, 40, 10_000

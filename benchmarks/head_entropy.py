@@ -15,15 +15,10 @@ from typing import Any
 
 import torch
 
-from transformer_lib.translation import (
-    Translator,
-    _typed,
-    evaluate_run,
-    load_corpus,
-    provenance,
-    read_options,
-    write_json,
-)
+from transformer_lib.data.files import write_json
+from transformer_lib.translation.evaluation import _typed, evaluate_run, provenance
+from transformer_lib.translation.options import load_corpus, read_options
+from transformer_lib.translation.translator import Translator
 
 PARTS = ("encoder", "decoder", "cross")
 

@@ -22,10 +22,13 @@ from pathlib import Path
 
 import torch
 
-from transformer_lib.captions import make_captions
-from transformer_lib.data import Tokenizer, encode_pairs
-from transformer_lib.training import Trainer, TrainingConfig, load_tensors
-from transformer_lib.transformer import Transformer, TransformerConfig
+from transformer_lib.data.batching import encode_pairs
+from transformer_lib.data.captions import make_captions
+from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.training.checkpoints import load_tensors
+from transformer_lib.training.schedule import TrainingConfig
+from transformer_lib.training.trainer import Trainer
 
 
 def small_training(folder: Path, seed: int) -> Trainer:
@@ -102,7 +105,8 @@ def identical(one: dict[str, dict[str, torch.Tensor]], other: dict[str, dict[str
 
 def record(path: Path, rows: list[dict], given: argparse.Namespace) -> None:
     """Write the figures in the form of all records."""
-    from transformer_lib.translation import provenance, write_json
+    from transformer_lib.data.files import write_json
+    from transformer_lib.translation.evaluation import provenance
 
     command = f"python benchmarks/kill.py --record {path}"
     command += "".join(

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import torch
 
-from transformer_lib.translation import evaluate_run, find_pretrained, provenance, write_json
+from transformer_lib.data.files import write_json
+from transformer_lib.translation.evaluation import evaluate_run, provenance
+from transformer_lib.translation.translator import find_pretrained
 
 ALPHAS = (0.0, 0.6, 1.0, 1.2, 1.5, 2.0)
 

@@ -17,10 +17,11 @@ import torch
 from recurrent import ratio
 from torch import Tensor
 
-from transformer_lib.alignment import Attention, Score
-from transformer_lib.recurrent import Memory
-from transformer_lib.scores import ConcatScore, GeneralScore, LocalAttention
-from transformer_lib.translation import provenance, write_json
+from transformer_lib.data.files import write_json
+from transformer_lib.models.alignment import Attention, Score
+from transformer_lib.models.scores import ConcatScore, GeneralScore, LocalAttention
+from transformer_lib.models.seq2seq import Memory
+from transformer_lib.translation.evaluation import provenance
 
 WIDTH, WINDOW, BATCH, QUERIES = 128, 10, 8, 16
 LENGTHS = (16, 64, 256, 1024)

@@ -17,9 +17,10 @@ import torch
 from recurrent import ratio
 from torch import nn
 
-from transformer_lib.masks import causal_mask
-from transformer_lib.multi_head import MultiHeadAttention
-from transformer_lib.translation import provenance, write_json
+from transformer_lib.data.files import write_json
+from transformer_lib.models.masks import causal_mask
+from transformer_lib.models.multi_head import MultiHeadAttention
+from transformer_lib.translation.evaluation import provenance
 
 Step = Callable[[], object]
 ROWS, WIDTH, HEADS = 32, 256, 8

@@ -22,19 +22,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_lib.latent_attention import (
-    IfThenConfig,
-    IfThenModel,
+from transformer_lib.data.files import write_json
+from transformer_lib.data.recipes import (
     Recipe,
     RecipeCoder,
     load_zapier,
-    predict_programs,
-    program_accuracy,
     recipe_batches,
     recipe_words,
 )
-from transformer_lib.recurrent import train_on
-from transformer_lib.translation import provenance, write_json
+from transformer_lib.models.latent_attention import (
+    IfThenConfig,
+    IfThenModel,
+    predict_programs,
+    program_accuracy,
+)
+from transformer_lib.training.loop import train_on
+from transformer_lib.translation.evaluation import provenance
 
 PASSES, MIN_COUNT, CLIP = 20, 2, 5.0
 MAX_TOKENS = {"title": 400, "description": 1200}  # of a batch: both hold about forty recipes

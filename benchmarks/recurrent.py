@@ -17,7 +17,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from transformer_lib import GRU, RecurrentConfig, RecurrentSeq2Seq, sequence_loss
+from transformer_lib.models.recurrent import GRU, RecurrentConfig, RecurrentSeq2Seq
+from transformer_lib.models.seq2seq import sequence_loss
 
 
 def seconds(step: Callable[[], None], device: str) -> float:

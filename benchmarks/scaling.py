@@ -23,12 +23,18 @@ from recurrent import seconds
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from transformer_lib.captions import make_captions
-from transformer_lib.data import Batch, Tokenizer, batches, collate, encode_pairs
-from transformer_lib.scaling import count_flops, measure_machine, padding_share
-from transformer_lib.training import smoothed_loss
-from transformer_lib.transformer import Transformer, TransformerConfig
-from transformer_lib.translation import provenance, write_json
+from transformer_lib.data.batching import Batch, batches, collate, encode_pairs
+from transformer_lib.data.captions import make_captions
+from transformer_lib.data.files import write_json
+from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.training.costs import (
+    count_flops,
+    measure_machine,
+    padding_share,
+)
+from transformer_lib.training.loss import smoothed_loss
+from transformer_lib.translation.evaluation import provenance
 
 Step = Callable[[], object]
 ROWS, LENGTH, WORDS = 32, 24, 4000

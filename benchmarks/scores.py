@@ -18,13 +18,16 @@ from typing import Any
 
 import torch
 
-from transformer_lib.alignment import attention_maps, best_links
-from transformer_lib.captions import Pair, make_captions
-from transformer_lib.data import Tokenizer, batches, encode_pairs
+from transformer_lib.data.batching import batches, encode_pairs
+from transformer_lib.data.captions import Pair, make_captions
+from transformer_lib.data.files import write_json
+from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.decoding.greedy import translate
 from transformer_lib.metrics import alignment_error_rate, bleu, exact_match
-from transformer_lib.recurrent import train_on, translate
-from transformer_lib.scores import LuongConfig, LuongSeq2Seq
-from transformer_lib.translation import provenance, write_json
+from transformer_lib.models.alignment import attention_maps, best_links
+from transformer_lib.models.scores import LuongConfig, LuongSeq2Seq
+from transformer_lib.training.loop import train_on
+from transformer_lib.translation.evaluation import provenance
 
 PAIRS, LENGTHS, TESTS = 16_000, (4, 14), 500
 SIZES = {"d_model": 64, "d_hidden": 128, "dropout": 0.0}

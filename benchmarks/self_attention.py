@@ -22,8 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_lib.self_attention import SelfAttention
-from transformer_lib.translation import provenance, write_json
+from transformer_lib.data.files import write_json
+from transformer_lib.models.self_attention import SelfAttention
+from transformer_lib.translation.evaluation import provenance
 
 WIDTH, WINDOW, BATCH = 256, 3, 4
 LENGTHS = (16, 64, 256, 1024, 2048)

@@ -10,12 +10,15 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from transformer_lib.captions import make_captions
-from transformer_lib.data import BOS, EOS, Example, Tokenizer, encode_pairs
-from transformer_lib.recurrent import RecurrentConfig, RecurrentSeq2Seq, Seq2Seq
-from transformer_lib.scaling import DistributedTrainer, process_group
-from transformer_lib.training import TrainingConfig, save_tensors
-from transformer_lib.transformer import Transformer, TransformerConfig
+from transformer_lib.data.batching import Example, encode_pairs
+from transformer_lib.data.captions import make_captions
+from transformer_lib.data.tokenizer import BOS, EOS, Tokenizer
+from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
+from transformer_lib.models.seq2seq import Seq2Seq
+from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.training.checkpoints import save_tensors
+from transformer_lib.training.distributed import DistributedTrainer, process_group
+from transformer_lib.training.schedule import TrainingConfig
 
 SIZES = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 1, "n_decoder_layers": 2, "dropout": 0.0}
 STEADY = {"schedule": "constant", "warmup": 0, "average": 0, "learning_rate": 3e-3}

@@ -7,8 +7,8 @@ import warnings
 import torch
 from torch import nn
 
-from transformer_lib.data import BOS, EOS, PAD
-from transformer_lib.transformer import Transformer, TransformerConfig
+from transformer_lib.data.tokenizer import BOS, EOS, PAD
+from transformer_lib.models.transformer import Transformer, TransformerConfig
 
 
 def marian_pair(

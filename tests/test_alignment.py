@@ -14,7 +14,11 @@ from jaxtyping import TypeCheckError
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transformer_lib.alignment import (
+from transformer_lib.data.batching import collate, encode_pairs
+from transformer_lib.data.captions import Pair, make_captions
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.decoding.greedy import greedy_decode
+from transformer_lib.models.alignment import (
     AdditiveScore,
     AlignedMemory,
     AlignedSeq2Seq,
@@ -23,23 +27,18 @@ from transformer_lib.alignment import (
     BahdanauDecoder,
     BidirectionalEncoder,
     BidirectionalGRU,
-    attend,
     attention_maps,
     best_links,
     look,
-    masked_softmax,
 )
-from transformer_lib.captions import Pair, make_captions
-from transformer_lib.data import BOS, EOS, PAD, Tokenizer, collate, encode_pairs
-from transformer_lib.recurrent import (
-    Memory,
+from transformer_lib.models.masked_softmax import attend, masked_softmax
+from transformer_lib.models.recurrent import (
     RecurrentConfig,
     RecurrentDecoder,
     RecurrentSeq2Seq,
-    evaluate_loss,
-    greedy_decode,
-    train_on,
 )
+from transformer_lib.models.seq2seq import Memory
+from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])

@@ -14,7 +14,11 @@ from pages import prose_of, record_of
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer_lib.attention import explicit_attention, scaled_dot_product_attention, softmax_jacobian
+from transformer_lib.models.attention import (
+    explicit_attention,
+    scaled_dot_product_attention,
+    softmax_jacobian,
+)
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 LEADS = [(), (2,), (2, 3), (1, 3), (2, 1, 2), (0, 2)]

@@ -20,25 +20,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
-from transformer_lib import data
-from transformer_lib.captions import Pair
-from transformer_lib.data import (
-    BOS,
-    EOS,
+from transformer_lib.data import files, tokenizer
+from transformer_lib.data.batching import Batch, batches, collate, encode_pairs
+from transformer_lib.data.captions import Pair
+from transformer_lib.data.files import DataFile, fetch
+from transformer_lib.data.multi30k import (
     MULTI30K,
-    PAD,
-    UNK,
-    Batch,
-    DataFile,
-    Tokenizer,
-    batches,
-    collate,
-    encode_pairs,
-    fetch,
     load_multi30k,
     moses_detokenize,
     moses_tokenize,
 )
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 
 TEXTS = [
     "the small dog runs through the park .",
@@ -59,7 +51,7 @@ def test_special_ids():
 
 
 def test_byte_letters_are_those_of_the_library():
-    letters = data._byte_letters()
+    letters = tokenizer._byte_letters()
     assert set(letters) == set(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     assert sorted(letters.values()) == list(range(256))
     pre = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -89,7 +81,7 @@ def test_bpe_equals_the_plain_library():
 
 def naive_merges(words: Counter, n_merges: int) -> list[tuple[str, str]]:
     """Byte-pair encoding as its definition reads; ties go to the older pieces."""
-    letters = list(data._byte_letters())
+    letters = list(tokenizer._byte_letters())
     age = {letter: i for i, letter in enumerate(letters)}
     split = {word: list(word) for word in words}
     merges = []
@@ -157,8 +149,8 @@ def test_training_text_that_holds_special_looking_words():
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(max_size=20), max_size=8))
 def test_encoding_many_equals_encoding_one_by_one(texts):
-    for tokenizer in (BPE, WORDS):
-        assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
+    for one in (BPE, WORDS):
+        assert one.encode_batch(texts) == [one.encode(text) for text in texts]
 
 
 def test_first_word_is_the_same_piece_as_elsewhere():
@@ -215,7 +207,7 @@ def test_a_joint_vocabulary_is_one_tokenizer():
 @pytest.mark.slow
 def test_training_is_the_same_on_one_thread_and_on_many():
     script = (
-        "import sys, hashlib; from transformer_lib.data import Tokenizer; import random; r = random.Random(3)\n"
+        "import sys, hashlib, random; from transformer_lib.data.tokenizer import Tokenizer; r = random.Random(3)\n"
         "texts = [' '.join(''.join(r.choices('abcdeé', k=r.randint(1, 6))) for _ in range(9)) for _ in range(400)]\n"
         "t = Tokenizer.train(texts, 600)\n"
         "print(hashlib.sha256(repr((t.pieces, t.merges, t.encode_batch(texts))).encode()).hexdigest())"
@@ -266,7 +258,7 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 GOOD = {"format": "transformer_lib.Tokenizer", "version": 1, "level": "word", "pieces": ["a", "b"], "merges": []}
-LETTERS = list(data._byte_letters())
+LETTERS = list(tokenizer._byte_letters())
 
 
 @pytest.mark.parametrize(
@@ -540,7 +532,7 @@ def test_a_local_folder_without_the_file(server, tmp_path, monkeypatch):
 
 def test_default_cache(monkeypatch):
     monkeypatch.delenv("TRANSFORMER_LIB_CACHE", raising=False)
-    assert data._cache_folder() == Path.home() / ".cache" / "transformer_lib"
+    assert files._cache_folder() == Path.home() / ".cache" / "transformer_lib"
 
 
 # ----------------------------------------------------------------------------------------------------- Multi30k

@@ -14,25 +14,26 @@ from marian import load_marian, marian_pair
 from pages import prose_of, record_of
 from torch import Tensor
 
-from transformer_lib import decoding
-from transformer_lib.alignment import AlignedSeq2Seq
-from transformer_lib.data import BOS, EOS, PAD
-from transformer_lib.decoding import (
+from transformer_lib.data.tokenizer import BOS, EOS, PAD
+from transformer_lib.decoding import search
+from transformer_lib.decoding.greedy import greedy_decode
+from transformer_lib.decoding.sampling import sample, sampling_probabilities
+from transformer_lib.decoding.search import (
     Hypothesis,
     PrefixState,
     WithoutCache,
     beam_search,
     exhaustive_search,
     length_penalty,
-    sample,
-    sampling_probabilities,
     score_hypotheses,
 )
-from transformer_lib.hard_attention import HardConfig, HardSeq2Seq
-from transformer_lib.multi_head import MultiHeadAttention
-from transformer_lib.recurrent import Memory, RecurrentConfig, RecurrentSeq2Seq, Seq2Seq, greedy_decode
-from transformer_lib.scores import LuongConfig, LuongSeq2Seq
-from transformer_lib.transformer import Transformer, TransformerConfig
+from transformer_lib.models.alignment import AlignedSeq2Seq
+from transformer_lib.models.hard_attention import HardConfig, HardSeq2Seq
+from transformer_lib.models.multi_head import MultiHeadAttention
+from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
+from transformer_lib.models.scores import LuongConfig, LuongSeq2Seq
+from transformer_lib.models.seq2seq import Memory, Seq2Seq
+from transformer_lib.models.transformer import Transformer, TransformerConfig
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 WORDS = 3  # beside PAD, BOS and EOS: a vocabulary that can be searched to the end
@@ -141,9 +142,9 @@ def test_a_model_that_gives_no_numbers_is_refused(beam_size):
 
 def test_a_model_that_leaves_no_token_possible_is_refused():
     nothing = Table({(): [0.0, 0.0], (3,): [0.0, 0.0]})
-    for search in (lambda: beam_search(nothing, SOURCE), lambda: sample(nothing, SOURCE)):
+    for call in (lambda: beam_search(nothing, SOURCE), lambda: sample(nothing, SOURCE)):
         with pytest.raises(ValueError, match="leave no token possible"):
-            search()
+            call()
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -234,7 +235,7 @@ def test_the_bound_stops_early_and_loses_nothing(seed, beam, alpha, penalty):
     model = Oracle(seed)
     found = beam_search(model, SOURCE[:2], beam, alpha, 6, 2, penalty=penalty)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding._Rules, "is_done", lambda *_: False)
+        patch.setattr(search._Rules, "is_done", lambda *_: False)
         assert_same(found, beam_search(model, SOURCE[:2], beam, alpha, 6, 2, penalty=penalty))
 
 
@@ -422,9 +423,9 @@ FORK = {  # greedy takes 3; but after 4 everything is certain
 def test_greedy_misses_what_a_beam_finds():
     model = Table(FORK)
     assert as_tokens(greedy_decode(model, SOURCE[:1], 3)) == [(3, EOS)]
-    for search in (beam_search(model, SOURCE[:1], 2, 0, 3), exhaustive_search(model, SOURCE[:1], 3, 0)):
-        assert search[0][0].tokens == (4, EOS)
-        assert math.exp(search[0][0].log_probability) == pytest.approx(0.36)
+    for found in (beam_search(model, SOURCE[:1], 2, 0, 3), exhaustive_search(model, SOURCE[:1], 3, 0)):
+        assert found[0][0].tokens == (4, EOS)
+        assert math.exp(found[0][0].log_probability) == pytest.approx(0.36)
 
 
 def test_the_first_to_end_need_not_be_the_best():
@@ -558,7 +559,7 @@ def test_cross_attention_is_neither_computed_again_nor_copied(monkeypatch):
         return step(token, state)
 
     monkeypatch.setattr(model, "step", watching)
-    monkeypatch.setattr(decoding._Rules, "is_done", lambda *_: False)  # so that nobody leaves
+    monkeypatch.setattr(search._Rules, "is_done", lambda *_: False)  # so that nobody leaves
     beam_search(model, SOURCE, 3, 0.6, 12)
     assert counts.encoded == 1 and counts.projected == 2  # once for each decoder layer
     assert [rows for rows, _ in seen] == [4, *[12] * 11]

@@ -82,7 +82,7 @@ def test_citation_changelog_and_package_agree() -> None:
     assert declared("repository-code", citation) == declared("Homepage")
     assert re.findall(r"^  - name: (.*)$", citation, re.M) == [author()]
     assert all(re.search(rf"^{field}:", citation, re.M) for field in ("cff-version", "title", "message", "authors"))
-    released = re.findall(r"^## \[([\d.]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    released = re.findall(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
     assert released[0] == declared("version")
 
 

@@ -11,12 +11,21 @@ from jaxtyping import TypeCheckError
 from torch import nn
 from torch.nn import functional as F
 
-from transformer_lib.alignment import AlignedMemory, Attended, attention_maps
-from transformer_lib.captions import make_captions
-from transformer_lib.data import BOS, EOS, PAD, Batch, Tokenizer, collate
-from transformer_lib.hard_attention import Choice, HardAttention, HardConfig, HardSeq2Seq, gumbel_like
-from transformer_lib.recurrent import evaluate_loss, greedy_decode, sequence_loss, train_on, translate
-from transformer_lib.scores import DotScore, LuongConfig, LuongSeq2Seq
+from transformer_lib.data.batching import Batch, collate
+from transformer_lib.data.captions import make_captions
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.decoding.greedy import greedy_decode, translate
+from transformer_lib.models.alignment import AlignedMemory, Attended, attention_maps
+from transformer_lib.models.hard_attention import (
+    Choice,
+    HardAttention,
+    HardConfig,
+    HardSeq2Seq,
+    gumbel_like,
+)
+from transformer_lib.models.scores import DotScore, LuongConfig, LuongSeq2Seq
+from transformer_lib.models.seq2seq import sequence_loss
+from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 ESTIMATORS = pytest.mark.parametrize("estimator", ["reinforce", "gumbel"])

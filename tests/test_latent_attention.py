@@ -16,29 +16,32 @@ from jaxtyping import TypeCheckError
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transformer_lib import latent_attention
-from transformer_lib.data import EOS, PAD, UNK, DataFile, Tokenizer
-from transformer_lib.latent_attention import (
+import transformer_lib.data.recipes as recipes_module
+from transformer_lib.data.files import DataFile
+from transformer_lib.data.recipes import (
     HEADS,
-    LSTM,
     ZAPIER,
+    Recipe,
+    RecipeBatch,
+    RecipeCoder,
+    load_zapier,
+    make_recipes,
+    recipe_batches,
+    recipe_words,
+)
+from transformer_lib.data.tokenizer import EOS, PAD, UNK, Tokenizer
+from transformer_lib.models.latent_attention import (
+    LSTM,
     BidirectionalLSTM,
     IfThenConfig,
     IfThenModel,
     LatentAttention,
     LSTMCell,
     PlainAttention,
-    Recipe,
-    RecipeBatch,
-    RecipeCoder,
-    load_zapier,
-    make_recipes,
     predict_programs,
     program_accuracy,
-    recipe_batches,
-    recipe_words,
 )
-from transformer_lib.recurrent import evaluate_loss, train_on
+from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 KINDS = [(encoder, attention) for encoder in ("dictionary", "lstm") for attention in ("none", "plain", "latent")]
@@ -442,11 +445,11 @@ def test_held_out_pairs_are_apart_in_both_orders(recipes):
 
 def test_every_sentence_has_a_mirror_image_with_the_same_words():
     """What the two templates of each sentence leave: exchange the two operations, and the bag of words stays."""
-    writer = latent_attention._RecipeWriter(0, False)
+    writer = recipes_module._RecipeWriter(0, False)
     for _ in range(300):
         trigger, action = writer.pick(writer.combinations)
         assert (action, trigger) in writer.combinations
-        for templates, fill in ((latent_attention._CLAUSES, writer.clauses), (latent_attention._PHRASES, writer.nouns)):
+        for templates, fill in ((recipes_module._CLAUSES, writer.clauses), (recipes_module._PHRASES, writer.nouns)):
             parts = fill(trigger, action)
             template = writer.pick(templates)
             named_first = "{T}" in template
@@ -616,8 +619,8 @@ def tiny_zapier(folder, monkeypatch, rows) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
     file = DataFile("zapier", ZAPIER.name, "http://invalid.example/", hashlib.sha256(content).hexdigest(), 1)
-    monkeypatch.setattr(latent_attention, "ZAPIER", file)
-    monkeypatch.setattr(latent_attention, "_ZAPIER_SIZES", {"test": 5, "val": 5})
+    monkeypatch.setattr(recipes_module, "ZAPIER", file)
+    monkeypatch.setattr(recipes_module, "_ZAPIER_SIZES", {"test": 5, "val": 5})
 
 
 def zapier_row(title: str, description: str, **changes) -> dict[str, str | None]:

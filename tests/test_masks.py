@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
-from transformer_lib.attention import explicit_attention, scaled_dot_product_attention
-from transformer_lib.data import PAD
-from transformer_lib.masks import causal_mask, combine_masks, padding_mask
+from transformer_lib.data.tokenizer import PAD
+from transformer_lib.models.attention import (
+    explicit_attention,
+    scaled_dot_product_attention,
+)
+from transformer_lib.models.masks import causal_mask, combine_masks, padding_mask
 
 DEVICES = ["cpu", "meta", *(["cuda"] if torch.cuda.is_available() else [])]
 

@@ -14,8 +14,12 @@ from jaxtyping import TypeCheckError
 from pages import prose_of, record_of
 from torch import Tensor, nn
 
-from transformer_lib.masks import causal_mask, combine_masks
-from transformer_lib.multi_head import KeysValues, KeyValueCache, MultiHeadAttention
+from transformer_lib.models.masks import causal_mask, combine_masks
+from transformer_lib.models.multi_head import (
+    KeysValues,
+    KeyValueCache,
+    MultiHeadAttention,
+)
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
@@ -451,7 +455,7 @@ def test_rows_that_share_a_memory_equal_a_repeated_memory(need_weights, sentence
 
 
 def test_shared_keys_and_values_are_never_copied(monkeypatch):
-    from transformer_lib import multi_head
+    from transformer_lib.models import multi_head
 
     ours = layer()
     kept = ours.keys_values(vectors(2, 5, 8))
@@ -483,7 +487,7 @@ def test_keys_and_values_select_rows():
 COMPILED = """
 import torch
 from transformer_lib.masks import causal_mask
-from transformer_lib.multi_head import MultiHeadAttention
+from transformer_lib.models.multi_head import MultiHeadAttention
 
 torch.manual_seed(0)
 ours = MultiHeadAttention(8, 2).eval()

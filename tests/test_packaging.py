@@ -15,7 +15,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "transformer_lib"
-MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if not path.stem.startswith("__"))
+FILES = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if not path.stem.startswith("__")]
+MODULES = sorted(".".join(path.with_suffix("").parts) for path in FILES)
 PLAIN = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "TRANSFORMER_LIB_DATA")}
 
 NOT_NEEDED = (
@@ -88,7 +89,7 @@ assert torch.is_grad_enabled() and torch.get_default_dtype() == torch.float32
 def test_the_version_is_the_same_everywhere() -> None:
     tomllib = pytest.importorskip("tomllib")
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    assert metadata("transformer-lib")["Version"] == version, "make book or make test installs the package again"
+    assert metadata("attention-step-by-step")["Version"] == version, "make book or make test installs the package again"
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.findall(r"(?m)^version:\s*['\"]?([^'\"\s]+)", citation) == [version]
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -98,7 +99,7 @@ def test_the_version_is_the_same_everywhere() -> None:
 def imported() -> set[str]:
     """The top-level packages that the library imports, anywhere in its text."""
     names = set()
-    for path in PACKAGE.glob("*.py"):
+    for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {alias.name.split(".")[0] for alias in node.names}
@@ -125,8 +126,8 @@ def test_shapes_are_checked_in_every_module_with_tensors() -> None:
     tomllib = pytest.importorskip("tomllib")
     options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
     *checked, checker = options["addopts"].split("--jaxtyping-packages=")[1].split(",")
-    modules = {f"transformer_lib.{path.stem}" for path in (ROOT / "transformer_lib").glob("[a-z]*.py")}
-    assert set(checked) == modules - {"transformer_lib.captions"} and checker == "beartype.beartype"
+    unchecked = [name for name in MODULES if not f"transformer_lib.{name}".startswith(tuple(checked))]
+    assert unchecked == ["data.captions", "data.files"] and checker == "beartype.beartype"
 
 
 # In environments of their own -----------------------------------------------------------------------------------------
@@ -188,10 +189,10 @@ print([name for name in ("IPython", "jupyter_core", "matplotlib", "pytest") if i
         assert str(python.parents[1]) in place
         assert extra == "[]"
         script = run([python.with_name("transformer-lib"), "--help"], cwd=tmp_path)
-        if "translation" in MODULES:
+        if "translation.cli" in MODULES:
             assert script.returncode == 0 and "usage: transformer-lib" in script.stdout, script.stderr
     finally:
-        colab.pip(python, "uninstall", "--quiet", "--yes", "transformer-lib", env=PLAIN)
+        colab.pip(python, "uninstall", "--quiet", "--yes", "attention-step-by-step", env=PLAIN)
 
 
 @pytest.mark.slow

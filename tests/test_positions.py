@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 from torch import nn
 
-from transformer_lib.positions import LearnedPositions, SinusoidalPositions, sinusoids
+from transformer_lib.models.positions import (
+    LearnedPositions,
+    SinusoidalPositions,
+    sinusoids,
+)
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 KINDS = pytest.mark.parametrize("kind", [SinusoidalPositions, LearnedPositions])

@@ -12,25 +12,26 @@ from jaxtyping import TypeCheckError
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transformer_lib.data import BOS, EOS, PAD, Batch, Tokenizer, collate
-from transformer_lib.recurrent import (
+from transformer_lib.checks import check_positive
+from transformer_lib.data.batching import Batch, collate
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.decoding.greedy import greedy_decode, translate
+from transformer_lib.models.recurrent import (
     GRU,
     GRUCell,
-    Memory,
     RecurrentConfig,
     RecurrentSeq2Seq,
     RecurrentState,
-    Seq2Seq,
-    check_positive,
-    check_tokens,
-    evaluate_loss,
-    evaluating,
-    greedy_decode,
     reverse_padded,
-    sequence_loss,
-    train_on,
-    translate,
 )
+from transformer_lib.models.seq2seq import (
+    Memory,
+    Seq2Seq,
+    check_tokens,
+    evaluating,
+    sequence_loss,
+)
+from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])

@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 from pages import prose_of, read, record_of
 
-from transformer_lib.data import load_multi30k
-from transformer_lib.translation import (
-    TrainOptions,
+from transformer_lib.data.multi30k import load_multi30k
+from transformer_lib.translation.cli import build_parser
+from transformer_lib.translation.evaluation import evaluate_run
+from transformer_lib.translation.options import TrainOptions, read_options
+from transformer_lib.translation.translator import (
     Translator,
-    build_parser,
-    evaluate_run,
     find_pretrained,
     pretrained_names,
-    read_options,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -238,7 +237,7 @@ def test_a_shipped_model_scores_what_its_record_says(name, request):
         f"--beam-size={record['decoding']['beam_size']}",
         f"--length-penalty={record['decoding']['length_penalty']}",
     ]
-    program = "import sys; from transformer_lib.translation import main; sys.exit(main())"
+    program = "import sys; from transformer_lib.translation.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "evaluate", name, "--json", "--device", "cpu", *chosen]
     scores = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=900).stdout)
     metrics = record["metrics"]

@@ -24,24 +24,30 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from transformer_lib.data import BOS, EOS, PAD, Batch, collate
-from transformer_lib.scaling import (
+from transformer_lib.data.batching import Batch, collate
+from transformer_lib.data.tokenizer import BOS, EOS, PAD
+from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.training.checkpoints import load_tensors
+from transformer_lib.training.costs import (
     PUBLISHED_RUNS,
     Bytes,
-    DistributedTrainer,
     Flops,
     Machine,
-    batch_share,
     count_bytes,
     count_flops,
     measure_machine,
     padding_share,
-    process_group,
-    torchrun_main,
     training_hours,
 )
-from transformer_lib.training import Trainer, TrainingConfig, load_tensors, smoothed_loss
-from transformer_lib.transformer import Transformer, TransformerConfig
+from transformer_lib.training.distributed import (
+    DistributedTrainer,
+    batch_share,
+    process_group,
+)
+from transformer_lib.training.loss import smoothed_loss
+from transformer_lib.training.schedule import TrainingConfig
+from transformer_lib.training.trainer import Trainer
+from transformer_lib.translation.cli import torchrun_main
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKER = ROOT / "tests" / "distributed_worker.py"
@@ -372,7 +378,7 @@ RUN += ["--n-heads", "2", "--n-layers", "1", "--dropout", "0.1", "--max-tokens",
 
 @pytest.mark.slow
 def test_the_command_trains_and_refuses(tmp_path):
-    command = ["-m", "transformer_lib.scaling", "--output", "run"]
+    command = ["-m", "transformer_lib.translation.cli", "--output", "run"]
     written = run_processes([*command, *RUN, "--epochs", "2"], 2, tmp_path)
     assert "2 processes, 60 pairs" in written[0] and "pass 2:" in written[0] and "done" in written[0]
     assert "pass" not in written[1]  # rank 0 speaks for all
@@ -388,7 +394,7 @@ def test_the_command_trains_and_refuses(tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_under_torchrun_saves_and_the_run_can_go_on(tmp_path):
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    start += ["-m", "transformer_lib.scaling"]
+    start += ["-m", "transformer_lib.translation.cli"]
     settings = {"cwd": tmp_path, "env": {**os.environ, "OMP_NUM_THREADS": "1"}, "text": True}
     options = [*RUN, "--epochs", "6"]
     subprocess.run([*start, "--output", "whole", *options], check=True, capture_output=True, timeout=120, **settings)

@@ -11,12 +11,18 @@ from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 from torch import Tensor
 
-from transformer_lib import scores
-from transformer_lib.alignment import AdditiveScore, AlignedMemory, Attention, attention_maps
-from transformer_lib.captions import make_captions
-from transformer_lib.data import BOS, EOS, PAD, Batch, Tokenizer
-from transformer_lib.recurrent import evaluate_loss, greedy_decode, train_on
-from transformer_lib.scores import (
+from transformer_lib.data.batching import Batch
+from transformer_lib.data.captions import make_captions
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.decoding.greedy import greedy_decode
+from transformer_lib.models import scores
+from transformer_lib.models.alignment import (
+    AdditiveScore,
+    AlignedMemory,
+    Attention,
+    attention_maps,
+)
+from transformer_lib.models.scores import (
     SCORES,
     ConcatScore,
     DotScore,
@@ -27,6 +33,7 @@ from transformer_lib.scores import (
     LuongSeq2Seq,
     make_attention,
 )
+from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])

@@ -15,9 +15,13 @@ from pages import prose_of, record_of
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.attention import explicit_attention
-from transformer_lib.masks import padding_mask
-from transformer_lib.self_attention import SelfAttention, plain_self_attention, soft_lookup
+from transformer_lib.models.attention import explicit_attention
+from transformer_lib.models.masks import padding_mask
+from transformer_lib.models.self_attention import (
+    SelfAttention,
+    plain_self_attention,
+    soft_lookup,
+)
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 SEEDS = st.integers(0, 1000)

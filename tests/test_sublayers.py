@@ -13,8 +13,13 @@ from jaxtyping import TypeCheckError
 from torch import nn
 from torch.nn import functional as F
 
-from transformer_lib.multi_head import MultiHeadAttention
-from transformer_lib.sublayers import ACTIVATIONS, FeedForward, LayerNorm, Residual
+from transformer_lib.models.multi_head import MultiHeadAttention
+from transformer_lib.models.sublayers import (
+    ACTIVATIONS,
+    FeedForward,
+    LayerNorm,
+    Residual,
+)
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 TYPES = {torch.float32: 1e-5, torch.bfloat16: 5e-2, torch.float16: 5e-3}

@@ -23,28 +23,31 @@ from pages import prose_of, record_of
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.alignment import AlignedSeq2Seq
-from transformer_lib.captions import Pair, make_captions
-from transformer_lib.data import BOS, EOS, PAD, Batch, Example, Tokenizer, batches, collate
-from transformer_lib.decoding import WithoutCache
-from transformer_lib.hard_attention import HardConfig, HardSeq2Seq
-from transformer_lib.recurrent import RecurrentConfig, RecurrentSeq2Seq, Seq2Seq, evaluate_loss, train_on
-from transformer_lib.scores import LuongConfig, LuongSeq2Seq
-from transformer_lib.training import (
-    Interrupt,
-    Progress,
-    Trainer,
-    TrainingConfig,
+from transformer_lib.data.batching import Batch, Example, batches, collate
+from transformer_lib.data.captions import Pair, make_captions
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.decoding.search import WithoutCache
+from transformer_lib.models.alignment import AlignedSeq2Seq
+from transformer_lib.models.hard_attention import HardConfig, HardSeq2Seq
+from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
+from transformer_lib.models.scores import LuongConfig, LuongSeq2Seq
+from transformer_lib.models.seq2seq import Seq2Seq
+from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.training.checkpoints import (
     average_checkpoints,
-    learning_rate_at,
     load_tensors,
     load_weights,
+    save_tensors,
+)
+from transformer_lib.training.loop import evaluate_loss, train_on
+from transformer_lib.training.loss import smoothed_loss
+from transformer_lib.training.schedule import (
+    TrainingConfig,
+    learning_rate_at,
     peak_rate,
     rate_factor,
-    save_tensors,
-    smoothed_loss,
 )
-from transformer_lib.transformer import Transformer, TransformerConfig
+from transformer_lib.training.trainer import Interrupt, Progress, Trainer
 
 ROOT = Path(__file__).resolve().parents[1]
 VOCABULARY = 12
@@ -219,7 +222,7 @@ def test_the_loss_refuses(logits, target, smoothing, message):
 @pytest.mark.slow
 def test_the_loss_refuses_shapes_that_do_not_fit_also_without_run_time_checks():
     code = (
-        "import torch; from transformer_lib.training import smoothed_loss\n"
+        "import torch; from transformer_lib.training.loss import smoothed_loss\n"
         "try: smoothed_loss(torch.zeros(1, 2, 3), torch.ones(1, 3).long())\n"
         "except ValueError as error: print(error)"
     )
@@ -482,7 +485,7 @@ def test_nothing_is_kept_without_a_folder(tmp_path, monkeypatch):
 
 def measured(run: Trainer, losses: list[float], monkeypatch) -> None:
     left = iter(losses)
-    monkeypatch.setattr("transformer_lib.training.evaluate_loss", lambda *_: next(left))
+    monkeypatch.setattr("transformer_lib.training.trainer.evaluate_loss", lambda *_: next(left))
 
 
 @pytest.mark.slow
@@ -718,7 +721,7 @@ def test_stopping_after_any_update_changes_nothing(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", ["save_tensors", "write_atomically", "evaluate_loss"])
 def test_a_crash_while_writing_or_measuring_is_harmless(tmp_path, monkeypatch, crash):
-    import transformer_lib.training as module
+    import transformer_lib.training.trainer as module
 
     whole = finished_run(tmp_path / "whole")
     for number in range(1, 4):  # dies at the first, second, ... call

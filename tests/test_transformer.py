@@ -12,20 +12,25 @@ from jaxtyping import TypeCheckError
 from marian import marian_pair
 from torch import nn
 
-from transformer_lib.alignment import attention_maps
-from transformer_lib.captions import Pair
-from transformer_lib.data import BOS, EOS, PAD, Batch, Tokenizer, collate
-from transformer_lib.masks import causal_mask
-from transformer_lib.recurrent import Memory, evaluate_loss, greedy_decode, sequence_loss, train_on
-from transformer_lib.sublayers import LayerNorm
-from transformer_lib.transformer import (
+from transformer_lib.data.batching import Batch, collate
+from transformer_lib.data.captions import Pair
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.decoding.greedy import greedy_decode
+from transformer_lib.models.alignment import attention_maps
+from transformer_lib.models.convert import (
+    from_torch_transformer,
+    to_torch_transformer,
+)
+from transformer_lib.models.masks import causal_mask
+from transformer_lib.models.seq2seq import Memory, sequence_loss
+from transformer_lib.models.sublayers import LayerNorm
+from transformer_lib.models.transformer import (
     DecoderLayer,
     EncoderLayer,
     Transformer,
     TransformerConfig,
-    from_torch_transformer,
-    to_torch_transformer,
 )
+from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])

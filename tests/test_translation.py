@@ -19,25 +19,29 @@ from jaxtyping import TypeCheckError
 from safetensors import safe_open
 
 import transformer_lib
-from transformer_lib import training, translation
-from transformer_lib.alignment import AlignedSeq2Seq
-from transformer_lib.captions import make_captions
-from transformer_lib.recurrent import RecurrentConfig
-from transformer_lib.training import Trainer, load_tensors
-from transformer_lib.translation import (
-    RECIPES,
-    TrainOptions,
-    Translator,
+import transformer_lib.training.trainer as trainer_module
+import transformer_lib.translation.options as options_module
+import transformer_lib.translation.translator as translator_module
+from transformer_lib.checks import pick_device
+from transformer_lib.data.captions import make_captions
+from transformer_lib.models.alignment import AlignedSeq2Seq
+from transformer_lib.models.recurrent import RecurrentConfig
+from transformer_lib.training import schedule
+from transformer_lib.training.checkpoints import load_tensors
+from transformer_lib.training.trainer import Trainer
+from transformer_lib.translation import cli, evaluation
+from transformer_lib.translation.cli import build_parser, main
+from transformer_lib.translation.evaluation import (
     bleu_by_length,
-    build_parser,
     evaluate_run,
-    find_pretrained,
-    main,
-    pick_device,
-    pretrained_names,
-    read_options,
     record_run,
-    start_run,
+)
+from transformer_lib.translation.options import RECIPES, TrainOptions, read_options
+from transformer_lib.translation.runs import start_run
+from transformer_lib.translation.translator import (
+    Translator,
+    find_pretrained,
+    pretrained_names,
 )
 
 CPU = torch.device("cpu")
@@ -72,7 +76,7 @@ def quiet(line: str) -> None:
 def captions_once():
     """Generate equal captions once: they are the same every time, and most tests begin with them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translation, "make_captions", functools.lru_cache(translation.make_captions))
+        patch.setattr(options_module, "make_captions", functools.lru_cache(options_module.make_captions))
         yield
 
 
@@ -159,7 +163,7 @@ def updates(folder) -> int:
 @pytest.mark.slow
 def test_a_run_that_is_killed_and_resumed_ends_the_same_to_the_bit(tmp_path):
     def command(folder):
-        program = "import sys; from transformer_lib.translation import main; sys.exit(main())"
+        program = "import sys; from transformer_lib.translation.cli import main; sys.exit(main())"
         start = [sys.executable, "-c", program, "train", "--output", str(folder), "--device", "cpu"]
         return [*start, "--save-every", "1"]
 
@@ -190,7 +194,7 @@ def test_resuming_a_finished_run_changes_nothing(run_folder, tmp_path):
 @pytest.mark.slow
 def test_a_recurrent_model_is_slowed_down_and_stopped_when_the_validation_loss_stops_falling(tmp_path, monkeypatch):
     losses = iter([2.0, 1.0, 1.5, 1.25, 0.5])
-    monkeypatch.setattr(training, "evaluate_loss", lambda *_: next(losses))
+    monkeypatch.setattr(trainer_module, "evaluate_loss", lambda *_: next(losses))
     run = start_run(TrainOptions(**{**SMALL, "epochs": 9, "patience": 2}), tmp_path / "run", CPU)
     assert run.trainer.fit() is True
     assert run.trainer.progress.epoch == 4 and run.trainer.progress.best == 1.0
@@ -207,7 +211,7 @@ def test_the_recipe_of_a_model_fills_in_what_was_not_given():
     assert transformer.training().schedule == RECIPES["transformer"]["schedule"]
     short = TrainOptions(model="transformer", epochs=1)
     assert [short.training(n).warmup for n in (1, 9, 10, 100, 10**6)] == [0, 0, 1, 10, 4000]
-    assert training.learning_rate_at(1, short.training(1), 8, total=1) > 0  # a corpus of a single batch trains
+    assert schedule.learning_rate_at(1, short.training(1), 8, total=1) > 0  # a corpus of a single batch trains
     assert transformer.resolved().patience is None and transformer.resolved().d_model is None
     assert TrainOptions(smoothing=0.0, model="transformer").training().smoothing == 0.0
 
@@ -227,7 +231,7 @@ def test_a_transformer_ties_what_its_vocabularies_share(kind, tmp_path):
 def test_presets_are_the_sizes_of_the_papers(preset, width, layers):
     with torch.device("meta"):
         options = TrainOptions(model="transformer", preset=preset, d_ff=64)
-        config = translation.MODELS["transformer"](options, 50, 60).config
+        config = options_module.MODELS["transformer"](options, 50, 60).config
     assert (config.d_model, config.n_encoder_layers, config.n_decoder_layers) == (width, layers, layers)
     assert config.d_ff == 64 and config.target_vocab_size == 60
 
@@ -291,7 +295,7 @@ def test_the_best_translations_come_with_scores_in_order(transformer_folder):
 
 @pytest.mark.slow
 def test_one_hypothesis_is_greedy(transformer_folder):
-    from transformer_lib.recurrent import translate
+    from transformer_lib.decoding.greedy import translate
 
     translator = Translator.from_pretrained(transformer_folder, "cpu")
     texts = ["a dog is running in the park", "the cat"]
@@ -309,9 +313,11 @@ def test_averaged_weights_come_first_and_others_can_be_asked_for(transformer_fol
 
 
 def test_blank_lines_never_reach_the_model(run_folder, monkeypatch):
-    seen, search = [], translation.beam_search
+    seen, found = [], translator_module.beam_search
     monkeypatch.setattr(
-        translation, "beam_search", lambda model, source, *rest: seen.append(source) or search(model, source, *rest)
+        translator_module,
+        "beam_search",
+        lambda model, *rest: seen.append(rest[0]) or found(model, *rest),
     )
     written = Translator.from_pretrained(run_folder, "cpu").translate(["", "the cat", " \t"], max_length=5)
     assert len(seen) == 1 and len(seen[0]) == 1
@@ -331,8 +337,8 @@ def test_a_long_line_makes_a_batch_of_its_own(run_folder, monkeypatch):
         shapes.append(tuple(source.shape))
         return search(model, source, *rest)
 
-    search = translation.beam_search
-    monkeypatch.setattr(translation, "beam_search", seen)
+    search = translator_module.beam_search
+    monkeypatch.setattr(translator_module, "beam_search", seen)
     texts = ["the cat"] * 7 + ["the cat " * 20] + ["a dog"] * 6
     found = Translator.from_pretrained(run_folder, "cpu").translate(texts, beam_size=2, max_tokens=24, max_length=5)
     assert sorted(shapes) == [(1, 3), (1, 41), (4, 3), (4, 3), (4, 3)]  # 12 tokens at most, but for the long one
@@ -341,7 +347,7 @@ def test_a_long_line_makes_a_batch_of_its_own(run_folder, monkeypatch):
 
 def test_a_line_longer_than_the_positions_is_refused_before_anything_is_translated(transformer_folder, monkeypatch):
     translator = Translator.from_pretrained(transformer_folder, "cpu")
-    monkeypatch.setattr(translation, "beam_search", None)
+    monkeypatch.setattr(translator_module, "beam_search", None)
     with pytest.raises(ValueError, match=r"texts\[2\] has more tokens than the 1024"):
         translator.translate(["the cat", "", "the dog " * 600])
 
@@ -350,7 +356,7 @@ def test_moses_text_is_tokenised_on_the_way_in_and_joined_on_the_way_out(run_fol
     translator = Translator.from_pretrained(run_folder, "cpu")
     translator.moses = True
     seen = []
-    answer = [[translation.Translation("ein hund , rennt .", -1.0, -0.5)]]
+    answer = [[translator_module.Translation("ein hund , rennt .", -1.0, -0.5)]]
     monkeypatch.setattr(translator, "search_tokenized", lambda texts, *_: seen.extend(texts) or answer)
     assert translator.translate(["A dog, running."]) == ["ein hund, rennt."]
     assert seen == ["a dog , running ."]
@@ -419,7 +425,7 @@ def test_streams_are_utf_8_whatever_the_locale_says(run_folder, monkeypatch):
     out = io.BytesIO()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n"), encoding="cp1252"))
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(out, encoding="ascii"))
-    found = [[translation.Translation("Mädchen", 0.0, 0.0)]]
+    found = [[translator_module.Translation("Mädchen", 0.0, 0.0)]]
     monkeypatch.setattr(Translator, "search", lambda *rest: found)
     assert main(["translate", str(run_folder), "--device", "cpu"]) == 0
     sys.stdout.flush()
@@ -431,7 +437,7 @@ def test_an_empty_translation_has_nothing_to_look_at(transformer_folder, monkeyp
     tokenizers = transformer.source_tokenizer, transformer.target_tokenizer
     sizes = [tokenizer.vocab_size for tokenizer in tokenizers]
     recurrent = Translator(AlignedSeq2Seq(RecurrentConfig(*sizes, 8, 8)), *tokenizers, "en", "de")
-    monkeypatch.setattr(Translator, "search_tokenized", lambda *rest: [[translation.Translation("", 0.0, 0.0)]])
+    monkeypatch.setattr(Translator, "search_tokenized", lambda *rest: [[translator_module.Translation("", 0.0, 0.0)]])
     with pytest.raises(ValueError, match="the translation of 'the cat' is empty"):
         recurrent.attention("the cat")
     assert transformer.attention("the cat").target == ["<eos>"]
@@ -445,7 +451,7 @@ def test_the_command_translates_files_and_streams(run_folder, tmp_path, capsys, 
     assert main(["translate", str(run_folder), "--device", "cpu"]) == 0
     assert capsys.readouterr().out == expected
     (tmp_path / "in.txt").write_text("\ufeff" + text, encoding="utf-8")  # as some editors begin a file
-    assert translation._read_text(tmp_path / "in.txt") == text
+    assert options_module._read_text(tmp_path / "in.txt") == text
     assert main(["translate", str(run_folder), str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.txt")]) == 0
     assert (tmp_path / "out.txt").read_text() == expected
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
@@ -494,12 +500,12 @@ def test_no_source_sentence_is_on_both_sides(tmp_path):
     path = tmp_path / "mine.tsv"
     pairs = write_pairs(path, 200)
     path.write_text(path.read_text() + "".join(f"{pair.source}\tanders\n" for pair in pairs))  # each source twice
-    corpus = translation.load_corpus(TrainOptions(data=str(path)))
+    corpus = options_module.load_corpus(TrainOptions(data=str(path)))
     parts = [{pair.source for pair in part} for part in (corpus.train, corpus.validation, corpus.test)]
     assert [len(part) for part in parts] == [180, 10, 10]
     assert [len(corpus.train), len(corpus.validation), len(corpus.test)] == [360, 20, 20]
     assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
-    other = translation.load_corpus(TrainOptions(data=str(path), seed=1))
+    other = options_module.load_corpus(TrainOptions(data=str(path), seed=1))
     assert {pair.source for pair in other.test} != parts[2]
 
 
@@ -558,7 +564,8 @@ ONNX = """
 import sys, warnings
 warnings.simplefilter("ignore")
 from pathlib import Path
-from transformer_lib.translation import Translator, export_onnx
+from transformer_lib.translation.export import export_onnx
+from transformer_lib.translation.translator import Translator
 folder, target = map(Path, sys.argv[1:])
 translator = Translator.from_pretrained(folder, "cpu")
 largest = export_onnx(translator, target / "model.onnx")
@@ -596,7 +603,7 @@ def test_a_name_that_is_neither_folder_nor_model_is_told_with_the_names(tmp_path
 
 # ---------------------------------------------------------------- every model
 
-KINDS = [name for name in translation.MODELS if name not in ("gru", "transformer")]
+KINDS = [name for name in options_module.MODELS if name not in ("gru", "transformer")]
 
 
 @pytest.mark.parametrize("model", KINDS)
@@ -609,10 +616,10 @@ def test_every_model_trains_resumes_translates_and_is_scored_by_the_same_command
     assert main(["train", "--output", str(folder), "--device", "cpu", *arguments]) == 0
     assert read_options(folder)[0].model == model
     assert main(["train", "--output", str(folder), "--device", "cpu", "--resume"]) == 0
-    corpus = translation.load_captions(captions)
-    monkeypatch.setattr(translation, "load_captions", None)
-    small = translation.Corpus(corpus.train, corpus.validation[:30], corpus.test[:30], moses=False)
-    monkeypatch.setitem(translation.CORPORA, "captions", lambda _: small)
+    corpus = options_module.load_captions(captions)
+    monkeypatch.setattr(options_module, "load_captions", None)
+    small = options_module.Corpus(corpus.train, corpus.validation[:30], corpus.test[:30], moses=False)
+    monkeypatch.setitem(options_module.CORPORA, "captions", lambda _: small)
     capsys.readouterr()
     assert main(["evaluate", str(folder), "--json", "--device", "cpu", "--record", str(tmp_path / "record.json")]) == 0
     scores = json.loads(capsys.readouterr().out)
@@ -626,19 +633,19 @@ def test_every_model_trains_resumes_translates_and_is_scored_by_the_same_command
 
 @pytest.mark.parametrize("model", KINDS)
 def test_a_model_is_what_its_name_says(model):
-    from transformer_lib import alignment, hard_attention, scores
+    from transformer_lib.models import alignment, hard_attention, scores
 
     own = {"window": 3} if model.startswith("luong-local") else {}
     own |= {"input_feeding": False} if model != "bahdanau" else {}
     options = TrainOptions(model=model, d_model=8, d_hidden=16, n_layers=2, **own)
-    made = translation.MODELS[model](options.resolved(), 11, 13)
+    made = options_module.MODELS[model](options.resolved(), 11, 13)
     assert (made.config.d_model, made.config.d_hidden, made.config.n_layers) == (8, 16, 2)
     attention, name = made.decoder.attention, model.split("-")
     if model == "bahdanau":
         assert type(made.decoder) is alignment.BahdanauDecoder and type(attention.score) is alignment.AdditiveScore
         return
     assert made.config.input_feeding is False
-    unsaid = translation.MODELS[model](TrainOptions(model=model).resolved(), 11, 13).config
+    unsaid = options_module.MODELS[model](TrainOptions(model=model).resolved(), 11, 13).config
     assert unsaid.input_feeding is (name[0] == "luong")
     if name[0] == "hard":
         assert type(attention) is hard_attention.HardAttention and type(attention.score) is scores.GeneralScore
@@ -661,7 +668,7 @@ def test_the_alignment_is_scored_only_where_there_is_one(run_folder):
 @pytest.mark.parametrize(("data", "count"), [("multi30k", 15), ("zapier", 1)])
 def test_the_command_fetches_every_file_of_a_data_set(data, count, monkeypatch, capsys):
     fetched = []
-    monkeypatch.setattr(translation, "fetch", lambda file: fetched.append(file) or f"/cache/{file.name}")
+    monkeypatch.setattr(cli, "fetch", lambda file: fetched.append(file) or f"/cache/{file.name}")
     assert main(["download", data]) == 0
     assert len(fetched) == count and {file.dataset for file in fetched} == {data}
     assert capsys.readouterr().out.splitlines() == [f"/cache/{file.name}" for file in fetched]
@@ -676,7 +683,7 @@ def test_evaluation_scores_what_the_model_writes(run_folder):
 
     scores = evaluate_run(run_folder, "validation", "cpu")
     options, _ = read_options(run_folder)
-    pairs = translation.load_captions(options).validation
+    pairs = options_module.load_captions(options).validation
     translator = Translator.from_pretrained(run_folder, "cpu")
     written = [best[0].text for best in translator.search_tokenized([pair.source for pair in pairs])]
     right = [pair.target for pair in pairs]
@@ -740,7 +747,7 @@ def test_evaluate_prints_json_and_writes_a_record(run_folder, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_parts_of_the_captions_have_nothing_in_common():
-    corpus = translation.load_captions(TrainOptions(n_captions=500))
+    corpus = options_module.load_captions(TrainOptions(n_captions=500))
     parts = [{pair.source for pair in part} for part in (corpus.train, corpus.validation, corpus.test)]
     assert [len(part) for part in (corpus.train, corpus.validation, corpus.test)] == [500, 500, 1000]
     assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
@@ -750,7 +757,7 @@ def test_the_parts_of_the_captions_have_nothing_in_common():
 def test_captions_in_the_other_direction():
     directions = (("en", "de"), ("de", "en"))
     forward, backward = (
-        translation.load_captions(TrainOptions(n_captions=5, source=source, target=target))
+        options_module.load_captions(TrainOptions(n_captions=5, source=source, target=target))
         for source, target in directions
     )
     for one, other in zip(forward.train, backward.train, strict=True):
@@ -760,7 +767,7 @@ def test_captions_in_the_other_direction():
 
 @pytest.mark.slow
 def test_the_parts_have_no_german_sentence_in_common_either():
-    corpus = translation.load_captions(TrainOptions(n_captions=20_000, source="de", target="en"))
+    corpus = options_module.load_captions(TrainOptions(n_captions=20_000, source="de", target="en"))
     parts = [{pair.source for pair in part} for part in (corpus.train, corpus.validation, corpus.test)]
     assert len(corpus.test) == 1000 and 19_000 < len(corpus.train) < 20_000  # different English, the same German
     assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
@@ -770,7 +777,7 @@ def test_a_recorded_command_can_be_typed_again():
     options = TrainOptions(model="transformer", norm_first=True, data="my pairs.tsv", n_layers=2, warmup=7)
     fed = TrainOptions(model="luong-local-m", input_feeding=False, window=3)
     for each in (options, fed, TrainOptions(reverse_source=True)):
-        given = build_parser().parse_args(["train", "--output", "x", *shlex.split(translation._typed(each))])
+        given = build_parser().parse_args(["train", "--output", "x", *shlex.split(evaluation._typed(each))])
         chosen = {entry.name: getattr(given, entry.name) for entry in fields(TrainOptions)}
         assert TrainOptions(**{name: value for name, value in chosen.items() if value is not None}) == each
 
@@ -778,7 +785,7 @@ def test_a_recorded_command_can_be_typed_again():
 @pytest.mark.slow
 @pytest.mark.parametrize(("source", "target", "tokens"), [("en", "de", 12_103), ("de", "en", 12_968)])
 def test_multi30k_has_the_published_number_of_reference_tokens(data_directory, source, target, tokens):
-    corpus = translation.load_multi30k_corpus(TrainOptions(data="multi30k", source=source, target=target))
+    corpus = options_module.load_multi30k_corpus(TrainOptions(data="multi30k", source=source, target=target))
     assert [len(part) for part in (corpus.train, corpus.validation, corpus.test)] == [29_000, 1_014, 1_000]
     assert sum(len(pair.target.split()) for pair in corpus.test) == tokens
 

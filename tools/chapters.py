@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("appendix", "history", "transformer", "translation", "descendants")
 CHAPTER_PARTS = PARTS[1:]
 PACKAGE = "transformer_lib"
-BY_HAND = {"__init__.py", "__main__.py", "py.typed"}
+BY_HAND = {"__init__.py", "__main__.py", "py.typed"}  # in the package and its folders
 SHIPPED = "pretrained"  # folder of the package with the models that come with it: made by commands, not by notebooks
 
 DEFAULT_EXP = re.compile(r"^#\|\s*default_exp\s+(\S+)\s*$", re.M)
@@ -94,14 +94,24 @@ class Notebook:
                 return found[1].strip()
         return None
 
-    @property
-    def modules(self) -> list[str]:
-        """Every module that a ``default_exp`` directive names; a sound chapter has one."""
+    @cached_property
+    def defaults(self) -> list[str]:
+        """Every module that a ``default_exp`` directive names; a sound page has one at most."""
         return [name for cell in self.code for name in DEFAULT_EXP.findall(cell.source)]
 
     @property
     def module(self) -> str | None:
-        return self.modules[0] if self.modules else None
+        """The page's main module, where ``#| export`` without a name goes."""
+        return self.defaults[0] if self.defaults else None
+
+    @cached_property
+    def modules(self) -> list[str]:
+        """Every module that the page exports, in the order of its cells."""
+        return list(dict.fromkeys(self.target(cell) for cell in self.exported))
+
+    def target(self, cell: Cell) -> str | None:
+        """The module that an exported cell goes into."""
+        return EXPORT.search(cell.source)[2].strip() or self.module
 
     @property
     def exported(self) -> list[Cell]:

@@ -5,9 +5,9 @@
     python tools/colab.py --here [NOTEBOOK]    with this very Python, as inside Colab's own image
 
 A wheel is built from a copy of the working tree and its content checked. Then each notebook runs in an environment that
-has the dependencies of ``transformer-lib[viz]`` and Jupyter, but not the package: a start-up file of IPython says that
-this is Colab, so the notebook's own install cell runs, and git takes the project's address for a local clone that holds
-the working tree. The environments are kept in build/ and made anew when the pins change.
+has the dependencies of ``attention-step-by-step[viz]`` and Jupyter, but not the package: a start-up file of IPython
+says that this is Colab, so the notebook's own install cell runs, and git takes the project's address for a
+local clone that holds the working tree. The environments are kept in build/ and made anew when the pins change.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ except CellExecutionError as error:
 INSTALLED = """
 import json, sys
 from importlib.metadata import distribution
-found = distribution("transformer-lib")
+found = distribution("attention-step-by-step")
 print(json.loads(found.read_text("direct_url.json"))["vcs_info"]["commit_id"])
 """
 
@@ -91,7 +91,7 @@ def clone(folder: Path, root: Path = ROOT) -> str:
 def build_wheel(copy: Path, folder: Path, python: Path | str = sys.executable) -> Path:
     """Build the wheel of a copy of the project."""
     pip(Path(python), "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, copy)
-    return next(folder.glob("transformer_lib-*.whl"))
+    return next(folder.glob("attention_step_by_step-*.whl"))
 
 
 def wheel_problems(wheel: Path, root: Path = ROOT) -> list[str]:
@@ -163,7 +163,7 @@ def bare_environment(root: Path = ROOT) -> Path:
 
 
 def jupyter_environment(root: Path = ROOT) -> Path:
-    """The Python of an environment with the dependencies of transformer-lib[viz], and Jupyter."""
+    """The Python of an environment with the dependencies of attention-step-by-step[viz], and Jupyter."""
     return make_environment("jupyter", [*dependencies(root, "viz"), *JUPYTER], root, below=bare_environment(root))
 
 
@@ -190,7 +190,7 @@ def rehearse(notebook: Path, python: Path, repository: Path, commit: str, root: 
     """Run one chapter as Colab would; the seconds it took. Raises if it fails, or did not install the clone."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as ipython:
         environment = surroundings(repository, Path(ipython), root)
-        pip(python, "uninstall", "--quiet", "--yes", "transformer-lib", env=environment)
+        pip(python, "uninstall", "--quiet", "--yes", "attention-step-by-step", env=environment)
         shutil.copy2(notebook, folder)
         started = time.perf_counter()
         call([python, "-c", RUN, notebook.name], cwd=folder, env=environment)

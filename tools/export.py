@@ -1,4 +1,4 @@
-"""Export the library from the notebooks: one chapter, one module.
+"""Export the library from the notebooks: one module, one page.
 
     python tools/export.py                 every notebook of the book
     python tools/export.py NOTEBOOK ...    only these
@@ -11,44 +11,35 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
-import shutil
+import re
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from chapters import BY_HAND, EXPORT, PACKAGE, ROOT, Notebook, notebooks
+from chapters import BY_HAND, EXPORT, PACKAGE, ROOT, TITLE, Notebook, notebooks
+
+MODULE = re.compile(r"[a-z]\w*(\.[a-z]\w*)?")
+RELATIVE = re.compile(r"^(\s*from )(\.+)(\S* import )", re.M)
 
 
-def module_of(notebook: Path, root: Path = ROOT) -> str | None:
-    """The module a notebook exports to, or None."""
-    return Notebook(notebook, root).module
-
-
-def title_of(notebook: Path, root: Path = ROOT) -> str:
-    """The chapter's title: the first heading of level one."""
-    title = Notebook(notebook, root).title
-    if title is None:
-        raise ValueError(f"{notebook.name} has no title: the first cell must begin with '# Title'")
-    return title
-
-
-def check_exportable(chapter: Notebook) -> None:
+def check_exportable(page: Notebook) -> None:
     """Refuse what nbdev would export wrongly, partly or elsewhere; the error names the cell."""
-    where = chapter.name
-    if len(chapter.modules) > 1:
-        raise ValueError(f"{where}: more than one default_exp ({', '.join(chapter.modules)}); one chapter, one module")
-    if not chapter.module.isidentifier() or f"{chapter.module}.py" in BY_HAND:
-        raise ValueError(f"{where}: {chapter.module!r} cannot be the name of a chapter's module")
-    if not chapter.exported:
-        raise ValueError(f"{where}: default_exp {chapter.module}, but no cell begins with '#| export'")
-    if not chapter.title or "\\" in chapter.title or '"' in chapter.title:
+    where = page.name
+    if len(page.defaults) > 1:
+        raise ValueError(f"{where}: more than one default_exp ({', '.join(page.defaults)})")
+    if not page.exported:
+        raise ValueError(f"{where}: default_exp {page.module}, but no cell begins with '#| export'")
+    if not page.title or "\\" in page.title or '"' in page.title:
         raise ValueError(f"{where}: the first cell needs a title '# Title' without backslashes and quotation marks")
-    for cell in chapter.exported:
-        kind, target = EXPORT.search(cell.source).groups()
-        if kind != "export" or target.strip():
-            raise ValueError(f"{where}, cell {cell.index}: '#| {kind} {target}'; a chapter only uses '#| export'")
+    for cell in page.exported:
+        if EXPORT.search(cell.source)[1] != "export":
+            raise ValueError(f"{where}, cell {cell.index}: a page only uses '#| export' and '#| export module'")
+        name = page.target(cell)
+        if not MODULE.fullmatch(name or "") or name.split(".")[-1] in ("__init__", "__main__"):
+            raise ValueError(f"{where}, cell {cell.index}: {name!r} cannot be the name of a module")
         try:
             ast.parse(cell.source)
         except SyntaxError as error:
@@ -58,49 +49,82 @@ def check_exportable(chapter: Notebook) -> None:
             ) from error
 
 
-def render(notebook: Path, root: Path = ROOT) -> str | None:
-    """The text of the module that a notebook exports, or None if it exports nothing."""
+def one_module(page: Notebook, module: str) -> dict:
+    """The notebook as the exporter is to see it for one of its modules: the title, and the cells of this module."""
+    cells = []
+    for cell in page.cells:
+        if cell.exports and page.target(cell) == module:
+            cells.append({**cell.data, "source": EXPORT.sub("#| export", cell.source, count=1)})
+        elif cell.kind == "markdown" and TITLE.search(cell.source) and not cells:
+            cells.append(cell.data)
+            cells.append({**page.code[0].data, "id": "exported-to", "source": f"#| default_exp {module}"})
+    return {**page.data, "cells": cells}
+
+
+def absolute(text: str, module: str) -> str:
+    """The text with its imports written in full: the exporter makes some of them relative, and some not."""
+    packages = f"{PACKAGE}.{module}".split(".")
+
+    def in_full(found: re.Match[str]) -> str:
+        above = ".".join(packages[: -len(found[2])])
+        name = found[3]
+        return f"{found[1]}{above}{'' if name.startswith(' ') else '.'}{name}"
+
+    return RELATIVE.sub(in_full, text)
+
+
+def render(notebook: Path, root: Path = ROOT) -> dict[str, str]:
+    """The text of every module that a notebook exports, by the module's name."""
     from nbdev.export import nb_export  # slow to import
 
-    notebook = notebook.resolve()
     root = root.resolve()
-    chapter = Notebook(notebook, root)
-    if chapter.module is None:
-        return None
-    check_exportable(chapter)
-    with tempfile.TemporaryDirectory() as folder:  # the exporter marks each cell with the path relative to the module
-        copy = Path(folder).resolve() / chapter.name
-        copy.parent.mkdir(parents=True)
-        shutil.copyfile(notebook, copy)
-        package = Path(folder).resolve() / PACKAGE
-        nb_export(str(copy), lib_path=str(package), name=chapter.module)
-        text = (package / f"{chapter.module}.py").read_text(encoding="utf-8")
-    summary, closing, rest = text.partition('"""\n')
-    if not summary.lstrip("r").startswith('"""'):
-        raise ValueError(f"{chapter.name}: the title cell needs a line '> what the chapter builds'")
-    return f"{summary.rstrip()}\n\nChapter: {chapter.title} ({chapter.name}).\n{closing}{rest}"
+    page = Notebook(notebook.resolve(), root)
+    if page.module is None:
+        return {}
+    check_exportable(page)
+    found = {}
+    for module in page.modules:
+        file = f"{module.replace('.', '/')}.py"
+        with tempfile.TemporaryDirectory() as folder:  # the exporter marks cells with a path relative to the module
+            copy = Path(folder).resolve() / page.name
+            copy.parent.mkdir(parents=True)
+            copy.write_text(json.dumps(one_module(page, module)), encoding="utf-8")
+            package = Path(folder).resolve() / PACKAGE
+            nb_export(str(copy), lib_path=str(package), name=module)
+            text = (package / file).read_text(encoding="utf-8")
+        summary, closing, rest = text.partition('"""\n')
+        if not summary.lstrip("r").startswith('"""'):
+            raise ValueError(f"{page.name}: the title cell needs a line '> what the chapter builds'")
+        text = f"{summary.rstrip()}\n\nChapter: {page.title} ({page.name}).\n{closing}{rest}"
+        found[module] = absolute(text, module)
+    return found
 
 
-def export(notebook: Path, root: Path = ROOT) -> Path | None:
-    """Write the module of one notebook; the path of the module, or None if the notebook exports nothing."""
-    text = render(notebook, root)
-    if text is None:
-        return None
-    path = root / PACKAGE / f"{module_of(notebook, root)}.py"
-    path.parent.mkdir(exist_ok=True)
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    return path
+def path_of(module: str, root: Path = ROOT) -> Path:
+    """The file of a module."""
+    return root / PACKAGE / f"{module.replace('.', '/')}.py"
+
+
+def export(notebook: Path, root: Path = ROOT) -> list[Path]:
+    """Write the modules of one notebook; their paths."""
+    written = []
+    for module, text in render(notebook, root).items():
+        path = path_of(module, root)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            draft = path.with_name(f".{path.name}.{os.getpid()}")
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(path)
+        written.append(path)
+    return written
 
 
 def export_all(root: Path = ROOT) -> list[Path]:
     """Export every notebook below ``root`` and remove modules that no notebook exports."""
-    written = [path for notebook in notebooks(root) if (path := export(notebook, root))]
-    for path in (root / PACKAGE).glob("*.py"):
+    written = [path for notebook in notebooks(root) for path in export(notebook, root)]
+    for path in (root / PACKAGE).rglob("*.py"):
         if path not in written and path.name not in BY_HAND:
-            print(f"removed {path.name}: no notebook exports it")
+            print(f"removed {path.relative_to(root)}: no notebook exports it")
             path.unlink()
     return written
 
@@ -110,11 +134,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all")
     chosen = parser.parse_args(arguments).notebooks
     try:
-        written = [export(path.resolve()) for path in chosen] if chosen else export_all()
+        written = [one for path in chosen for one in export(path.resolve())] if chosen else export_all()
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
-    print("exported " + (" ".join(sorted(path.stem for path in written if path)) or "nothing"))
+    print("exported " + (" ".join(sorted(path.stem for path in written)) or "nothing"))
     return 0
 
 

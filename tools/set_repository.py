@@ -25,7 +25,7 @@ BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 COLAB_CELL = """import sys
 
 if "google.colab" in sys.modules:
-    %pip install -q "transformer-lib[viz] @ git+{url}@{branch}\""""
+    %pip install -q "attention-step-by-step[viz] @ git+{url}@{branch}\""""
 EXAMPLE = "me/my-book"  # what the documentation of this command writes
 FOLDERS = (".github", "benchmarks", "book", "results", "tests", "tools", "transformer_lib")
 SUFFIXES = {".bib", ".cff", ".css", ".html", ".ipynb", ".js", ".json", ".md", ".mjs", ".py", ".rst", ".svg", ".toml"}

@@ -2,6 +2,6 @@
 
 import sys
 
-from .translation import main
+from .translation.cli import main
 
 sys.exit(main())

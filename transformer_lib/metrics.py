@@ -24,11 +24,21 @@ from torch import Tensor
 def _check_logits(logits: Tensor, targets: Tensor) -> None:
     """Refuse logits and targets that do not belong together."""
     if not logits.is_floating_point():
-        raise TypeError(f"logits has dtype {logits.dtype}, expected floating-point scores")
-    if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
-        raise TypeError(f"targets has dtype {targets.dtype}, expected integer tokens")
+        raise TypeError(
+            f"logits has dtype {logits.dtype}, expected floating-point scores"
+        )
+    if (
+        targets.is_floating_point()
+        or targets.is_complex()
+        or targets.dtype == torch.bool
+    ):
+        raise TypeError(
+            f"targets has dtype {targets.dtype}, expected integer tokens"
+        )
     if logits.ndim != 3:
-        raise ValueError(f"logits has shape {tuple(logits.shape)}, expected three dimensions (B, T, V)")
+        raise ValueError(
+            f"logits has shape {tuple(logits.shape)}, expected three dimensions (B, T, V)"
+        )
     if targets.shape != logits.shape[:2]:
         raise ValueError(
             f"targets has shape {tuple(targets.shape)}, expected {tuple(logits.shape[:2])} "
@@ -63,7 +73,9 @@ def sequence_log_probability(
     last = logits.shape[-1] - 1
     outside = (tokens < 0) | (tokens > last)
     if outside.any():
-        raise ValueError(f"targets holds {int(tokens[outside][0])}, expected tokens from 0 to {last}")
+        raise ValueError(
+            f"targets holds {int(tokens[outside][0])}, expected tokens from 0 to {last}"
+        )
     precision = torch.promote_types(logits.dtype, torch.float32)
     log_p = logits.log_softmax(-1, dtype=precision)  # (B, T, V)
     chosen = log_p.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)  # (B, T)
@@ -92,7 +104,9 @@ def perplexity(log_probability: float, n_tokens: int) -> float:
         raise ValueError(f"n_tokens={n_tokens}, expected at least 1")
     rounding = 1e-5 * n_tokens
     if math.isnan(log_probability) or log_probability > rounding:
-        raise ValueError(f"log_probability={log_probability}, expected at most 0 (a loss is minus a log-probability)")
+        raise ValueError(
+            f"log_probability={log_probability}, expected at most 0 (a loss is minus a log-probability)"
+        )
     try:
         return math.exp(-log_probability / n_tokens)
     except OverflowError:
@@ -103,7 +117,9 @@ def _check_corpus(hypotheses: Any, references: Any) -> None:
     """Refuse anything but two lists of equal length, the first one of strings."""
     for name, texts in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(texts, str) or not isinstance(texts, Sequence):
-            raise TypeError(f"{name} is a {type(texts).__name__}, expected a list with one entry for each sentence")
+            raise TypeError(
+                f"{name} is a {type(texts).__name__}, expected a list with one entry for each sentence"
+            )
     if len(hypotheses) != len(references):
         raise ValueError(
             f"hypotheses has {len(hypotheses)} sentences and references has {len(references)}, expected as many"
@@ -112,7 +128,9 @@ def _check_corpus(hypotheses: Any, references: Any) -> None:
         raise ValueError("hypotheses is empty, expected at least one sentence")
     for i, text in enumerate(hypotheses):
         if not isinstance(text, str):
-            raise TypeError(f"hypotheses[{i}] is a {type(text).__name__}, expected a string")
+            raise TypeError(
+                f"hypotheses[{i}] is a {type(text).__name__}, expected a string"
+            )
 
 # %% ../book/history/01_translation_as_prediction.ipynb #d02e0216
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
@@ -134,7 +152,9 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     _check_corpus(hypotheses, references)
     for i, text in enumerate(references):
         if not isinstance(text, str):
-            raise TypeError(f"references[{i}] is a {type(text).__name__}, expected a string")
+            raise TypeError(
+                f"references[{i}] is a {type(text).__name__}, expected a string"
+            )
     return sum(map(operator.eq, hypotheses, references)) / len(hypotheses)
 
 # %% ../book/history/01_translation_as_prediction.ipynb #165c96d1
@@ -170,8 +190,12 @@ def _reference_streams(references: Sequence[Any]) -> list[list[str | None]]:
     """One list for each set of references, with None where a sentence has fewer."""
     rows = [[entry] if isinstance(entry, str) else entry for entry in references]
     for i, row in enumerate(rows):
-        if not isinstance(row, Sequence) or not all(isinstance(text, str) for text in row):
-            raise TypeError(f"references[{i}] is {row!r}, expected a string or a list of strings")
+        if not isinstance(row, Sequence) or not all(
+            isinstance(text, str) for text in row
+        ):
+            raise TypeError(
+                f"references[{i}] is {row!r}, expected a string or a list of strings"
+            )
         if not row or not all(text.strip() for text in row):
             raise ValueError(f"references[{i}] is empty, expected a translation")
     return [list(stream) for stream in zip_longest(*rows)]
@@ -210,7 +234,9 @@ def bleu(
     _check_corpus(hypotheses, references)
     streams = _reference_streams(references)
     if tokenize not in BLEU.TOKENIZERS:
-        raise ValueError(f"tokenize={tokenize!r} is unknown, expected one of {', '.join(BLEU.TOKENIZERS)}")
+        raise ValueError(
+            f"tokenize={tokenize!r} is unknown, expected one of {', '.join(BLEU.TOKENIZERS)}"
+        )
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
     result = metric.corpus_score(list(hypotheses), streams)
     return Bleu(
@@ -238,7 +264,9 @@ def _links(name: str, sentence: int, links: Any) -> set[tuple[int, int]]:
                 f"{name}[{sentence}] holds {link!r}, expected (source, target) pairs: one collection for each sentence"
             ) from None
         if source < 0 or target < 0:
-            raise ValueError(f"{name}[{sentence}] holds {link!r}, expected positions from 0 on")
+            raise ValueError(
+                f"{name}[{sentence}] holds {link!r}, expected positions from 0 on"
+            )
         found.add((source, target))
     return found
 
@@ -270,9 +298,15 @@ def alignment_error_rate(
     Chapter: Translation as prediction.
     """
     possible = sure if possible is None else possible
-    for name, part in (("predicted", predicted), ("sure", sure), ("possible", possible)):
+    for name, part in (
+        ("predicted", predicted),
+        ("sure", sure),
+        ("possible", possible),
+    ):
         if not isinstance(part, Sequence):
-            raise TypeError(f"{name} is a {type(part).__name__}, expected a list with one entry for each sentence")
+            raise TypeError(
+                f"{name} is a {type(part).__name__}, expected a list with one entry for each sentence"
+            )
     if not len(predicted) == len(sure) == len(possible):
         raise ValueError(
             f"predicted has {len(predicted)} sentences, sure has {len(sure)} and possible has {len(possible)}, "

@@ -1,4 +1,4 @@
-"""The pages of the library: one per module, with readable shapes and links back to the chapter and to the source.
+"""The pages of the library: one per folder, with readable shapes and links back to the chapter and to the source.
 
 Docstrings end with ``Source:`` (paper, equation) and ``Chapter:`` (title). Both become fields; the chapter becomes a
 link. Annotations such as ``Float[Tensor, "B T D"]`` are shown as they are written.
@@ -6,14 +6,22 @@ link. Annotations such as ``Float[Tensor, "B T D"]`` are shown as they are writt
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
-from book_chapters import chapter, chapters, current_title, link, published, spoken, table, title_of
+from book_chapters import (
+    chapter,
+    chapters,
+    current_title,
+    link,
+    published,
+    spoken,
+    table,
+    title_of,
+)
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -33,7 +41,10 @@ NOT_LINKED = [
         "py:.*",
         r"(collections\.abc|os|pathlib|argparse|dataclasses|typing|torch|numpy|matplotlib|jaxtyping|tokenizers)\..*",
     ),
-    ("py:.*", r"(Tensor|Path|Module|Generator|Axes|Figure|Path|Sequence|Iterable|Iterator|optional)"),
+    (
+        "py:.*",
+        r"(Tensor|Path|Module|Generator|Axes|Figure|Path|Sequence|Iterable|Iterator|optional)",
+    ),
     ("py:.*", r"(float|int|str|bool|list|dict|tuple)[\[ ].*"),
     ("py:class", r"transformer_lib\..*\.(T|S|P)"),
 ]
@@ -42,10 +53,15 @@ NOT_LINKED = [
 def split_fields(text: str) -> list[tuple[str, str]]:
     """``"Source: a. Chapter: b."`` as ``[("Source", "a."), ("Chapter", "b.")]``."""
     parts = FIELD.split(text.strip())
-    return [(name, value.strip()) for name, value in zip(parts[1::2], parts[2::2], strict=True)]
+    return [
+        (name, value.strip())
+        for name, value in zip(parts[1::2], parts[2::2], strict=True)
+    ]
 
 
-def fields(lines: list[str], page_of: dict[str, str]) -> tuple[list[str], list[str]]:
+def fields(
+    lines: list[str], page_of: dict[str, str]
+) -> tuple[list[str], list[str]]:
     """A docstring whose ``Source:`` and ``Chapter:`` paragraphs are turned into fields, and the titles not found."""
     out: list[str] = []
     unknown: list[str] = []
@@ -83,19 +99,29 @@ def pages_by_title(app: Sphinx) -> dict[str, str]:
     return found
 
 
-def _docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def _docstring(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     if what == "module":  # its page begins with the same words
         lines[:] = []
         return
     new, unknown = fields(lines, pages_by_title(app))
     for title in unknown:
-        logger.warning("%s names the chapter %r, which no page of the book has as its title", name, title)
+        logger.warning(
+            "%s names the chapter %r, which no page of the book has as its title",
+            name,
+            title,
+        )
     if what in ("property", "attribute", "data") and new:
-        new[0] = new[0].replace(": ", HELD)  # napoleon would take what stands before it for a type
+        new[0] = new[0].replace(
+            ": ", HELD
+        )  # napoleon would take what stands before it for a type
     lines[:] = new
 
 
-def _give_back(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def _give_back(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     lines[:] = [line.replace(HELD, ": ") for line in lines]
 
 
@@ -103,10 +129,16 @@ def show_annotation(annotation: Any, config: Config) -> str | None:
     """Shapes as they are written; None leaves the annotation to the extension that asks."""
     if annotation is Ellipsis:
         return "..."
-    if getattr(annotation, "__module__", "") == "jaxtyping" and hasattr(annotation, "dim_str"):
-        array = getattr(annotation.array_type, "__name__", str(annotation.array_type))
+    if getattr(annotation, "__module__", "") == "jaxtyping" and hasattr(
+        annotation, "dim_str"
+    ):
+        array = getattr(
+            annotation.array_type, "__name__", str(annotation.array_type)
+        )
         kind = re.match(r"\w+", annotation.__name__)
-        return f'``{kind[0] if kind else "Shaped"}[{array}, "{annotation.dim_str}"]``'
+        return (
+            f'``{kind[0] if kind else "Shaped"}[{array}, "{annotation.dim_str}"]``'
+        )
     return None
 
 
@@ -132,43 +164,45 @@ def blob(config: Config, path: str) -> str:
     return f"{options['repository_url']}/blob/{options['repository_branch']}/{path}"
 
 
-class LibraryModule(SphinxDirective):
-    """``{library-module} metrics``: where the module comes from, then every public name of it."""
+class LibraryModules(SphinxDirective):
+    """``{library-modules} models``: the modules of a folder, in the order of the book, with every public name."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        name = self.arguments[0]
-        found = chapter(name)
-        if importlib.util.find_spec(f"{PACKAGE}.{name}") is None:
-            return [nodes.paragraph("", f"The module is exported from {spoken(found)}, which is not written yet.")]
-        path = f"{PACKAGE}/{name}.py"
-        title = current_title(self.env, found)
-        line = nodes.paragraph(classes=["module-origin"])
-        line += [nodes.Text("Built in "), link(self.env, self.env.docname, found, f"{spoken(found)}, {title}")]
-        line += [
-            nodes.Text(". Source: "),
-            nodes.reference("", "", nodes.literal(path, path), refuri=blob(self.config, path)),
-        ]
-        line += nodes.Text(".")
-        text = f".. automodule:: {PACKAGE}.{name}\n   :members:\n   :member-order: bysource\n"
-        return [line, *self.parse_text_to_nodes(f"```{{eval-rst}}\n{text}```\n", allow_section_headings=False)]
+        text = ""
+        for found in chapters():
+            for name in found.modules:
+                if name.split(".")[0] == self.arguments[0]:
+                    path = f"{PACKAGE}/{name.replace('.', '/')}.py"
+                    text += f"## `{name}`\n\nBuilt in {{chapter}}`{found.number}`, {found.title}. "
+                    text += f"Source: [`{path}`]({blob(self.config, path)}).\n\n```{{eval-rst}}\n"
+                    text += f".. automodule:: {PACKAGE}.{name}\n   :members:\n   :member-order: bysource\n```\n\n"
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
 class LibraryTable(SphinxDirective):
-    """``{library-table}``: the modules, each with its page, its chapter and what it builds."""
+    """``{library-table}``: the modules, each with its page and what it builds."""
 
     def run(self) -> list[nodes.Node]:
         rows = []
         for found in chapters():
-            page = f"book/api/{found.module}"
-            if page not in self.env.found_docs:
-                continue
-            own = found._replace(docname=page)
-            name = link(self.env, self.env.docname, own, found.module)
-            where = link(self.env, self.env.docname, found, spoken(found))
-            rows.append([[name], [nodes.Text(found.builds)], [where]])
-        return [table(["Module", "What is in it", "Built in"], rows, [20, 60, 20], ["library-modules"])]
+            for name in found.modules:
+                own = found._replace(docname=f"book/api/{name.split('.')[0]}")
+                rows.append(
+                    [
+                        [link(self.env, self.env.docname, own, name)],
+                        [
+                            link(
+                                self.env,
+                                self.env.docname,
+                                found,
+                                f"{spoken(found)}, {found.title}",
+                            )
+                        ],
+                    ]
+                )
+        return [table(["Module", "Built in"], rows, [40, 60], ["library-modules"])]
 
 
 def _configure(app: Sphinx, config: Config) -> None:
@@ -184,9 +218,11 @@ def _configure(app: Sphinx, config: Config) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.add_directive("library-module", LibraryModule)
+    app.add_directive("library-modules", LibraryModules)
     app.add_directive("library-table", LibraryTable)
     app.connect("config-inited", _configure)
-    app.connect("autodoc-process-docstring", _docstring, priority=400)  # before napoleon reads it
+    app.connect(
+        "autodoc-process-docstring", _docstring, priority=400
+    )  # before napoleon reads it
     app.connect("autodoc-process-docstring", _give_back, priority=600)  # after it
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

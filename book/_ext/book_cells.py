@@ -33,12 +33,18 @@ def shown(source: str) -> str:
 
 def installs_on_colab(source: str) -> bool:
     """Whether this is the standard cell that installs the library on Colab."""
-    return source.lstrip().startswith("import sys") and "google.colab" in source and "%pip install" in source
+    return (
+        source.lstrip().startswith("import sys")
+        and "google.colab" in source
+        and "%pip install" in source
+    )
 
 
 def is_element(name: str) -> Callable[[nodes.Node], bool]:
     """A condition for ``findall``: the container that myst-nb made for this part of a cell."""
-    return lambda node: isinstance(node, nodes.container) and node.get("nb_element") == name
+    return lambda node: (
+        isinstance(node, nodes.container) and node.get("nb_element") == name
+    )
 
 
 class TidyCells(SphinxTransform):
@@ -57,11 +63,18 @@ class TidyCells(SphinxTransform):
             source = "\n".join(block.astext() for block in blocks)
             marks = directives(source)
             module = marks.get("default_exp", "") or module
-            if LEFT_OUT & marks.keys() or installs_on_colab(source) or (blocks and not shown(source)):
+            if (
+                LEFT_OUT & marks.keys()
+                or installs_on_colab(source)
+                or (blocks and not shown(source))
+            ):
                 cell.parent.remove(cell)
                 continue
             if EXPORTED & marks.keys():
-                cell["classes"] += ["tag_export", *([f"module-{module}"] if module else [])]
+                cell["classes"] += [
+                    "tag_export",
+                    *([f"module-{module}"] if module else []),
+                ]
             for block in blocks:
                 block.rawsource = shown(block.astext())
                 block.children = []

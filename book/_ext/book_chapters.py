@@ -1,6 +1,6 @@
 """The map of the book: links that appear when a chapter does, the table of chapters, and stable chapter numbers.
 
-Everything here reads ``chapters.yml``. A chapter counts as written when its file is in the table of contents.
+Everything here is read from the table of contents and from the notebooks.
 """
 
 from __future__ import annotations
@@ -20,44 +20,82 @@ from sphinx.environment.collectors.toctree import TocTreeCollector
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 NUMBERED_FILE = re.compile(r"(?:^|/)(\d\d)_[^/]*$")
 
 
 class Chapter(NamedTuple):
-    """One line of the map."""
+    """A page that builds something: a numbered chapter, or a lettered appendix with code."""
 
     number: str
     docname: str
-    module: str
+    modules: tuple[str, ...]
     title: str
     part: str
     builds: str
 
+    @property
+    def module(self) -> str:
+        """The page's main module."""
+        return self.modules[0]
+
 
 @lru_cache(maxsize=1)
 def chapters() -> tuple[Chapter, ...]:
-    """Every chapter of the map, in reading order."""
-    rows = yaml.safe_load((HERE / "chapters.yml").read_text(encoding="utf-8"))
-    return tuple(
-        Chapter(str(row["number"]), f"book/{row['file']}", row["module"], row["title"], row["part"], row["builds"])
-        for row in rows
-    )
+    """Every notebook of the contents, in their order; what there is to say of it stands in the notebook itself."""
+    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    found, letters = [], iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    for part in contents["parts"]:
+        for entry in part["chapters"]:
+            path = ROOT / f"{entry['file']}.ipynb"
+            if path.exists():
+                number = file_number(entry["file"])
+                title, builds, modules = read_notebook(path)
+                key = str(number) if number else next(letters)
+                found.append(
+                    Chapter(
+                        key, entry["file"], modules, title, part["caption"], builds
+                    )
+                )
+    return tuple(found)
 
 
 def chapter(key: str) -> Chapter:
-    """The chapter with this number ("3", "A") or module ("recurrent")."""
+    """The chapter with this number ("3", "A") or module ("models.recurrent")."""
     for found in chapters():
-        if key in (found.number, found.module):
+        if key == found.number or key in found.modules:
             return found
-    raise KeyError(f"no chapter {key!r} in chapters.yml")
+    raise KeyError(f"no chapter {key!r} in the contents")
+
+
+def read_notebook(path: Path) -> tuple[str, str, tuple[str, ...]]:
+    """Title, promise and modules of a notebook: ``# title``, ``> promise``, and what its cells export."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = [
+        "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"
+    ]
+    default = [
+        name
+        for source in code
+        for name in re.findall(r"^#\| *default_exp +(\S+)", source, re.M)
+    ]
+    named = [
+        name
+        for source in code
+        for name in re.findall(r"^#\| *export[ \t]+(\S+)", source, re.M)
+    ]
+    title = re.search(r"^# (.+)$", "".join(cells[0]["source"]), re.M)
+    promise = re.search(r"^> (.+)$", "".join(cells[0]["source"]), re.M)
+    return (
+        title[1].strip() if title else path.stem,
+        promise[1] if promise else "",
+        tuple(dict.fromkeys(default + named)),
+    )
 
 
 def title_of(path: Path) -> str | None:
-    """The first heading of level one of a notebook, or None."""
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        if cell["cell_type"] == "markdown" and (found := re.search(r"^# (.+)$", "".join(cell["source"]), re.M)):
-            return found[1].strip()
-    return None
+    """The title of a notebook."""
+    return read_notebook(path)[0]
 
 
 def published(env: BuildEnvironment, found: Chapter) -> bool:
@@ -76,12 +114,20 @@ def spoken(found: Chapter) -> str:
     return f"{'chapter' if found.number.isdigit() else 'appendix'} {found.number}"
 
 
-def link(env: BuildEnvironment, source: str, found: Chapter, text: str) -> nodes.Node:
+def link(
+    env: BuildEnvironment, source: str, found: Chapter, text: str
+) -> nodes.Node:
     """A link to a chapter of the book, or plain text that says it is to come."""
     if not published(env, found):
         return nodes.inline(text, f"{text} (to come)", classes=["to-come"])
     reference = addnodes.pending_xref(
-        "", refdomain="std", reftype="doc", refexplicit=True, refwarn=True, reftarget=f"/{found.docname}", refdoc=source
+        "",
+        refdomain="std",
+        reftype="doc",
+        refexplicit=True,
+        refwarn=True,
+        reftarget=f"/{found.docname}",
+        refdoc=source,
     )
     reference += nodes.inline(text, text)
     return reference
@@ -92,25 +138,40 @@ class ChapterRole(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         explicit = re.fullmatch(r"(.+?)\s*<(\w+)>", self.text, re.S)
-        words, key = (explicit[1], explicit[2]) if explicit else (None, self.text.strip())
+        words, key = (
+            (explicit[1], explicit[2]) if explicit else (None, self.text.strip())
+        )
         try:
             found = chapter(key)
         except KeyError as error:
             message = self.inliner.reporter.error(str(error), line=self.lineno)
-            return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
+            return [
+                self.inliner.problematic(self.rawtext, self.rawtext, message)
+            ], [message]
         return [link(self.env, self.env.docname, found, words or spoken(found))], []
 
 
 def _cell(*children: nodes.Node, classes: tuple[str, ...] = ()) -> nodes.entry:
-    return nodes.entry("", nodes.paragraph("", "", *children), classes=list(classes))
+    return nodes.entry(
+        "", nodes.paragraph("", "", *children), classes=list(classes)
+    )
 
 
-def table(heads: list[str], rows: list[list[list[nodes.Node]]], widths: list[int], classes: list[str]) -> nodes.table:
+def table(
+    heads: list[str],
+    rows: list[list[list[nodes.Node]]],
+    widths: list[int],
+    classes: list[str],
+) -> nodes.table:
     """A docutils table; each cell is a list of inline nodes."""
-    group = nodes.tgroup("", *(nodes.colspec(colwidth=width) for width in widths), cols=len(heads))
+    group = nodes.tgroup(
+        "", *(nodes.colspec(colwidth=width) for width in widths), cols=len(heads)
+    )
     head = nodes.row("", *(_cell(nodes.Text(text)) for text in heads))
     group += nodes.thead("", head)
-    group += nodes.tbody("", *(nodes.row("", *(_cell(*cell) for cell in row)) for row in rows))
+    group += nodes.tbody(
+        "", *(nodes.row("", *(_cell(*cell) for cell in row)) for row in rows)
+    )
     return nodes.table("", group, classes=classes)
 
 
@@ -125,7 +186,14 @@ class ChapterTable(SphinxDirective):
             title = current_title(self.env, found)
             name = link(self.env, self.env.docname, found, title)
             module = nodes.literal(found.module, found.module)
-            rows.append([[nodes.Text(found.number)], [name], [nodes.Text(found.builds)], [module]])
+            rows.append(
+                [
+                    [nodes.Text(found.number)],
+                    [name],
+                    [nodes.Text(found.builds)],
+                    [module],
+                ]
+            )
         if not rows:
             return [nodes.paragraph("", "None yet.")]
         heads = ["No.", "Chapter", "What it builds", "Module"]
@@ -140,16 +208,28 @@ class Road(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         stations = nodes.bullet_list(classes=["road"])
         for text in self.content:
-            drawing, title, year, key, sentence = (part.strip() for part in text.split("|"))
+            drawing, title, year, key, sentence = (
+                part.strip() for part in text.split("|")
+            )
             path = HERE / "glyphs" / f"{drawing}.svg"
             self.env.note_dependency(str(path))
             name = nodes.paragraph(classes=["road-title"])
             found = chapter(key) if key != "-" else None
             linked = found and published(self.env, found)
-            name += link(self.env, self.env.docname, found, title) if linked else nodes.Text(title)
+            name += (
+                link(self.env, self.env.docname, found, title)
+                if linked
+                else nodes.Text(title)
+            )
             name += nodes.inline(year, year, classes=["road-year"])
-            words = nodes.container("", name, nodes.paragraph("", sentence), classes=["road-words"])
-            stations += nodes.list_item("", nodes.raw("", path.read_text(encoding="utf-8"), format="html"), words)
+            words = nodes.container(
+                "", name, nodes.paragraph("", sentence), classes=["road-words"]
+            )
+            stations += nodes.list_item(
+                "",
+                nodes.raw("", path.read_text(encoding="utf-8"), format="html"),
+                words,
+            )
         return [stations]
 
 
@@ -164,12 +244,22 @@ class Slip(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         title_nodes, messages = self.parse_inline(self.arguments[0])
         plain = nodes.paragraph("", "", *title_nodes).astext()
-        box = nodes.container(classes=["slip"], ids=[nodes.make_id(f"slip {plain}")])
+        box = nodes.container(
+            classes=["slip"], ids=[nodes.make_id(f"slip {plain}")]
+        )
         box += nodes.paragraph("", "", *title_nodes, classes=["slip-title"])
         box += self.parse_content_to_nodes()
         check_nodes, more = self.parse_inline(self.options["check"])
-        check = nodes.paragraph("", "", nodes.strong("", "The check: "), *check_nodes, classes=["slip-check"])
-        where = nodes.paragraph("", "", nodes.Text("Met in "), classes=["slip-where"])
+        check = nodes.paragraph(
+            "",
+            "",
+            nodes.strong("", "The check: "),
+            *check_nodes,
+            classes=["slip-check"],
+        )
+        where = nodes.paragraph(
+            "", "", nodes.Text("Met in "), classes=["slip-where"]
+        )
         met = self.options.get("chapter")
         for i, key in enumerate(met.split(",") if met else ()):
             found = chapter(key.strip())
@@ -198,7 +288,10 @@ def _renumber(env: BuildEnvironment) -> None:
             if reference.get("secnumber"):
                 reference["secnumber"] = [first, *reference["secnumber"][1:]]
         if env.titles[docname].get("secnumber"):
-            env.titles[docname]["secnumber"] = [first, *env.titles[docname]["secnumber"][1:]]
+            env.titles[docname]["secnumber"] = [
+                first,
+                *env.titles[docname]["secnumber"][1:],
+            ]
 
 
 def _keep_file_numbers(app: Sphinx) -> None:
@@ -207,7 +300,9 @@ def _keep_file_numbers(app: Sphinx) -> None:
     if getattr(original, "keeps_file_numbers", False):
         return
 
-    def assign_figure_numbers(self: TocTreeCollector, env: BuildEnvironment) -> list[str]:
+    def assign_figure_numbers(
+        self: TocTreeCollector, env: BuildEnvironment
+    ) -> list[str]:
         _renumber(env)
         return original(self, env)
 

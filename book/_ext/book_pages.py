@@ -20,7 +20,10 @@ REPLACED = {
     ' role="doc-biblioentry"': "",
     '<summary aria-label="Toggle hidden content">': "<summary>",
 }
-THEBE = re.compile(r"<script type=\"text/x-thebe-config\">.*?</script>\s*|<script>kernelName = [^<]*</script>", re.S)
+THEBE = re.compile(
+    r"<script type=\"text/x-thebe-config\">.*?</script>\s*|<script>kernelName = [^<]*</script>",
+    re.S,
+)
 NOT_OURS = ("sphinx-thebe", "THEBE_JS_URL")
 
 
@@ -53,7 +56,11 @@ def without_thebe(scripts: list[Any]) -> list[Any]:
 def describe(doctree: nodes.document) -> str | None:
     """The line under the title, if the page has one: it says best what the page is about."""
     for section in doctree.findall(nodes.section):
-        after_title = [node for node in section.children if not isinstance(node, (nodes.title, nodes.Invisible))]
+        after_title = [
+            node
+            for node in section.children
+            if not isinstance(node, (nodes.title, nodes.Invisible))
+        ]
         if after_title and isinstance(after_title[0], nodes.block_quote):
             return " ".join(after_title[0].astext().split())
         return None
@@ -71,25 +78,42 @@ def tidy(body: str) -> str:
 
 
 def _describe_page(
-    app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+    app: Sphinx,
+    name: str,
+    template: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
 ) -> None:
     if body := context.get("body"):
         context["body"] = tidy(body)
     if doctree is not None and (line := describe(doctree)):
         line = html.escape(line)
         context["meta"] = {**(context.get("meta") or {}), "og:description": line}
-        context["metatags"] = context.get("metatags", "") + f'<meta name="description" content="{line}" />\n'
+        context["metatags"] = (
+            context.get("metatags", "")
+            + f'<meta name="description" content="{line}" />\n'
+        )
 
 
 def _drop_scripts(
-    app: Sphinx, name: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+    app: Sphinx,
+    name: str,
+    template: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
 ) -> None:
     context["script_files"] = without_thebe(context.get("script_files", []))
-    context["css_files"] = [file for file in context.get("css_files", []) if "thebe" not in str(file)]
+    context["css_files"] = [
+        file for file in context.get("css_files", []) if "thebe" not in str(file)
+    ]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", _set_addresses)
-    app.connect("html-page-context", _describe_page, priority=400)  # before the description is asked for
-    app.connect("html-page-context", _drop_scripts, priority=900)  # after every script was added
+    app.connect(
+        "html-page-context", _describe_page, priority=400
+    )  # before the description is asked for
+    app.connect(
+        "html-page-context", _drop_scripts, priority=900
+    )  # after every script was added
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

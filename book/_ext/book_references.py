@@ -12,7 +12,9 @@ from pybtex.style.labels import BaseLabelStyle
 from sphinx.application import Sphinx
 from sphinxcontrib.bibtex.plugin import register_plugin as register_reference_style
 from sphinxcontrib.bibtex.style.referencing import BracketStyle
-from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferenceStyle
+from sphinxcontrib.bibtex.style.referencing.author_year import (
+    AuthorYearReferenceStyle,
+)
 
 
 def _round() -> BracketStyle:
@@ -32,7 +34,10 @@ class RoundAuthorYear(AuthorYearReferenceStyle):
 
 def short_names(entry: Any) -> str:
     """The authors as they are cited: "Post", "Och and Ney", "Cho et al."."""
-    names = [" ".join([*person.prelast_names, *person.last_names]) for person in entry.persons["author"]]
+    names = [
+        " ".join([*person.prelast_names, *person.last_names])
+        for person in entry.persons["author"]
+    ]
     return f"{names[0]} et al." if len(names) > 2 else " and ".join(names)
 
 
@@ -40,7 +45,10 @@ class AuthorYearLabels(BaseLabelStyle):
     """Labels that are the citation itself."""
 
     def format_labels(self, sorted_entries: list[Any]) -> list[str]:
-        return [f"{short_names(entry)}, {entry.fields['year']}" for entry in sorted_entries]
+        return [
+            f"{short_names(entry)}, {entry.fields['year']}"
+            for entry in sorted_entries
+        ]
 
 
 class BookStyle(Plain):
@@ -49,7 +57,9 @@ class BookStyle(Plain):
     default_label_style = AuthorYearLabels
     default_sorting_style = "author_year_title"
 
-    def format_title(self, e: Any, which_field: str, as_sentence: bool = True) -> Any:
+    def format_title(
+        self, e: Any, which_field: str, as_sentence: bool = True
+    ) -> Any:
         """The title as its authors wrote it, capitals and all."""
         title = template.field(which_field)
         return template.sentence[title] if as_sentence else title
@@ -57,5 +67,9 @@ class BookStyle(Plain):
 
 def setup(app: Sphinx) -> dict[str, Any]:
     register_plugin("pybtex.style.formatting", "book", BookStyle)
-    register_reference_style("sphinxcontrib.bibtex.style.referencing", "author_year_round", RoundAuthorYear)
+    register_reference_style(
+        "sphinxcontrib.bibtex.style.referencing",
+        "author_year_round",
+        RoundAuthorYear,
+    )
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -70,15 +70,23 @@ def spread(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 
     def cell(row: dict[str, Any], key: str) -> str:
         values, places = [row[key], row.get(f"{key}_sd")], decimals[key]
-        shown = [number(value) if places is None else f"{value:,.{places}f}" for value in values if value is not None]
+        shown = [
+            number(value) if places is None else f"{value:,.{places}f}"
+            for value in values
+            if value is not None
+        ]
         return "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}".join(shown)
 
-    return [key.replace("_", " ") for key in keys], [[cell(row, key) for key in keys] for row in rows]
+    return [key.replace("_", " ") for key in keys], [
+        [cell(row, key) for key in keys] for row in rows
+    ]
 
 
 def _decimals(column: list[Any]) -> int | None:
     """How many decimals the numbers of a column get; None for text, whole numbers, and numbers of unlike size."""
-    if not all(_is_number(value) for value in column) or all(isinstance(value, int) for value in column):
+    if not all(_is_number(value) for value in column) or all(
+        isinstance(value, int) for value in column
+    ):
         return None
     sizes = [abs(value) for value in column if value]
     if sizes and max(sizes) >= 100 * min(sizes):
@@ -89,29 +97,54 @@ def _decimals(column: list[Any]) -> int | None:
 
 def lines_of(curves: Any) -> list[tuple[str, list[float], list[float]]]:
     """The curves as (name, x, y). They come as points ({"epoch": 1, "loss": 3.2}, ...) or as named x and y."""
-    if not isinstance(curves, list) or not all(isinstance(entry, dict) for entry in curves):
+    if not isinstance(curves, list) or not all(
+        isinstance(entry, dict) for entry in curves
+    ):
         return []
     if all("y" in entry for entry in curves):
         return [
-            (str(entry.get("name", "")), list(entry.get("x") or range(1, len(entry["y"]) + 1)), list(entry["y"]))
+            (
+                str(entry.get("name", "")),
+                list(entry.get("x") or range(1, len(entry["y"]) + 1)),
+                list(entry["y"]),
+            )
             for entry in curves
             if len(entry["y"]) > 1
         ]
     keys = [key for key in dict.fromkeys(key for point in curves for key in point)]
-    steps = next((key for key in ("update", "updates", "step", "epoch") if key in keys), None)
+    steps = next(
+        (key for key in ("update", "updates", "step", "epoch") if key in keys), None
+    )
     found = []
     for key in keys:
-        points = [(point.get(steps, i + 1), point[key]) for i, point in enumerate(curves) if _is_number(point.get(key))]
-        if key not in ("update", "updates", "step", "epoch", "pass", "seconds") and len(points) > 1:
+        points = [
+            (point.get(steps, i + 1), point[key])
+            for i, point in enumerate(curves)
+            if _is_number(point.get(key))
+        ]
+        if (
+            key not in ("update", "updates", "step", "epoch", "pass", "seconds")
+            and len(points) > 1
+        ):
             found.append((key, [x for x, _ in points], [y for _, y in points]))
     return found
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and value == value
+    )
 
 
-def curve(name: str, xs: Sequence[float], ys: Sequence[float], width: int = 220, height: int = 96) -> str:
+def curve(
+    name: str,
+    xs: Sequence[float],
+    ys: Sequence[float],
+    width: int = 220,
+    height: int = 96,
+) -> str:
     """One small line chart as SVG in the page's own colours."""
     low, high, left, right = min(ys), max(ys), min(xs), max(xs)
     step = lambda x, a, b, size: (x - a) / ((b - a) or 1) * size  # noqa: E731
@@ -131,7 +164,15 @@ def curve(name: str, xs: Sequence[float], ys: Sequence[float], width: int = 220,
 def _bullets(record: dict[str, Any]) -> nodes.field_list:
     listed = nodes.field_list(classes=["facts"])
     origin = ("date", "commit", "hardware", "seeds", "versions")
-    for key in (*origin, "data", "model", "parameters", "decoding", "by_length", "notes"):
+    for key in (
+        *origin,
+        "data",
+        "model",
+        "parameters",
+        "decoding",
+        "by_length",
+        "notes",
+    ):
         if record.get(key) not in (None, "", [], {}):
             listed += nodes.field(
                 "",
@@ -144,7 +185,9 @@ def _bullets(record: dict[str, Any]) -> nodes.field_list:
         if signature:
             line += [nodes.Text(" "), nodes.literal(signature, signature)]
         words = key.replace("_", " ")
-        listed += nodes.field("", nodes.field_name("", words), nodes.field_body("", line))
+        listed += nodes.field(
+            "", nodes.field_name("", words), nodes.field_body("", line)
+        )
     return listed
 
 
@@ -168,9 +211,17 @@ class ResultsTable(_Records):
         for name, record in self.read():
             if "rows" in record:
                 continue
-            scores = [record["metrics"].get(f"test_{name}") for name in ("bleu", "exact_match", "perplexity")]
-            anchor = nodes.reference("", name, refid=nodes.make_id(f"run {name}"), internal=True)
-            cells = [number(record["parameters"]), *("" if score is None else metric(score)[0] for score in scores)]
+            scores = [
+                record["metrics"].get(f"test_{name}")
+                for name in ("bleu", "exact_match", "perplexity")
+            ]
+            anchor = nodes.reference(
+                "", name, refid=nodes.make_id(f"run {name}"), internal=True
+            )
+            cells = [
+                number(record["parameters"]),
+                *("" if score is None else metric(score)[0] for score in scores),
+            ]
             rows.append([[anchor], *[[nodes.Text(cell)] for cell in cells]])
         if not rows:
             return [nodes.paragraph("", NONE_YET)]
@@ -184,17 +235,26 @@ class ResultsRecords(_Records):
     def run(self) -> list[nodes.Node]:
         out: list[nodes.Node] = []
         for name, record in self.read():
-            section = nodes.section(ids=[nodes.make_id(f"run {name}")], names=[nodes.fully_normalize_name(name)])
+            section = nodes.section(
+                ids=[nodes.make_id(f"run {name}")],
+                names=[nodes.fully_normalize_name(name)],
+            )
             section += nodes.title("", record.get("title", name))
-            section += nodes.literal_block(record["command"], record["command"], language="bash")
+            section += nodes.literal_block(
+                record["command"], record["command"], language="bash"
+            )
             section += _bullets(record)
             if "rows" in record:
                 heads, cells = spread(record["rows"])
                 rows = [[[nodes.Text(text)] for text in row] for row in cells]
-                section += table(heads, rows, [max(4, 100 // len(heads))] * len(heads), ["study"])
+                section += table(
+                    heads, rows, [max(4, 100 // len(heads))] * len(heads), ["study"]
+                )
             drawn = "".join(curve(*line) for line in lines_of(record.get("curves")))
             if drawn:
-                section += nodes.raw("", f'<div class="curves">{drawn}</div>', format="html")
+                section += nodes.raw(
+                    "", f'<div class="curves">{drawn}</div>', format="html"
+                )
             out.append(section)
         return out
 

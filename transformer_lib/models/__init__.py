@@ -1,0 +1,1 @@
+"""Translators, and the attention that they are made of."""

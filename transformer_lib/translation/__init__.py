@@ -1,0 +1,1 @@
+"""Translators that work out of the box."""

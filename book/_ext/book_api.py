@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from book_chapters import (
-    chapter,
     chapters,
-    current_title,
     link,
     published,
     spoken,

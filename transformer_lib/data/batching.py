@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformer_lib.checks import _whole_number
+from transformer_lib.checks import check_whole
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 
@@ -205,8 +205,8 @@ def batches(
 
     Source: Vaswani et al. (2017), section 5.1. Chapter: From words to batches.
     """
-    _whole_number("max_tokens", max_tokens, 1)
-    _whole_number("epoch", epoch, 0)
+    check_whole("max_tokens", max_tokens, 1)
+    check_whole("epoch", epoch, 0)
     if not len(examples):
         raise ValueError("examples is empty: there is nothing to make batches of")
     lengths = [max(len(source), len(target)) for source, target in examples]
@@ -219,7 +219,7 @@ def batches(
     chance = (
         None
         if seed is None
-        else random.Random(f"{_whole_number('seed', seed, 0)} {epoch}")
+        else random.Random(f"{check_whole('seed', seed, 0)} {epoch}")
     )
     order = list(range(len(examples)))
     if chance:

@@ -21,7 +21,7 @@ from pathlib import Path
 import tokenizers
 from jaxtyping import Int
 from torch import Tensor
-from transformer_lib.checks import _checked_texts, _whole_number
+from transformer_lib.checks import check_texts, check_whole
 from transformer_lib.data.files import write_atomically
 
 # %% ../../book/history/02_words_to_batches.ipynb #4b0b4cd7
@@ -169,8 +169,8 @@ class Tokenizer:
             )
         if vocab_size is not None:
             least = _N_SPECIAL + (256 if level == "bpe" else 1)
-            _whole_number(f"level {level!r}: vocab_size", vocab_size, least)
-        lines = _checked_texts(texts)
+            check_whole(f"level {level!r}: vocab_size", vocab_size, least)
+        lines = check_texts(texts)
         if not any(line.strip() for line in lines):
             raise ValueError(
                 f"texts holds no words to learn from ({len(lines)} texts)"
@@ -249,7 +249,7 @@ class Tokenizer:
 
         Chapter: From words to batches.
         """
-        lines = _checked_texts(texts)
+        lines = check_texts(texts)
         if self.level == "word":
             return [
                 [self._ids.get(word, UNK) for word in line.split()]
@@ -362,7 +362,7 @@ class Tokenizer:
                 )
             return cls(
                 content["level"],
-                tuple(_checked_texts(content["pieces"], "pieces")),
+                tuple(check_texts(content["pieces"], "pieces")),
                 tuple((left, right) for left, right in content["merges"]),
             )
         except (ValueError, TypeError, KeyError) as error:

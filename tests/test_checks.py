@@ -91,7 +91,7 @@ def test_it_passes_through_export_and_compile():
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, 2.0, True, "3", None, math.nan])
 def test_sizes(value):
-    with pytest.raises(ValueError, match="beam_size=.* must be"):
+    with pytest.raises(ValueError, match=r"beam_size=.* must be"):
         check_positive(beam_size=value)
     check_positive(beam_size=1, n_best=torch.tensor(3))
     assert check_whole("seed", torch.tensor(0), least=0) == 0
@@ -99,7 +99,7 @@ def test_sizes(value):
 
 @pytest.mark.parametrize("value", [-0.1, 1, 1.5, "0.1", None, math.nan, math.inf, True])
 def test_probabilities(value):
-    with pytest.raises(ValueError, match="dropout=.* must be a finite number at least 0 and below 1"):
+    with pytest.raises(ValueError, match=r"dropout=.* must be a finite number at least 0 and below 1"):
         check_probability(dropout=value)
     check_probability(dropout=0, attention_dropout=0.999)
 
@@ -107,7 +107,7 @@ def test_probabilities(value):
 def test_numbers_have_limits_that_are_in_or_out():
     check_number(above=0, at_most=1, top_p=1)
     for bad in (0, 1.01):
-        with pytest.raises(ValueError, match="top_p=.* above 0 and at most 1"):
+        with pytest.raises(ValueError, match=r"top_p=.* above 0 and at most 1"):
             check_number(above=0, at_most=1, top_p=bad)
 
 

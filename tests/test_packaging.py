@@ -127,7 +127,7 @@ def test_shapes_are_checked_in_every_module_with_tensors() -> None:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
     *checked, checker = options["addopts"].split("--jaxtyping-packages=")[1].split(",")
     unchecked = [name for name in MODULES if not f"transformer_lib.{name}".startswith(tuple(checked))]
-    assert unchecked == ["data.captions", "data.files"] and checker == "beartype.beartype"
+    assert unchecked == ["checks", "data.captions", "data.files"] and checker == "beartype.beartype"
 
 
 # In environments of their own -----------------------------------------------------------------------------------------

@@ -73,19 +73,25 @@ def _misfit(
             if not is_bearable(value, hints[name]):
                 kind = ValueError if isinstance(value, Tensor) else TypeError
                 wanted = _written(hints[name])
-                axes = getattr(hints[name], "dim_str", "").split()
+                axes = _axes(hints[name])
                 known = [f"{k}={v}" for k, v in sizes.items() if k in axes]
                 where = f" with {', '.join(known)}" if known else ""
                 return kind(
                     f"{function.__qualname__}: {name} is {_described(value)}, "
                     f"expected {wanted}{where}"
                 )
-            axes = getattr(hints[name], "dim_str", "").split()
+            axes = _axes(hints[name])
             if isinstance(value, Tensor) and len(axes) == value.dim():
                 sizes.update(zip(axes, value.shape, strict=True))
         return None
 
     return first()
+
+
+def _axes(hint: Any) -> list[str]:
+    """The names of a tensor's axes in an annotation."""
+    kinds = (hint, *get_args(hint))
+    return next((k.dim_str.split() for k in kinds if hasattr(k, "dim_str")), [])
 
 
 def _written(hint: Any) -> str:

@@ -1,34 +1,41 @@
-"""What a reader sees of a code cell: the directives of the exporter and the cells that only serve it disappear.
+"""What a reader sees of a code cell: directives disappear, long code folds, imports say where their names were built.
 
 - lines that begin with ``#|`` are taken off the shown code;
 - cells marked ``#| hide`` or ``#| default_exp``, and the cell that installs the library on Colab, are left out;
 - exported cells get the class ``tag_export`` and ``module-NAME``; the page shows the module's name as a badge, drawn
-  by the style sheet so that it is neither copied with the code nor quoted in the page's description.
+  by the style sheet so that it is neither copied with the code nor quoted in the page's description;
+- a cell that folds becomes a ``<details>`` under its label, and so does all but the first line of a docstring; what is
+  folded is in the page, so it is found, printed and copied;
+- a solution is a ``<details>`` too;
+- below a cell that imports from the library stands where each name was built.
 """
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import cells
+from book_chapters import label_of
 from docutils import nodes
+from myst_nb.sphinx_ import HideCodeCellNode
+from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
+from sphinx.util.nodes import make_refnode
+from sphinx_exercise.nodes import solution_node
 
-DIRECTIVE = re.compile(r"^#\|\s*([\w-]+)[ \t]*([\w.]*)[^\n]*\n?", re.M)
-EXPORTED = {"export", "exports", "exporti"}
 LEFT_OUT = {"hide", "default_exp"}
-
-
-def directives(source: str) -> dict[str, str]:
-    """The exporter's directives of a cell, each with its first argument: {"default_exp": "metrics"}."""
-    return {found[1]: found[2] for found in DIRECTIVE.finditer(source)}
-
-
-def shown(source: str) -> str:
-    """The code without the exporter's directives."""
-    return DIRECTIVE.sub("", source).strip("\n")
+CELL_REFERENCE = "book-cell"
+CODE = re.compile(
+    r'(<div class="cell_input docutils container">\s*<div class="highlight-[^"]*"><div class="highlight"><pre>)'
+    r"(?:<span></span>)?(.*?)(</pre>)",
+    re.S,
+)
 
 
 def installs_on_colab(source: str) -> bool:
@@ -47,8 +54,17 @@ def is_element(name: str) -> Callable[[nodes.Node], bool]:
     )
 
 
+def draws_picture(cell: nodes.Element) -> bool:
+    """Whether a cell's output holds a picture."""
+    return any(
+        True
+        for output in cell.findall(is_element("cell_code_output"))
+        for _ in output.findall(nodes.image)
+    )
+
+
 class TidyCells(SphinxTransform):
-    """Take what serves the exporter off the page, and mark the exported cells."""
+    """Take what serves the exporter off the page, mark the exported cells, and fold what is to be folded."""
 
     default_priority = 300
 
@@ -61,26 +77,239 @@ class TidyCells(SphinxTransform):
                 for block in part.findall(nodes.literal_block)
             ]
             source = "\n".join(block.astext() for block in blocks)
-            marks = directives(source)
+            code, marks = cells.shown(source), cells.directives(source)
             module = marks.get("default_exp", "") or module
             if (
                 LEFT_OUT & marks.keys()
                 or installs_on_colab(source)
-                or (blocks and not shown(source))
+                or (blocks and not code)
             ):
                 cell.parent.remove(cell)
                 continue
-            if EXPORTED & marks.keys():
+            for mark in cells.EXPORTED & marks.keys():
+                goes_to = marks[mark] or module
                 cell["classes"] += [
                     "tag_export",
-                    *([f"module-{module}"] if module else []),
+                    *([f"module-{goes_to}"] if goes_to else []),
                 ]
+                tree = cells.parsed(code)
+                names = [
+                    name
+                    for node in (tree.body if tree else ())
+                    for name in cells.targets(node)
+                ]
+                cell["ids"] += [cells.anchor(name) for name in names]
+            tags = (cell.get("cell_metadata") or {}).get("tags", [])
+            if (label := cells.fold(source, tags, draws_picture(cell))) is not None:
+                cell["hide_mode"] = cell.get("hide_mode") or "input"
+                cell["prompt_show"] = cell["prompt_hide"] = label
             for block in blocks:
-                block.rawsource = shown(block.astext())
+                block.rawsource = cells.shown(block.astext())
                 block.children = []
                 block += nodes.Text(block.rawsource)
 
 
+class SayWhereBuilt(SphinxTransform):
+    """Below a cell that imports names of the library: the chapter in which each was built, with a link."""
+
+    default_priority = 310  # after the directives are gone
+
+    def apply(self, **kwargs: Any) -> None:
+        places: list[cells.Built] | None = None
+        seen: set[tuple[str, str]] = set()
+        for cell in list(self.document.findall(is_element("cell_code"))):
+            if cell.get("hide_mode"):
+                continue
+            code = "\n".join(
+                block.astext()
+                for part in cell.findall(is_element("cell_code_source"))
+                for block in part.findall(nodes.literal_block)
+            )
+            names = [
+                name
+                for name in dict.fromkeys(cells.imported(code))
+                if name not in seen
+            ]
+            if not names:
+                continue
+            seen.update(names)
+            places = (
+                places if places is not None else cells.built(Path(self.env.srcdir))
+            )
+            line = built_line(self.env, self.env.docname, names, places)
+            if line is not None:
+                cell.parent.insert(cell.parent.index(cell) + 1, line)
+
+
+def built_line(
+    env: BuildEnvironment,
+    docname: str,
+    names: list[tuple[str, str]],
+    places: list[cells.Built],
+) -> nodes.paragraph | None:
+    """ "Built in: attend 4 · GRU 3", or None if all of it comes from this page."""
+    pages: dict[str, list[tuple[str, cells.Built]]] = {}
+    for module, name in names:
+        place = cells.place_of(module, name, places)
+        if place and place.file != docname and place.file in env.found_docs:
+            pages.setdefault(place.file, []).append(
+                (name or module.rpartition(".")[2], place)
+            )
+    if not pages:
+        return None
+    line = nodes.paragraph("", "Built in: ", classes=["built-in"])
+    for i, (file, found) in enumerate(
+        sorted(pages.items(), key=lambda item: order(item[0]))
+    ):
+        line += nodes.Text(" · " if i else "")
+        for j, (name, place) in enumerate(found):
+            line += nodes.Text(", " if j else "")
+            words = nodes.literal(name, name)
+            line += cell_reference(
+                docname, file, cells.anchor(place.name) if place.name else "", words
+            )
+        line += nodes.Text("\N{NO-BREAK SPACE}")
+        line += cell_reference(
+            docname,
+            file,
+            "",
+            nodes.inline("", label_of(file) or "", classes=["built-number"]),
+        )
+    return line
+
+
+def order(file: str) -> tuple[bool, int, str]:
+    """Chapters by their number, then appendices by their letter."""
+    label = label_of(file) or "~"
+    return not label.isdigit(), int(label) if label.isdigit() else 0, label
+
+
+def cell_reference(
+    docname: str, file: str, target: str, words: nodes.Node
+) -> addnodes.pending_xref:
+    """A link to a page, or to one of its cells, that is made when all pages are known."""
+    reference = addnodes.pending_xref(
+        "",
+        words,
+        refdomain="",
+        reftype=CELL_REFERENCE,
+        reftarget=f"{file}#{target}",
+        refdoc=docname,
+        refwarn=True,
+    )
+    return reference
+
+
+def _resolve(
+    app: Sphinx,
+    env: BuildEnvironment,
+    node: addnodes.pending_xref,
+    words: nodes.TextElement,
+) -> nodes.reference | None:
+    if node["reftype"] != CELL_REFERENCE:
+        return None
+    file, _, target = node["reftarget"].partition("#")
+    return make_refnode(
+        app.builder,
+        node["refdoc"],
+        file,
+        target,
+        list(node.children),
+        env.titles[file].astext(),
+    )
+
+
+# ---- in the page ----
+
+
+def label_html(label: str) -> str:
+    """The label of a folded cell, whose words in backticks are code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(label, quote=False))
+
+
+def _open_fold(self: Any, node: HideCodeCellNode) -> None:
+    code = [
+        block.astext()
+        for block in node.findall(nodes.literal_block)
+        if block.parent.get("nb_element")
+    ]
+    lines = (
+        code[0].count("\n") + 1
+        if code and "below-input" not in node["classes"]
+        else 0
+    )
+    size = (
+        f' <span class="fold-size">{lines} line{"s" * (lines != 1)}</span>'
+        if lines
+        else ""
+    )
+    self.body.append(
+        '<details class="fold">\n'
+        f'<summary><span class="fold-label">{label_html(node["prompt_show"])}</span>{size}</summary>\n'
+    )
+
+
+def _close_fold(self: Any, node: HideCodeCellNode) -> None:
+    self.body.append("</details>\n")
+
+
+def _open_solution(self: Any, node: solution_node) -> None:
+    title = next(
+        (child for child in node.children if isinstance(child, nodes.title)), None
+    )
+    for child in node.children:
+        child["ids"] = []  # every solution of a page has the same
+    if title is not None:
+        node.remove(title)
+    node["classes"] = [name for name in node["classes"] if name != "dropdown"]
+    words = title.astext() if title is not None else "Solution"
+    self.body.append(self.starttag(node, "details"))
+    self.body.append(
+        f'<summary><span class="fold-label">{html.escape(words, quote=False)}</span></summary>\n'
+    )
+
+
+def fold_docstrings(body: str) -> str:
+    """A page's text in which each docstring of a code cell shows its first line and unfolds.
+
+    No character of the code is added or lost, so that what is copied, from a folded cell too, is the whole code.
+    """
+    return CODE.sub(
+        lambda found: found[1] + "<span></span>" + fold_lines(found[2]) + found[3],
+        body,
+    )
+
+
+def fold_lines(coloured: str) -> str:
+    """The coloured lines of a cell, docstrings folded. A colour never spans lines, so lines can be taken apart."""
+    code = html.unescape(re.sub(r"<[^>]+>", "", coloured))
+    lines = coloured.split("\n")
+    for first, last in reversed(cells.docstrings(code)):
+        head = f'<details class="docstring"><summary>{lines[first]}<span class="line-end">\n</span></summary>'
+        rest = "\n".join(lines[first + 1 : last + 1])
+        after = "\n".join(lines[last + 1 :])
+        lines[first:] = [f"{head}{rest}\n</details>{after}"]
+    return "\n".join(lines)
+
+
+def _fold_docstrings(
+    app: Sphinx,
+    name: str,
+    template: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
+    if body := context.get("body"):
+        context["body"] = fold_docstrings(body)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_transform(TidyCells)
+    app.add_transform(SayWhereBuilt)
+    for theirs in ("myst_nb", "sphinx_exercise"):
+        app.setup_extension(theirs)
+    app.add_node(HideCodeCellNode, override=True, html=(_open_fold, _close_fold))
+    app.add_node(solution_node, override=True, html=(_open_solution, _close_fold))
+    app.connect("missing-reference", _resolve)
+    app.connect("html-page-context", _fold_docstrings, priority=410)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

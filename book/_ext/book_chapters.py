@@ -93,6 +93,15 @@ def read_notebook(path: Path) -> tuple[str, str, tuple[str, ...]]:
     )
 
 
+def label_of(docname: str) -> str | None:
+    """The number of a chapter or the letter of an appendix; None for other pages."""
+    if (number := file_number(docname)) is not None:
+        return str(number)
+    return next(
+        (found.number for found in chapters() if found.docname == docname), None
+    )
+
+
 def title_of(path: Path) -> str | None:
     """The title of a notebook."""
     return read_notebook(path)[0]

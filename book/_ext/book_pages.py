@@ -11,7 +11,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-EXPORTED = re.compile(r'class="([^"]*\btag_export\b[^"]*\bmodule-(\w+)[^"]*)"')
+EXPORTED = re.compile(r'class="([^"]*\btag_export\b[^"]*\bmodule-([\w.]+)[^"]*)"')
 CHAPTER = re.compile(r'(<h1>)<span class="section-number">(\w+)\. </span>')
 EMPTY_HEAD = re.compile(r"<th([^>]*)>(?:\s|<p>|</p>)*</th>")
 # Roles and labels that say less than the elements they stand on.

@@ -29,6 +29,17 @@
     side?.setAttribute("aria-label", "Book");
   };
 
+  // What is folded is printed too, also where the style sheet alone cannot unfold it.
+  let closed = [];
+  window.addEventListener("beforeprint", () => {
+    closed = [...document.querySelectorAll("article details:not([open])")];
+    for (const details of closed) details.open = true;
+  });
+  window.addEventListener("afterprint", () => {
+    for (const details of closed) details.open = false;
+    closed = [];
+  });
+
   let waiting;
   window.addEventListener("resize", () => {
     clearTimeout(waiting);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -23,10 +24,14 @@ import art  # noqa: E402
 import book_api  # noqa: E402
 import book_cells  # noqa: E402
 import book_chapters  # noqa: E402
+import book_mentions  # noqa: E402
 import book_pages  # noqa: E402
 import book_results  # noqa: E402
+import book_ways  # noqa: E402
+import cells  # noqa: E402
 from docutils import nodes  # noqa: E402
 from docutils.utils import new_document  # noqa: E402
+from sphinx import addnodes  # noqa: E402
 
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
@@ -70,15 +75,15 @@ def test_every_file_of_the_contents_exists_once_and_every_file_is_in_the_content
 
 def test_the_map_agrees_with_the_notebooks() -> None:
     chapters = book_chapters.chapters()
-    assert len({one.number for one in chapters}) == len({one.module for one in chapters}) == len(chapters)
-    for path in NOTEBOOKS:
-        text = path.read_text(encoding="utf-8")
-        docname = path.relative_to(ROOT).with_suffix("").as_posix()
-        (found,) = [one for one in chapters if one.docname == docname]
-        assert f"#| default_exp {found.module}" in text
-        assert (BOOK / "api" / f"{found.module}.md").exists()
-        if (number := book_chapters.file_number(docname)) is not None:
-            assert str(number) == found.number
+    assert len({one.number for one in chapters}) == len(chapters)
+    modules = [name for one in chapters for name in one.modules]
+    assert len(modules) == len(set(modules))
+    assert {one.docname for one in chapters} == {
+        path.relative_to(ROOT).with_suffix("").as_posix() for path in NOTEBOOKS
+    }
+    for one in chapters:
+        number = book_chapters.file_number(one.docname)
+        assert one.number == (str(number) if number else one.number) and one.modules and one.builds
 
 
 def test_the_configuration() -> None:
@@ -100,24 +105,78 @@ def test_the_configuration() -> None:
     ("source", "found", "shown"),
     [
         ("#| export\nx = 1", {"export": ""}, "x = 1"),
-        ("#| default_exp metrics", {"default_exp": "metrics"}, ""),
+        ("#| default_exp models.gru", {"default_exp": "models.gru"}, ""),
+        ("#| export data.batching\nx = 1", {"export": "data.batching"}, "x = 1"),
         ("#|hide\nx = 1", {"hide": ""}, "x = 1"),
         ("x = 1  # a comment\n# | not one", {}, "x = 1  # a comment\n# | not one"),
-        ("#| export\n#| some-flag: 3\ndef f():\n    pass\n", {"export": "", "some-flag": ""}, "def f():\n    pass"),
+        ("#| fold: The plot: two curves\nx = 1", {"fold": "The plot: two curves"}, "x = 1"),
+        ("#| export\n#| open\ndef f():\n    pass\n", {"export": "", "open": ""}, "def f():\n    pass"),
         ("text = '#| export'", {}, "text = '#| export'"),
     ],
 )
 def test_directives_are_read_and_taken_off(source: str, found: dict[str, str], shown: str) -> None:
-    assert book_cells.directives(source) == found
-    assert book_cells.shown(source) == shown
+    assert cells.directives(source) == found
+    assert cells.shown(source) == shown
 
 
-def code_cell(source: str) -> nodes.container:
+DOCUMENTED = '''@decorated
+class Score:
+    """A score.
+
+    Args:
+        size: how large.
+    """
+
+    def __call__(self, x):
+        """One line."""
+        return x, """not
+        a docstring"""
+'''
+
+
+def test_a_docstring_counts_for_its_first_line() -> None:
+    code = DOCUMENTED.rstrip()
+    assert cells.docstrings(code) == [(2, 6)]
+    assert cells.visible_lines(code) == 8
+    assert cells.docstrings("%pip install x\n" + code) == [(3, 7)]
+    assert cells.docstrings("not python (") == []
+
+
+def long_function(lines: int) -> str:
+    return "def f():\n" + "\n".join("    x = 1" for _ in range(lines - 1))
+
+
+@pytest.mark.parametrize(
+    ("source", "tags", "draws", "label"),
+    [
+        ("#| fold: The library's version\nx = 1", [], False, "The library's version"),
+        ("#| fold:\nx = 1", [], True, "The code of the figure"),
+        ("x = 1", ["hide-input"], False, "Code"),
+        ("def a(f):\n    pass\n\n\ndef b(f):\n    pass", ["hide-cell"], False, "Functions `a`, `b`"),
+        ("x = 1\nassert x\nassert x > 0", ["hide-input"], False, "Checks"),
+        ("x = 1", [], False, None),
+        ("x = 1", ["hide-output"], False, None),
+        ("#| export\n" + long_function(20), [], False, None),
+        ("#| export\n" + long_function(21), [], False, "Function `f`"),
+        ("#| export models.gru\n" + long_function(21), [], False, "Function `f`"),
+        ("#| export\n#| open\n" + long_function(21), [], False, None),
+        ("#| export\n" + long_function(21), ["open"], False, None),
+        (long_function(99), [], False, None),
+        ("#| export\n" + long_function(13) + "\n" + DOCUMENTED, [], False, "Code of `f`, `Score`"),
+        ("#| export\n" + long_function(12) + "\n" + DOCUMENTED, [], False, None),
+    ],
+)  # fmt: skip
+def test_what_folds_and_under_which_label(source: str, tags: list[str], draws: bool, label: str | None) -> None:
+    assert cells.fold(source, tags, draws) == label
+
+
+def code_cell(source: str, tags: list[str] | None = None) -> nodes.container:
     """A code cell as myst-nb puts it into the document."""
     block = nodes.literal_block(source, source, language="ipython3")
     part = nodes.container("", block, nb_element="cell_code_source", classes=["cell_input"])
     output = nodes.container("", nodes.literal_block("1", "1"), nb_element="cell_code_output", classes=["cell_output"])
-    return nodes.container("", part, output, nb_element="cell_code", classes=["cell"])
+    data = {"cell_metadata": {"tags": tags or []}}
+    return nodes.container("", part, output, nb_element="cell_code", classes=["cell"], **data)
 
 
 def test_cells_that_serve_the_exporter_disappear_and_exported_ones_are_marked() -> None:
@@ -128,23 +187,102 @@ def test_cells_that_serve_the_exporter_disappear_and_exported_ones_are_marked() 
         "#| hide\nsecret = 1",
         "#| export\ndef bleu():\n    pass",
         "bleu()",
+        "#| export models.gru\nA, B = 1, 2",
         "#| export",
+        "#| fold: A label\nfolded = 1",
     ]
     document += [code_cell(source) for source in sources]
     book_cells.TidyCells(document).apply()
-    left = list(document.findall(book_cells.is_element("cell_code")))
-    assert len(left) == 2
-    exported, plain = left
-    assert exported["classes"] == ["cell", "tag_export", "module-metrics"]
-    assert plain["classes"] == ["cell"]
+    exported, plain, elsewhere, folded = document.findall(book_cells.is_element("cell_code"))
+    assert exported["classes"] == ["cell", "tag_export", "module-metrics"] and exported["ids"] == ["def-bleu"]
+    assert plain["classes"] == ["cell"] and not plain["ids"] and "hide_mode" not in plain
+    assert "module-models.gru" in elsewhere["classes"] and elsewhere["ids"] == ["def-A", "def-B"]
+    assert (folded["hide_mode"], folded["prompt_show"]) == ("input", "A label")
     block = next(exported.findall(nodes.literal_block))
     assert block.astext() == block.rawsource == "def bleu():\n    pass"  # they must agree, or colours are lost
-    assert "secret" not in document.astext() and "colab" not in document.astext()
+    assert "secret" not in document.astext() and "colab" not in document.astext() and "#|" not in document.astext()
 
 
 def test_a_cell_that_only_speaks_of_colab_stays() -> None:
     assert not book_cells.installs_on_colab("import sys\nprint('google.colab' in sys.modules)")
     assert not book_cells.installs_on_colab("%pip install x")
+
+
+def test_docstrings_fold_without_losing_a_character() -> None:
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+
+    coloured = highlight(DOCUMENTED, PythonLexer(), HtmlFormatter())
+    page = f'<div class="cell_input docutils container">\n<div class="highlight-python">{coloured}</div></div>'
+    folded = book_cells.fold_docstrings(page)
+    assert folded.count('<details class="docstring">') == folded.count("</details>") == 1
+    text = html.unescape(re.sub("<[^>]+>", "", folded))
+    assert text == html.unescape(re.sub("<[^>]+>", "", page)) and DOCUMENTED.strip() in text
+    assert re.search(r"<summary>.*A score\..*</summary>", folded, re.S)
+    assert "size" not in re.search(r"<summary>.*</summary>", folded, re.S)[0]
+    elsewhere = page.replace("cell_input", "cell_output")
+    assert book_cells.fold_docstrings(elsewhere) == elsewhere
+
+
+def test_labels_are_text_and_code() -> None:
+    assert book_cells.label_html("Class `A<B>` & more") == "Class <code>A&lt;B&gt;</code> &amp; more"
+
+
+PLACES = [
+    cells.Built("models.recurrent", "GRU", "book/history/03_r"),
+    cells.Built("decoding.greedy", "translate", "book/history/03_r"),
+    cells.Built("translation.cli", "translate", "book/appendix/c"),
+    cells.Built("viz", "PALETTE", "book/appendix/drawing"),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("from transformer_lib.models.recurrent import GRU", ["book/history/03_r"]),
+        ("from transformer_lib import GRU", ["book/history/03_r"]),
+        ("from transformer_lib.models import recurrent", ["book/history/03_r"]),
+        ("import transformer_lib.viz as viz", ["book/appendix/drawing"]),
+        ("from transformer_lib import viz", ["book/appendix/drawing"]),
+        ("from transformer_lib.decoding.greedy import translate", ["book/history/03_r"]),
+        ("from transformer_lib import translate", [None]),  # two pages have the name
+        ("from transformer_lib.models.recurrent import LSTM", [None]),
+        ("import torch\nfrom torch import nn", []),
+        ("%matplotlib inline\nfrom transformer_lib import viz, GRU", ["book/appendix/drawing", "book/history/03_r"]),
+    ],
+)
+def test_where_imported_names_are_built(code: str, found: list[str | None]) -> None:
+    places = [cells.place_of(module, name, PLACES) for module, name in cells.imported(code)]
+    assert [place and place.file for place in places] == found
+
+
+def test_names_are_found_in_the_notebooks() -> None:
+    built = {(one.module, one.name): one.file for one in cells.built(ROOT)}
+    assert built["models.recurrent", "GRU"] == "book/history/03_recurrent_seq2seq"
+    assert {module for module, _ in built} == {name for one in book_chapters.chapters() for name in one.modules}
+
+
+def test_reading_takes_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.ipynb"
+
+    def read(*parts: tuple[str, str]) -> int:
+        path.write_text(json.dumps({"cells": [
+            {"cell_type": kind, "metadata": {}, "source": source} for kind, source in parts
+        ]}), encoding="utf-8")  # fmt: skip
+        os.utime(path, (0, read.clock))
+        read.clock += 1
+        return cells.minutes(path)
+
+    read.clock = 1
+    prose, code = ("markdown", "word " * 1000), ("code", "x = 1\n" * 99 + "x = 1")
+    assert read(prose) == 5 and read(code) == 5 and read(prose, code) == 10
+    assert read(prose, ("code", "#| fold: Long\n" + code[1])) == 5
+    assert (
+        read(prose, ("markdown", "```{solution-start} ex\n```"), prose, code, ("markdown", "```{solution-end}\n```"))
+        == 5
+    )
+    assert read(("markdown", "```python\n" + "word " * 1000 + "\n```")) == 1
 
 
 # ---- pages ----
@@ -195,19 +333,10 @@ def test_chapter_numbers_come_from_file_names() -> None:
     assert book_chapters.file_number("book/translation/17_translating") == 17
     assert book_chapters.file_number("book/appendix/drawing") is None
     assert book_chapters.spoken(book_chapters.chapter("9")) == "chapter 9"
-    assert book_chapters.spoken(book_chapters.chapter("captions")) == "appendix A"
+    assert book_chapters.spoken(book_chapters.chapter("data.captions")) == "appendix A"
+    assert book_chapters.label_of("book/appendix/drawing") == "B" and book_chapters.label_of("book/index") is None
     with pytest.raises(KeyError, match="no chapter '99'"):
         book_chapters.chapter("99")
-
-
-def test_a_chapter_is_a_link_when_it_is_there_and_words_when_it_is_not() -> None:
-    class Environment:
-        found_docs = frozenset({"book/history/01_translation_as_prediction"})
-
-    there = book_chapters.link(Environment(), "book/index", book_chapters.chapter("1"), "chapter 1")
-    missing = book_chapters.link(Environment(), "book/index", book_chapters.chapter("2"), "chapter 2")
-    assert there["reftarget"] == "/book/history/01_translation_as_prediction" and there.astext() == "chapter 1"
-    assert missing.astext() == "chapter 2 (to come)" and isinstance(missing, nodes.inline)
 
 
 def test_every_chapter_that_the_pages_name_is_on_the_map() -> None:
@@ -217,6 +346,56 @@ def test_every_chapter_that_the_pages_name_is_on_the_map() -> None:
             assert book_chapters.chapter(key), path
     for keys in re.findall(r"^:chapter: (.+)$", (BOOK / "appendix" / "slips.md").read_text(encoding="utf-8"), re.M):
         assert [book_chapters.chapter(key.strip()) for key in keys.split(",")]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("See chapter 4.", [("chapter 4", "4")]),
+        ("Chapters 8 and 9 gave", [("Chapters 8", "8"), ("9", "9")]),
+        ("chapters 4, 5 and 11", [("chapters 4", "4"), ("5", "5"), ("11", "11")]),
+        ("chapters 2–4, chapters 6 to 8", [("chapters 2", "2"), ("4", "4"), ("chapters 6", "6"), ("8", "8")]),
+        ("chapter\n17's figure, appendix C", [("chapter\n17", "17"), ("appendix C", "C")]),
+        ("in chapters 3 and 4, 20 sentences", [("chapters 3", "3"), ("4", "4")]),
+        ("chapter 3.2, chapter 123, the chapter A is, an appendix a reader, chapters and 4", []),
+    ],
+)  # fmt: skip
+def test_mentions_of_chapters_are_found(text: str, found: list[tuple[str, str]]) -> None:
+    pieces = book_mentions.pieces(text)
+    assert [(words, number) for words, number in pieces if number] == found
+    assert "".join(words for words, _ in pieces) == text
+
+
+class Environment:
+    docname = "book/transformer/09_scaled_dot_product_attention"
+
+
+def test_mentions_become_links_where_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(book_mentions.logger, "warning", lambda message, *words, **_: warnings.append(message % words))
+    document = new_document("chapter")
+    document.settings.env = Environment()
+    title = nodes.title("", "As in chapter 4")
+    plain = nodes.inline("", "chapter 6", classes=["plain"])
+    linked = nodes.reference("", "chapter 5")
+    text = nodes.paragraph("", "", nodes.Text("Chapter 4, chapter 9, chapter 77. "), plain, linked)
+    document += [
+        title,
+        text,
+        nodes.literal_block("", "chapter 4"),
+        nodes.paragraph("", "", nodes.literal("", "chapter 4")),
+    ]
+    book_mentions.LinkMentions(document).apply()
+    links = list(document.findall(addnodes.pending_xref))
+    assert [(one.astext(), one["reftarget"]) for one in links] == [("Chapter 4", "/book/history/04_learning_to_align")]
+    assert len(warnings) == 1 and "'chapter 77' is not in the book" in warnings[0]
+
+
+def test_the_ways_lead_through_chapters_that_are_there() -> None:
+    numbers = [[one.number for one in book_ways.stations(way)] for way in book_ways.WAYS]
+    assert numbers[0] == ["3", "4", "8", "11", "14", "17"] and numbers[2] == [str(n) for n in range(9, 17)]
+    assert numbers[1] == [one.number for one in book_chapters.chapters() if one.number.isdigit()]
+    assert [book_ways.spell(count) for count in (0, 45, 60, 125)] == ["0 min", "45 min", "1 h", "2 h 5 min"]
 
 
 # ---- the library's pages ----
@@ -249,11 +428,11 @@ def test_shapes_are_shown_as_they_are_written() -> None:
 
 
 def test_every_module_has_a_page() -> None:
-    modules = {path.stem for path in (ROOT / "transformer_lib").glob("[a-z]*.py")}
+    folders = {name.split(".")[0] for one in book_chapters.chapters() for name in one.modules}
     pages = {path.stem for path in (BOOK / "api").glob("*.md")} - {"index"}
-    assert modules == pages
+    assert folders == pages
     for name in pages:
-        assert f"{{library-module}} {name}\n" in (BOOK / "api" / f"{name}.md").read_text(encoding="utf-8")
+        assert f"{{library-modules}} {name}\n" in (BOOK / "api" / f"{name}.md").read_text(encoding="utf-8")
 
 
 # ---- the records of long runs ----
@@ -425,22 +604,36 @@ def test_pages_and_figures_share_their_colours() -> None:
 
 # ---- a small book, built ----
 
+EARLIER = [
+    ("markdown", "# Decoding\n\n> Finds sentences.\n", []),
+    ("code", "#| default_exp decoding.search", []),
+    ("code", "#| export\ndef beam_search():\n    return 1", []),
+]
 SAMPLE = [
-    ("markdown", "# Translating\n\n> What this chapter builds, in a line.\n", {}),
-    ("code", 'import sys\n\nif "google.colab" in sys.modules:\n    %pip install -q "transformer-lib"', {}),
-    ("code", "#| default_exp translation", {}),
-    ("code", "#| hide\nhidden_name = 1", {}),
-    ("markdown", "A formula $x$ by {cite:t}`bahdanau2015`, in {chapter}`17` and {chapter}`9`.\n\n"
-     "```{math}\n:label: eq-17-x\nx = 1\n```\n\nSee {eq}`eq-17-x`.", {}),
-    ("code", "#| export\ndef shown_name():\n    return 1", {}),
+    ("markdown", "# Translating\n\n> What this chapter builds, in a line.\n", []),
+    ("code", 'import sys\n\nif "google.colab" in sys.modules:\n    %pip install -q "transformer-lib"', []),
+    ("code", "#| default_exp translation.translator", []),
+    ("code", "#| hide\nhidden_name = 1", []),
+    ("markdown", ":::{admonition} Start here\n:class: start-here\nRead {chapter}`16` first.\n:::", []),
+    ("markdown", "A formula $x$ by {cite:t}`bahdanau2015`, in {chapter}`17`. As chapter 16 said.\n\n"
+     "Of [chapter 6]{.plain}.\n\n"
+     "```{math}\n:label: eq-17-x\nx = 1\n```\n\nSee {eq}`eq-17-x`.", []),
+    ("code", "from transformer_lib.decoding.search import beam_search", []),
+    ("code", "#| export\ndef shown_name():\n    \"\"\"The first line.\n\n    The rest.\n    \"\"\"\n    return 1", []),
+    ("code", "#| fold: What `folds` here\nfolded_name = 1", []),
+    ("code", "tagged_name = 1", ["hide-input"]),
+    ("markdown", "```{exercise} Write it\n:label: ex-17\nDo.\n```", []),
+    ("markdown", "```{solution-start} ex-17\n:class: dropdown\n```", []),
+    ("code", "solution_name = 1", []),
+    ("markdown", "```{solution-end}\n```", []),
 ]  # fmt: skip
 
 
-def write_notebook(path: Path) -> None:
+def write_notebook(path: Path, sample: list[tuple[str, str, list[str]]]) -> None:
     cells = [
-        {"cell_type": kind, "id": f"cell{i}", "metadata": metadata, "source": source}
+        {"cell_type": kind, "id": f"cell{i}", "metadata": {"tags": tags}, "source": source}
         | ({"execution_count": i, "outputs": []} if kind == "code" else {})
-        for i, (kind, source, metadata) in enumerate(SAMPLE)
+        for i, (kind, source, tags) in enumerate(sample)
     ]
     metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
                 "language_info": {"name": "python"}}  # fmt: skip
@@ -459,13 +652,14 @@ def test_a_small_book_is_built_as_promised(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "first-run.json").write_text(json.dumps(RECORD), encoding="utf-8")
     (tmp_path / "results" / "study.json").write_text(json.dumps(STUDY), encoding="utf-8")
-    write_notebook(tmp_path / "book" / "translation" / "17_translating.ipynb")
+    write_notebook(tmp_path / "book" / "translation" / "16_decoding.ipynb", EARLIER)
+    write_notebook(tmp_path / "book" / "translation" / "17_translating.ipynb", SAMPLE)
     (tmp_path / "book" / "index.md").write_text(
-        "# Book\n\n```{chapter-table}\n```\n\n```{results-table}\n```\n\n```{results-records}\n```\n\n"
-        "```{bibliography}\n```\n",
+        "# Book\n\n```{ways}\n```\n\n```{chapter-table}\n```\n\n```{results-table}\n```\n\n"
+        "```{results-records}\n```\n\n```{bibliography}\n```\n",
         encoding="utf-8",
     )
-    chapters = [{"file": "book/translation/17_translating"}]
+    chapters = [{"file": f"book/translation/{name}"} for name in ("16_decoding", "17_translating")]
     parts = [{"caption": "Translation", "numbered": True, "chapters": chapters}]
     contents = {"format": "jb-book", "root": "book/index", "parts": parts}
     (tmp_path / "_toc.yml").write_text(yaml.safe_dump(contents), encoding="utf-8")
@@ -484,9 +678,22 @@ def test_a_small_book_is_built_as_promised(tmp_path: Path) -> None:
         in page
     )
     assert '<span class="section-number">Chapter 17 </span>Translating' in page and "(17.1)" in page
-    assert 'data-module="transformer_lib.translation"' in page and "shown_name" in page
+    assert 'data-module="transformer_lib.translation.translator"' in page and "shown_name" in page
     assert "hidden_name" not in page and "#|" not in page and "pip install" not in page
-    assert "chapter 9 (to come)" in page and ">chapter 17<" in page
+    assert ">chapter 17<" in page and re.search(r'<a [^>]*href="16_decoding.html"[^>]*><[^>]*>chapter 16<', page)
+    assert '<span class="plain">chapter 6</span>' in page
+    assert 'class="start-here admonition"' in page
+    words = re.sub(r"\s+", " ", re.sub("<[^>]+>", "", page))
+    assert "1 min to read" in words and "For the hurried" not in words  # a way of one chapter leads nowhere
+    built_in = re.search(r'<p class="built-in">.*?</p>', page)
+    assert built_in and 'href="16_decoding.html#def-beam_search"' in built_in[0]
+    assert "Built in: beam_search" in re.sub("<[^>]+>", "", built_in[0])
+    labels = re.findall(r'<span class="fold-label">(.*?)</span>', page)
+    assert labels == ["What <code>folds</code> here", "Code", "Solution to Exercise 17.1 (Write it)"]
+    assert page.count('<details class="docstring">') == 1
+    for name in ("folded_name", "tagged_name", "solution_name"):
+        before = page[: page.index(name)]
+        assert before.count("<details") > before.count("</details")
     assert '<meta property="og:description" content="What this chapter builds, in a line." />' in page
     assert '<meta name="description" content="What this chapter builds, in a line." />' in page
     assert page.count("mathjax/tex-chtml-full.js") == 1
@@ -496,6 +703,8 @@ def test_a_small_book_is_built_as_promised(tmp_path: Path) -> None:
     assert "thebe" not in page
 
     index = (built / "book" / "index.html").read_text(encoding="utf-8")
+    assert "The hurried" in index and 'href="translation/17_translating.html"' in index
+    assert 'id="def-beam_search"' in (built / "book" / "translation" / "16_decoding.html").read_text(encoding="utf-8")
     assert "first-run" in index and "24.31" in index and "1,234,567" in index and 'svg class="curve"' in index
     assert "Scores compared" in index and "50.13\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.50" in index
     assert "Neural Machine Translation by Jointly Learning to Align and Translate" in index

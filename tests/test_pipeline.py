@@ -508,6 +508,12 @@ def test_cleaning_keeps_what_is_shown_and_drops_the_rest(project: TinyProject) -
     assert last.metadata == {"tags": ["raises-exception"], "mystnb": {"image": {"alt": "x"}}}
     assert [output.text for output in last.outputs] == ["ab\n"]
     assert last.execution_count == 5
+    last.source = f"#| fold: A label\n{last.source}"
+    notebooks.clean(notebook)
+    assert last.metadata["jupyter"] == {"source_hidden": True} and last.metadata["cellView"] == "form"
+    last.source = last.source.removeprefix("#| fold: A label\n")
+    notebooks.clean(notebook)
+    assert last.metadata == {"tags": ["raises-exception"], "mystnb": {"image": {"alt": "x"}}}
 
 
 def test_reading_order() -> None:

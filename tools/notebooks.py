@@ -18,7 +18,9 @@ from pathlib import Path
 
 import nbformat
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from cells import fold
 from chapters import ROOT, notebooks
 from set_repository import Repository
 
@@ -28,7 +30,8 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-CELL_METADATA = ("tags", "mystnb")
+CELL_METADATA = ("tags", "mystnb", "jupyter", "cellView")
+FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}  # for Jupyter, and for Colab
 
 
 def join_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
@@ -44,13 +47,18 @@ def join_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.Notebook
 
 
 def clean(notebook: nbformat.NotebookNode) -> None:
-    """Leave only metadata that is the same on every machine; keep outputs, counts, tags and captions."""
+    """Leave only metadata that is the same on every machine; keep outputs, counts, tags and captions.
+
+    What folds on the page folds in Jupyter and on Colab too.
+    """
     notebook.metadata = nbformat.from_dict(METADATA)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     if len(notebook.cells) > 1 and '"google.colab" in sys.modules' in notebook.cells[1].source:
         notebook.cells[1].source = Repository.declared().colab_cell
     for cell in notebook.cells:
-        kept = {key: cell.metadata[key] for key in CELL_METADATA if cell.metadata.get(key)}
+        kept = {key: cell.metadata[key] for key in CELL_METADATA if cell.metadata.get(key) and key not in FOLDED}
+        if cell.cell_type == "code" and fold(cell.source, kept.get("tags", [])) is not None:
+            kept |= FOLDED
         cell.metadata = nbformat.from_dict(kept)
         if cell.cell_type == "code":
             cell.outputs = join_streams(cell.outputs)

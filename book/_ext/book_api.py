@@ -9,16 +9,13 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 from book_chapters import (
     chapters,
     link,
-    published,
     spoken,
     table,
-    title_of,
 )
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -87,14 +84,9 @@ def fields(
     return [*out, ""], unknown
 
 
-def pages_by_title(app: Sphinx) -> dict[str, str]:
+def pages_by_title() -> dict[str, str]:
     """The page of each chapter, by its title."""
-    found = {}
-    for one in chapters():
-        path = Path(app.srcdir) / f"{one.docname}.ipynb"
-        if published(app.env, one) and path.exists() and (title := title_of(path)):
-            found[title] = one.docname
-    return found
+    return {found.title: found.docname for found in chapters()}
 
 
 def _docstring(
@@ -103,7 +95,7 @@ def _docstring(
     if what == "module":  # its page begins with the same words
         lines[:] = []
         return
-    new, unknown = fields(lines, pages_by_title(app))
+    new, unknown = fields(lines, pages_by_title())
     for title in unknown:
         logger.warning(
             "%s names the chapter %r, which no page of the book has as its title",
@@ -189,10 +181,9 @@ class LibraryTable(SphinxDirective):
                 own = found._replace(docname=f"book/api/{name.split('.')[0]}")
                 rows.append(
                     [
-                        [link(self.env, self.env.docname, own, name)],
+                        [link(self.env.docname, own, name)],
                         [
                             link(
-                                self.env,
                                 self.env.docname,
                                 found,
                                 f"{spoken(found)}, {found.title}",

@@ -103,6 +103,8 @@ class TidyCells(SphinxTransform):
             if (label := cells.fold(source, tags, draws_picture(cell))) is not None:
                 cell["hide_mode"] = cell.get("hide_mode") or "input"
                 cell["prompt_show"] = cell["prompt_hide"] = label
+            elif cell.get("hide_mode"):
+                cell["prompt_show"] = cell["prompt_hide"] = "The output"
             for block in blocks:
                 block.rawsource = cells.shown(block.astext())
                 block.children = []

@@ -1,4 +1,4 @@
-"""The map of the book: links that appear when a chapter does, the table of chapters, and stable chapter numbers.
+"""The map of the book: links to chapters, the table of chapters, and stable chapter numbers.
 
 Everything here is read from the table of contents and from the notebooks.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from cells import minutes
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -102,33 +103,13 @@ def label_of(docname: str) -> str | None:
     )
 
 
-def title_of(path: Path) -> str | None:
-    """The title of a notebook."""
-    return read_notebook(path)[0]
-
-
-def published(env: BuildEnvironment, found: Chapter) -> bool:
-    """Whether the chapter's file is in this book."""
-    return found.docname in env.found_docs
-
-
-def current_title(env: BuildEnvironment, found: Chapter) -> str:
-    """The chapter's title as its notebook has it, else as the map has it."""
-    path = Path(env.srcdir) / f"{found.docname}.ipynb"
-    return (title_of(path) if path.exists() else None) or found.title
-
-
 def spoken(found: Chapter) -> str:
     """ "chapter 3" or "appendix A"."""
     return f"{'chapter' if found.number.isdigit() else 'appendix'} {found.number}"
 
 
-def link(
-    env: BuildEnvironment, source: str, found: Chapter, text: str
-) -> nodes.Node:
-    """A link to a chapter of the book, or plain text that says it is to come."""
-    if not published(env, found):
-        return nodes.inline(text, f"{text} (to come)", classes=["to-come"])
+def link(source: str, found: Chapter, text: str) -> nodes.Node:
+    """A link to a chapter of the book."""
     reference = addnodes.pending_xref(
         "",
         refdomain="std",
@@ -157,7 +138,7 @@ class ChapterRole(SphinxRole):
             return [
                 self.inliner.problematic(self.rawtext, self.rawtext, message)
             ], [message]
-        return [link(self.env, self.env.docname, found, words or spoken(found))], []
+        return [link(self.env.docname, found, words or spoken(found))], []
 
 
 def _cell(*children: nodes.Node, classes: tuple[str, ...] = ()) -> nodes.entry:
@@ -185,28 +166,22 @@ def table(
 
 
 class ChapterTable(SphinxDirective):
-    """``{chapter-table}``: the chapters that can be read."""
+    """``{chapter-table}``: the chapters, what each builds, and how many minutes it takes to read."""
 
     def run(self) -> list[nodes.Node]:
         rows = []
         for found in chapters():
-            if not published(self.env, found):
-                continue
-            title = current_title(self.env, found)
-            name = link(self.env, self.env.docname, found, title)
-            module = nodes.literal(found.module, found.module)
-            rows.append(
-                [
-                    [nodes.Text(found.number)],
-                    [name],
-                    [nodes.Text(found.builds)],
-                    [module],
-                ]
-            )
-        if not rows:
-            return [nodes.paragraph("", "None yet.")]
-        heads = ["No.", "Chapter", "What it builds", "Module"]
-        return [table(heads, rows, [4, 26, 54, 16], ["chapters"])]
+            name = link(self.env.docname, found, found.title)
+            time = str(minutes(ROOT / f"{found.docname}.ipynb"))
+            texts = [
+                nodes.Text(found.number),
+                name,
+                nodes.Text(found.builds),
+                nodes.Text(time),
+            ]
+            rows.append([[text] for text in texts])
+        heads = ["No.", "Chapter", "What it builds", "Minutes"]
+        return [table(heads, rows, [4, 26, 62, 8], ["chapters"])]
 
 
 class Road(SphinxDirective):
@@ -224,11 +199,8 @@ class Road(SphinxDirective):
             self.env.note_dependency(str(path))
             name = nodes.paragraph(classes=["road-title"])
             found = chapter(key) if key != "-" else None
-            linked = found and published(self.env, found)
             name += (
-                link(self.env, self.env.docname, found, title)
-                if linked
-                else nodes.Text(title)
+                link(self.env.docname, found, title) if found else nodes.Text(title)
             )
             name += nodes.inline(year, year, classes=["road-year"])
             words = nodes.container(
@@ -273,7 +245,7 @@ class Slip(SphinxDirective):
         for i, key in enumerate(met.split(",") if met else ()):
             found = chapter(key.strip())
             where += nodes.Text(", " if i else "")
-            where += link(self.env, self.env.docname, found, spoken(found))
+            where += link(self.env.docname, found, spoken(found))
         where += nodes.Text("." if met else "the project's own tests.")
         box += check
         box += where

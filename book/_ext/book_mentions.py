@@ -98,7 +98,7 @@ class LinkMentions(SphinxTransform):
             text.parent.replace(text, new)
 
     def link(self, found: Chapter, words: str) -> nodes.Node:
-        return link(self.env, self.env.docname, found, words)
+        return link(self.env.docname, found, words)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

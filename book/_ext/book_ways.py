@@ -6,21 +6,18 @@ its neighbours on the ways that skip chapters.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import cells
 from book_chapters import (
+    ROOT,
     Chapter,
     chapters,
-    current_title,
     label_of,
     link,
-    published,
 )
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
@@ -41,13 +38,9 @@ WAYS = (
 )  # fmt: skip
 
 
-def stations(env: BuildEnvironment, way: Way) -> list[Chapter]:
+def stations(way: Way) -> list[Chapter]:
     """The chapters of a way that the book has, in order."""
-    numbered = [
-        found
-        for found in chapters()
-        if found.number.isdigit() and published(env, found)
-    ]
+    numbered = [found for found in chapters() if found.number.isdigit()]
     return [
         found
         for found in numbered
@@ -55,9 +48,9 @@ def stations(env: BuildEnvironment, way: Way) -> list[Chapter]:
     ]
 
 
-def minutes(env: BuildEnvironment, found: Chapter) -> int:
+def minutes(found: Chapter) -> int:
     """How long a chapter takes to read."""
-    return cells.minutes(Path(env.srcdir) / f"{found.docname}.ipynb")
+    return cells.minutes(ROOT / f"{found.docname}.ipynb")
 
 
 def spell(count: int) -> str:
@@ -79,15 +72,15 @@ class Ways(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         box = nodes.container(classes=["ways"])
         for way in WAYS:
-            found = stations(self.env, way)
-            time = spell(sum(minutes(self.env, one) for one in found))
+            found = stations(way)
+            time = spell(sum(minutes(one) for one in found))
             head = nodes.paragraph(
                 "", "", nodes.strong(way.name, way.name), nodes.Text(f" {time}")
             )
             path = nodes.paragraph(classes=["way-path"])
             for i, one in enumerate(found):
                 path += nodes.Text(" · " if i else "")
-                path += link(self.env, self.env.docname, one, one.number)
+                path += link(self.env.docname, one, one.number)
             box += nodes.container(
                 "", head, nodes.paragraph("", way.says), path, classes=["way"]
             )
@@ -100,19 +93,19 @@ class SayHowLong(SphinxTransform):
     default_priority = 320
 
     def apply(self, **kwargs: Any) -> None:
-        env, docname = self.env, self.env.docname
-        path = Path(env.srcdir) / f"{docname}.ipynb"
+        docname = self.env.docname
+        path = ROOT / f"{docname}.ipynb"
         promise = next(iter(self.document.findall(nodes.block_quote)), None)
         if label_of(docname) is None or not path.exists() or promise is None:
             return
         facts = nodes.container(classes=["page-facts"])
         facts += nodes.paragraph("", f"{spell(cells.minutes(path))} to read")
         for way in WAYS:
-            found = stations(env, way)
+            found = stations(way)
             here = next(
                 (i for i, one in enumerate(found) if one.docname == docname), None
             )
-            if not way.numbers or here is None:
+            if not way.numbers or here is None or len(found) == 1:
                 continue
             line = nodes.paragraph("", f"For {way.name.lower()}: ")
             if here:
@@ -125,8 +118,8 @@ class SayHowLong(SphinxTransform):
         promise.parent.insert(promise.parent.index(promise) + 1, facts)
 
     def neighbour(self, found: Chapter, before: str, after: str) -> nodes.Node:
-        words = f"{before}{found.number} {current_title(self.env, found)}{after}"
-        return link(self.env, self.env.docname, found, words)
+        words = f"{before}{found.number} {found.title}{after}"
+        return link(self.env.docname, found, words)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

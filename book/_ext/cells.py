@@ -20,7 +20,7 @@ DIRECTIVE = re.compile(
     r"^#\|[ \t]*([\w-]+)[ \t]*:?[ \t]*([^\n]*?)[ \t]*(?:\n|\Z)", re.M
 )
 EXPORTED = {"export", "exports", "exporti"}
-FOLDING_TAGS = {"hide-input", "hide-output", "hide-cell"}
+FOLDING_TAGS = {"hide-input", "hide-cell"}
 LONGEST_OPEN = 20  # visible lines of an exported cell; a longer one folds
 WORDS_A_MINUTE, LINES_A_MINUTE = 200, 20
 PACKAGE = "transformer_lib"

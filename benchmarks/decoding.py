@@ -68,7 +68,7 @@ def base_model(device: str) -> Transformer:
 def our_search(model: torch.nn.Module, source: torch.Tensor, beams: int) -> Written:
     """Greedy search with one beam, beam search with more."""
     if beams == 1:
-        return lambda: greedy_decode(model, source, LENGTH).tolist()
+        return lambda: greedy_decode(model, source, max_length=LENGTH).tolist()
     return lambda: [
         list(found[0].tokens)
         for found in beam_search(model, source, beams, alpha=1, max_length=LENGTH, penalty="mean", stop="bound")

@@ -27,9 +27,9 @@ from transformer_lib.models.alignment import (
     BahdanauDecoder,
     BidirectionalEncoder,
     BidirectionalGRU,
+    attend_shared,
     attention_maps,
     best_links,
-    look,
 )
 from transformer_lib.models.masked_softmax import attend, masked_softmax
 from transformer_lib.models.recurrent import (
@@ -37,7 +37,7 @@ from transformer_lib.models.recurrent import (
     RecurrentDecoder,
     RecurrentSeq2Seq,
 )
-from transformer_lib.models.seq2seq import Memory
+from transformer_lib.models.seq2seq import Memory, reorder, select
 from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -291,10 +291,10 @@ def a_memory(seed: int = 0) -> tuple[Attention, AlignedMemory]:
 def test_rows_of_a_beam_are_answered_as_one_by_one(beam, steps, seed):
     attention, memory = a_memory(seed)
     queries = torch.randn(2 * beam, steps, 8, generator=generator(seed)).double()
-    seen = look(attention, queries, memory)
+    seen = attend_shared(attention, queries, memory)
     assert seen.weights.shape == (2 * beam, steps, 4) and seen.log_probability is None and seen.entropy is None
     for row in range(2 * beam):
-        alone = look(attention, queries[row : row + 1], memory.select(torch.tensor([row // beam])))
+        alone = attend_shared(attention, queries[row : row + 1], select(memory, torch.tensor([row // beam])))
         torch.testing.assert_close(seen.context[row], alone.context[0], atol=1e-12, rtol=0)
         torch.testing.assert_close(seen.weights[row], alone.weights[0], atol=1e-12, rtol=0)
 
@@ -303,19 +303,19 @@ def test_look_tells_the_attention_the_place_of_each_query():
     attention, memory = a_memory()
     told = []
     attention.register_forward_pre_hook(lambda module, given: told.append(given[2].tolist()))
-    look(attention, torch.zeros(6, 2, 8).double(), memory, position=5)
+    attend_shared(attention, torch.zeros(6, 2, 8).double(), memory, position=5)
     assert told == [[5, 6, 5, 6, 5, 6]]
 
 
 def test_memory_selects_sentences_with_their_keys():
     attention, memory = a_memory()
     rows = torch.tensor([1, 0, 1])
-    some = memory.select(rows)
+    some = select(memory, rows)
     assert isinstance(some, AlignedMemory)
     for name in ("outputs", "mask", "final", "keys"):
         assert torch.equal(getattr(some, name), getattr(memory, name)[rows])
     assert torch.equal(some.keys, attention.score.prepare(some.outputs))
-    assert replace(memory, keys=None, final=None).select(rows).keys is None
+    assert select(replace(memory, keys=None, final=None), rows).keys is None
 
 
 # ---------------------------------------------------------------- the decoder
@@ -348,7 +348,7 @@ def test_with_one_position_it_is_the_decoder_of_chapter_3():
     vector, hidden = torch.randn(2, 8).double(), torch.randn(2, 1, 8).double()
     memory = new.attention.prepare(Memory(vector.unsqueeze(1), torch.ones(2, 1, dtype=torch.bool)))
     target = ragged([4, 3], 11, first=BOS)
-    logits, looks, after = new(target, AlignedState(hidden, memory))
+    logits, looks, after = new(target, AlignedState(memory, hidden))
     expected, expected_hidden = old(target, hidden, vector)
     torch.testing.assert_close(logits, expected, atol=1e-12, rtol=0)
     torch.testing.assert_close(after.hidden, expected_hidden, atol=1e-12, rtol=0)
@@ -399,7 +399,7 @@ def test_step_by_step_equals_teacher_forcing(n_layers, seed, beam):
     source, target = ragged([5, 2, 3], 13, seed), ragged([6, 6, 6], 11, seed, first=BOS)
     memory = model.encode(source, source != PAD)
     expected = model.decode(target, memory)
-    state = model.start(memory).reorder(torch.arange(3).repeat_interleave(beam))
+    state = reorder(model.start(memory), torch.arange(3).repeat_interleave(beam))
     assert state.memory is memory
     for position in range(target.shape[1]):
         logits, state = model.step(target[:, position].repeat_interleave(beam), state)
@@ -410,10 +410,10 @@ def test_step_by_step_equals_teacher_forcing(n_layers, seed, beam):
 def test_candidates_of_a_beam_go_their_own_ways():
     model = small_model().eval()
     source = ragged([4, 3], 13)
-    state = model.start(model.encode(source, source != PAD)).reorder(torch.tensor([0, 0, 0, 1, 1, 1]))
+    state = reorder(model.start(model.encode(source, source != PAD)), torch.tensor([0, 0, 0, 1, 1, 1]))
     _, state = model.step(torch.full((6,), BOS), state)
     _, state = model.step(torch.tensor([4, 5, 6, 7, 8, 9]), state)
-    state = state.reorder(torch.tensor([2, 2, 0, 5, 3, 3]))  # overtaking
+    state = reorder(state, torch.tensor([2, 2, 0, 5, 3, 3]))  # overtaking
     logits, _ = model.step(torch.tensor([4, 5, 6, 7, 8, 9]), state)
     prefixes = [[6, 4], [6, 5], [4, 6], [9, 7], [7, 8], [7, 9]]
     for row, prefix in enumerate(prefixes):
@@ -423,9 +423,9 @@ def test_candidates_of_a_beam_go_their_own_ways():
 
 def test_a_state_reorders_what_it_feeds_back():
     _, memory = a_memory()
-    state = AlignedState(torch.randn(2, 1, 8), memory, 3, torch.tensor([[1.0], [2.0]]))
-    swapped = state.reorder(torch.tensor([1, 0]))
-    assert swapped.fed.tolist() == [[2.0], [1.0]] and swapped.position == 3 and swapped.memory is memory
+    state = AlignedState(memory, torch.randn(2, 1, 8), 3, torch.tensor([[1.0], [2.0]]))
+    swapped = reorder(state, torch.tensor([1, 0]))
+    assert swapped.input_feed.tolist() == [[2.0], [1.0]] and swapped.position == 3 and swapped.memory is memory
     assert torch.equal(swapped.hidden, state.hidden[[1, 0]])
 
 
@@ -433,7 +433,7 @@ def test_finished_sentences_can_leave():
     model = small_model().eval()
     source, target = ragged([4, 3, 5], 13), ragged([3, 3, 3], 11, first=BOS)
     rows = torch.tensor([2, 0])
-    some = model.encode(source, source != PAD).select(rows)
+    some = select(model.encode(source, source != PAD), rows)
     torch.testing.assert_close(model.decode(target[rows], some), model(source, target)[rows], atol=1e-12, rtol=0)
 
 
@@ -550,7 +550,7 @@ SCORES, WORDS = torch.zeros(2, 3, 4), Tokenizer.train(["a b"], level="word")
 
 def small_state(rows: list[int]) -> AlignedState:
     model = small_model()
-    return model.start(model.encode(SOURCE, SOURCE != PAD)).reorder(torch.tensor(rows))
+    return reorder(model.start(model.encode(SOURCE, SOURCE != PAD)), torch.tensor(rows))
 
 
 BAD = {

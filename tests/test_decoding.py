@@ -32,7 +32,7 @@ from transformer_lib.models.hard_attention import HardConfig, HardSeq2Seq
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from transformer_lib.models.scores import LuongConfig, LuongSeq2Seq
-from transformer_lib.models.seq2seq import Memory, Seq2Seq
+from transformer_lib.models.seq2seq import Memory, Seq2Seq, keep, reorder, select
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -96,12 +96,12 @@ class Oracle(Seq2Seq):
         return torch.tensor(scores, dtype=torch.float64)
 
     def start(self, memory: Memory) -> PrefixState:
-        return PrefixState(torch.empty(len(memory.mask), 0, dtype=torch.long), memory)
+        return PrefixState(memory, torch.empty(len(memory.mask), 0, dtype=torch.long))
 
     def step(self, token: Tensor, state: PrefixState) -> tuple[Tensor, PrefixState]:
         prefix = torch.cat([state.prefix, token[:, None]], dim=1)
         rows = torch.arange(len(state.memory.mask)).repeat_interleave(len(token) // len(state.memory.mask))
-        return self.decode(prefix, state.memory.select(rows))[:, -1], PrefixState(prefix, state.memory)
+        return self.decode(prefix, select(state.memory, rows))[:, -1], PrefixState(state.memory, prefix)
 
 
 class Table(Oracle):
@@ -158,7 +158,7 @@ def test_no_search_writes_more_than_the_model_has_room_for(cached):
     model = model if cached else WithoutCache(model)
     assert model.max_target_length == model.max_source_length == 6
     for max_length in (5, 6, 7, 100):
-        assert greedy_decode(model, SOURCE, max_length).shape[1] == min(max_length, 6)
+        assert greedy_decode(model, SOURCE, max_length=max_length).shape[1] == min(max_length, 6)
         assert sample(model, SOURCE, top_k=1, max_length=max_length).shape[1] == min(max_length, 6)
         found = beam_search(model, SOURCE, 3, alpha=0.6, max_length=max_length)
         assert max(len(best.tokens) for (best,) in found) == min(max_length, 6)
@@ -266,7 +266,7 @@ def test_a_beam_of_one_is_greedy(kind, alpha, stop):
     for seed in range(3):
         model = small_model(kind, seed)
         found = beam_search(model, SOURCE, 1, alpha, 7, stop=stop)
-        assert [sentence[0].tokens for sentence in found] == as_tokens(greedy_decode(model, SOURCE, 7))
+        assert [sentence[0].tokens for sentence in found] == as_tokens(greedy_decode(model, SOURCE, max_length=7))
 
 
 @EVERY_KIND
@@ -289,7 +289,8 @@ def test_with_a_cache_and_without(kind, beam):
     model = small_model(kind)
     found = beam_search(model, SOURCE, beam, 0.6, 20, min(beam, 2))
     assert_same(found, beam_search(WithoutCache(model), SOURCE, beam, 0.6, 20, min(beam, 2)))
-    assert torch.equal(greedy_decode(model, SOURCE, 9), greedy_decode(WithoutCache(model), SOURCE, 9))
+    slow = greedy_decode(WithoutCache(model), SOURCE, max_length=9)
+    assert torch.equal(greedy_decode(model, SOURCE, max_length=9), slow)
 
 
 def test_a_transformer_with_a_cache_and_without():
@@ -314,11 +315,11 @@ def test_a_state_keeps_some_of_its_sentences(kind):
     for model in (small_model(kind), WithoutCache(small_model(kind))):
         rows = torch.arange(4).repeat_interleave(2)
         first, second = torch.arange(8) % 3 + 3, torch.arange(8) % 2 + 3
-        state = model.start(model.encode(SOURCE, SOURCE != PAD)).reorder(rows)
+        state = reorder(model.start(model.encode(SOURCE, SOURCE != PAD)), rows)
         _, state = model.step(torch.full((8,), BOS), state)
         _, state = model.step(first, state)
         kept = torch.tensor([3, 0, 1])
-        some = state.keep(kept)
+        some = keep(state, kept)
         assert len(some.memory.mask) == 3 and len(state.memory.mask) == 4
         lines = torch.tensor([6, 7, 0, 1, 2, 3])
         mine, _ = model.step(second[lines], some)
@@ -328,10 +329,11 @@ def test_a_state_keeps_some_of_its_sentences(kind):
 
 def test_rows_that_cannot_be_shared_out_are_refused():
     memory = Memory(torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool))
-    assert memory.rows_of(torch.tensor([1, 0]), 6).tolist() == [3, 4, 5, 0, 1, 2]
+    kept = keep(PrefixState(memory, torch.arange(6)[:, None]), torch.tensor([1, 0]))
+    assert kept.prefix.flatten().tolist() == [3, 4, 5, 0, 1, 2]
     for rows in (5, 1):
-        with pytest.raises(ValueError, match=f"n_rows={rows} rows cannot be shared out among 2"):
-            memory.rows_of(torch.tensor([0]), rows)
+        with pytest.raises(ValueError, match=f"{rows} rows, which cannot be shared out among 2 sentences"):
+            keep(PrefixState(memory, torch.zeros(rows, 1, dtype=torch.long)), torch.tensor([0]))
 
 
 def noisy_task(rows: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -408,7 +410,7 @@ def test_greedy_is_equal_to_hugging_face(marian):
     source, _ = noisy_task(8, 1000)
     options = {"max_new_tokens": 12, "do_sample": False, "bad_words_ids": [[PAD], [BOS]]}
     written = theirs.generate(input_ids=source, attention_mask=(source != PAD).long(), **options)
-    assert as_tokens(written[:, 1:]) == as_tokens(greedy_decode(ours, source, 12))
+    assert as_tokens(written[:, 1:]) == as_tokens(greedy_decode(ours, source, max_length=12))
 
 
 # ---------------------------------------------------------------- made by hand
@@ -422,7 +424,7 @@ FORK = {  # greedy takes 3; but after 4 everything is certain
 
 def test_greedy_misses_what_a_beam_finds():
     model = Table(FORK)
-    assert as_tokens(greedy_decode(model, SOURCE[:1], 3)) == [(3, EOS)]
+    assert as_tokens(greedy_decode(model, SOURCE[:1], max_length=3)) == [(3, EOS)]
     for found in (beam_search(model, SOURCE[:1], 2, 0, 3), exhaustive_search(model, SOURCE[:1], 3, 0)):
         assert found[0][0].tokens == (4, EOS)
         assert math.exp(found[0][0].log_probability) == pytest.approx(0.36)
@@ -517,7 +519,7 @@ def counted(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch) -> Counts:
         counts.rows.append(len(token))
         counts.memories.append(len(state.memory.mask))
         if isinstance(model, Transformer):
-            assert all(len(source.keys) == len(source.values) == counts.memories[-1] for source in state.sources)
+            assert all(len(source.keys) == len(source.values) == counts.memories[-1] for source in state.memory.layers)
             assert all(len(cache.keys) == len(token) for cache in state.caches)
         return step(token, state)
 
@@ -555,7 +557,7 @@ def test_cross_attention_is_neither_computed_again_nor_copied(monkeypatch):
     step = model.step
 
     def watching(token: Tensor, state: object) -> object:
-        seen.append((len(token), [source.keys.data_ptr() for source in state.sources]))
+        seen.append((len(token), [source.keys.data_ptr() for source in state.memory.layers]))
         return step(token, state)
 
     monkeypatch.setattr(model, "step", watching)
@@ -606,7 +608,7 @@ def test_other_precisions_and_devices(kind, dtype, tolerance, device):
 @EVERY_KIND
 def test_cold_samples_are_greedy(kind):
     model = small_model(kind)
-    expected = greedy_decode(model, SOURCE, 8)
+    expected = greedy_decode(model, SOURCE, max_length=8)
     for settings_ in ({"temperature": 1e-6}, {"top_k": 1}, {"top_p": 1e-9}):
         assert torch.equal(sample(model, SOURCE, max_length=8, **settings_), expected)
 

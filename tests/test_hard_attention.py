@@ -15,16 +15,16 @@ from transformer_lib.data.batching import Batch, collate
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_lib.decoding.greedy import greedy_decode, translate
-from transformer_lib.models.alignment import AlignedMemory, Attended, attention_maps
+from transformer_lib.models.alignment import AlignedMemory, AttentionOutput, attention_maps
 from transformer_lib.models.hard_attention import (
-    Choice,
     HardAttention,
     HardConfig,
+    HardSelection,
     HardSeq2Seq,
     gumbel_like,
 )
 from transformer_lib.models.scores import DotScore, LuongConfig, LuongSeq2Seq
-from transformer_lib.models.seq2seq import sequence_loss
+from transformer_lib.models.seq2seq import reorder, sequence_loss
 from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -485,7 +485,7 @@ def test_a_state_reorders_its_rows_and_shares_the_memory(feeding):
     model = small_model(input_feeding=feeding).eval()
     source = ragged([4, 3], 13)
     state = model.start(model.encode(source, source != PAD))
-    beams = state.reorder(torch.tensor([0, 0, 0, 1, 1, 1]))
+    beams = reorder(state, torch.tensor([0, 0, 0, 1, 1, 1]))
     assert beams.memory is state.memory
     token = torch.tensor([BOS, 4, 5, BOS, 6, 7])
     logits, _ = model.step(token, beams)
@@ -499,10 +499,10 @@ def test_a_state_reorders_its_rows_and_shares_the_memory(feeding):
 def test_greedy_decoding_is_the_same_in_either_mode_and_one_by_one(estimator):
     model = small_model(estimator=estimator)
     source = ragged([5, 3, 4], 13)
-    together = greedy_decode(model.train(), source, 9)
-    assert model.training and torch.equal(greedy_decode(model.eval(), source, 9), together)
+    together = greedy_decode(model.train(), source, max_length=9)
+    assert model.training and torch.equal(greedy_decode(model.eval(), source, max_length=9), together)
     for row, length in enumerate([5, 3, 4]):
-        alone = greedy_decode(model, source[row : row + 1, :length], 9)[0]
+        alone = greedy_decode(model, source[row : row + 1, :length], max_length=9)[0]
         assert together[row, : len(alone)].tolist() == alone.tolist()
 
 
@@ -604,12 +604,12 @@ def test_what_a_look_of_many_rows_keeps():
     """Rows of a beam share a sentence; what was drawn for each comes back beside its context."""
     model = small_model().eval()
     source = ragged([4, 3], 13)
-    state = model.start(model.encode(source, source != PAD)).reorder(torch.tensor([0, 0, 1, 1]))
+    state = reorder(model.start(model.encode(source, source != PAD)), torch.tensor([0, 0, 1, 1]))
     _, (seen,), _ = model.decoder(torch.tensor([[BOS], [4], [BOS], [5]]), state)
-    assert isinstance(seen, Attended) and seen.log_probability.shape == seen.entropy.shape == (4, 1)
+    assert isinstance(seen, AttentionOutput) and seen.log_probability.shape == seen.entropy.shape == (4, 1)
     memory = model.encode(source, source != PAD)
     _, (seen,), _ = model.decoder(torch.tensor([[BOS], [BOS]]), model.start(memory))
-    assert isinstance(seen, Choice) and seen.queries.shape == (2, 1, 8)
+    assert isinstance(seen, HardSelection) and seen.queries.shape == (2, 1, 8)
 
 
 # ---------------------------------------------------------------- bad input

@@ -20,6 +20,7 @@ from transformer_lib.models.multi_head import (
     KeyValueCache,
     MultiHeadAttention,
 )
+from transformer_lib.models.seq2seq import reorder, select
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
@@ -410,7 +411,7 @@ def test_a_reordered_cache_continues_its_rows_and_shares_nothing():
     with torch.no_grad():
         ours(inputs, mask=causal_mask(4), cache=cache)
         kept = cache.keys[:, :, :4].clone()
-        moved = cache.reorder(rows)
+        moved = reorder(cache, rows)
         assert moved.length == cache.length == 4
         found, _ = ours(later, mask=causal_mask(2, 4), cache=moved)
         expected, _ = ours(torch.cat([inputs[rows], later], 1), mask=causal_mask(6))
@@ -418,7 +419,7 @@ def test_a_reordered_cache_continues_its_rows_and_shares_nothing():
         moved.keys.fill_(7)
         moved.values.fill_(7)
     assert cache.length == 4 and torch.equal(cache.keys[:, :, :4], kept)
-    same = cache.reorder(torch.arange(3))
+    same = reorder(cache, torch.arange(3))
     assert same.keys.data_ptr() != cache.keys.data_ptr() and same.values.data_ptr() != cache.values.data_ptr()
 
 
@@ -475,7 +476,7 @@ def test_keys_and_values_select_rows():
     ours = layer()
     memory = vectors(4, 5, 8)
     rows = torch.tensor([3, 1, 1])
-    some = ours.keys_values(memory).select(rows)
+    some = select(ours.keys_values(memory), rows)
     expected = ours.keys_values(memory[rows])
     torch.testing.assert_close(some.keys, expected.keys, atol=1e-12, rtol=0)
     torch.testing.assert_close(some.values, expected.values, atol=1e-12, rtol=0)
@@ -488,6 +489,7 @@ COMPILED = """
 import torch
 from transformer_lib.masks import causal_mask
 from transformer_lib.models.multi_head import MultiHeadAttention
+from transformer_lib.models.seq2seq import reorder, select
 
 torch.manual_seed(0)
 ours = MultiHeadAttention(8, 2).eval()

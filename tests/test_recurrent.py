@@ -24,13 +24,7 @@ from transformer_lib.models.recurrent import (
     RecurrentState,
     reverse_padded,
 )
-from transformer_lib.models.seq2seq import (
-    Memory,
-    Seq2Seq,
-    check_tokens,
-    evaluating,
-    sequence_loss,
-)
+from transformer_lib.models.seq2seq import Memory, Seq2Seq, check_tokens, eval_mode, reorder, select, sequence_loss
 from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -200,7 +194,7 @@ def test_a_state_reorders_its_rows_and_shares_the_memory():
     model = small_model().eval()
     source = ragged([4, 3], 13)
     state = model.start(model.encode(source, source != PAD))
-    beams = state.reorder(torch.tensor([0, 0, 0, 1, 1, 1]))
+    beams = reorder(state, torch.tensor([0, 0, 0, 1, 1, 1]))
     assert beams.memory is state.memory
     token = torch.tensor([BOS, 4, 5, BOS, 6, 7])
     logits, beams = model.step(token, beams)
@@ -209,7 +203,7 @@ def test_a_state_reorders_its_rows_and_shares_the_memory():
         alone = model.start(model.encode(source[sentence : sentence + 1], source[sentence : sentence + 1] != PAD))
         expected, _ = model.step(token[row : row + 1], alone)
         torch.testing.assert_close(logits[row], expected[0], atol=1e-12, rtol=0)
-    swapped = beams.reorder(torch.tensor([2, 1, 0, 3, 3, 3]))
+    swapped = reorder(beams, torch.tensor([2, 1, 0, 3, 3, 3]))
     assert torch.equal(swapped.hidden[0], beams.hidden[2]) and torch.equal(swapped.hidden[5], beams.hidden[3])
 
 
@@ -217,9 +211,9 @@ def test_memory_selects_sentences():
     model = small_model().eval()
     source = ragged([4, 3, 5], 13)
     memory = model.encode(source, source != PAD)
-    some = memory.select(torch.tensor([2, 0]))
+    some = select(memory, torch.tensor([2, 0]))
     assert torch.equal(some.final, memory.final[[2, 0]]) and torch.equal(some.mask, memory.mask[[2, 0]])
-    assert Memory(memory.outputs, memory.mask).select(torch.tensor([1])).final is None
+    assert select(Memory(memory.outputs, memory.mask), torch.tensor([1])).final is None
 
 
 @given(lengths=st.lists(st.integers(1, 8), min_size=1, max_size=5))
@@ -281,7 +275,7 @@ def test_greedy_takes_the_best_token_of_the_whole_prefix(seed):
 def test_greedy_is_the_same_in_either_mode_and_restores_it(training):
     model = small_model(dropout=0.5).train(training)
     source = ragged([5, 3], 13)
-    first, second = greedy_decode(model, source, 9), greedy_decode(model, source, 9)
+    first, second = greedy_decode(model, source, max_length=9), greedy_decode(model, source, max_length=9)
     assert torch.equal(first, second) and model.training is training
 
 
@@ -295,11 +289,11 @@ def test_the_mode_is_restored_when_decoding_fails():
 def test_every_part_comes_back_in_the_mode_it_was_found_in():
     model = small_model().train()
     model.encoder.eval()  # frozen by its owner
-    with evaluating(model):
+    with eval_mode(model):
         assert not any(part.training for part in model.modules()) and not torch.is_grad_enabled()
     modes = [part.training for part in model.encoder.modules()], [part.training for part in model.decoder.modules()]
     assert not any(modes[0]) and all(modes[1]) and model.training and torch.is_grad_enabled()
-    with pytest.raises(KeyError), evaluating(model):
+    with pytest.raises(KeyError), eval_mode(model):
         raise KeyError
     assert model.training and not model.encoder.training and torch.is_grad_enabled()
 
@@ -326,7 +320,7 @@ class OneRow(Seq2Seq):
         return self.row.expand(*target.shape, -1)
 
     def start(self, memory: Memory) -> RecurrentState:
-        return RecurrentState(memory.final, memory)
+        return RecurrentState(memory, memory.final)
 
     def step(self, token: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         return self.row.expand(len(token), -1), state
@@ -336,9 +330,9 @@ def test_greedy_writes_tokens_and_nothing_else():
     source = ragged([5, 3], 13)
     logits = [9.0, 8.0, 0.0, 1.0, 2.0]  # PAD and BOS score best, and are never written
     model = OneRow(logits)
-    assert greedy_decode(model, source, 3).tolist() == [[4, 4, 4]] * 2
+    assert greedy_decode(model, source, max_length=3).tolist() == [[4, 4, 4]] * 2
     assert model.row.tolist() == logits
-    assert greedy_decode(model, source[:0], 3).shape == (0, 0)
+    assert greedy_decode(model, source[:0], max_length=3).shape == (0, 0)
     with pytest.raises(ValueError, match="at token 1 hold NaN, or leave no token possible"):
         greedy_decode(OneRow([1.0, 1.0, *[-math.inf] * 3]), source)
 

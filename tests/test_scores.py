@@ -33,6 +33,7 @@ from transformer_lib.models.scores import (
     LuongSeq2Seq,
     make_attention,
 )
+from transformer_lib.models.seq2seq import reorder
 from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -412,12 +413,13 @@ def test_windows_in_other_precisions(length, d_query, device, dtype, tolerance):
     exact = LocalAttention(make_score("general"), 2, d_query).double()
     outputs, queries, places = normal(2, length, K), normal(2, 3, H), torch.arange(3)
 
-    def look(attention, dtype, device):
+    def attend(attention, dtype, device):
         memory = memory_of(attention.score.cpu(), outputs.to(dtype), [length, length - 2])
         at = AlignedMemory(*(part.to(device) for part in (memory.outputs, memory.mask, memory.final, memory.keys)))
         return attention.to(device)(queries.to(device, dtype), at, places.to(device))
 
-    expected, found = look(exact, torch.float64, "cpu"), look(copy.deepcopy(exact).to(dtype), dtype, device)
+    expected = attend(exact, torch.float64, "cpu")
+    found = attend(copy.deepcopy(exact).to(dtype), dtype, device)
     assert found.context.dtype == found.weights.dtype == dtype
     if d_query is None:  # with a predicted centre, rounding may put a position on the other side of the edge
         torch.testing.assert_close(found.weights.cpu().double(), expected.weights, atol=tolerance, rtol=0)
@@ -461,14 +463,14 @@ def test_step_by_step_equals_teacher_forcing_also_with_several_rows_for_a_senten
     memory = model.encode(source, source != PAD)
     expected = model.decode(target, memory)
     single = model.start(memory)
-    double = model.start(memory).reorder(torch.tensor([0, 0, 1, 1, 2, 2]))
+    double = reorder(model.start(memory), torch.tensor([0, 0, 1, 1, 2, 2]))
     for position in range(target.shape[1]):
         logits, single = model.step(target[:, position], single)
         torch.testing.assert_close(logits, expected[:, position], atol=1e-12, rtol=0)
         logits, double = model.step(target[:, position].repeat_interleave(2), double)
         for row in range(6):
             torch.testing.assert_close(logits[row], expected[row // 2, position], atol=1e-12, rtol=0)
-        double = double.reorder(torch.tensor([1, 0, 3, 2, 4, 4]))
+        double = reorder(double, torch.tensor([1, 0, 3, 2, 4, 4]))
 
 
 @EVERY_LOOK

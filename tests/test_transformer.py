@@ -22,7 +22,7 @@ from transformer_lib.models.convert import (
     to_torch_transformer,
 )
 from transformer_lib.models.masks import causal_mask
-from transformer_lib.models.seq2seq import Memory, sequence_loss
+from transformer_lib.models.seq2seq import Memory, reorder, sequence_loss
 from transformer_lib.models.sublayers import LayerNorm
 from transformer_lib.models.transformer import (
     DecoderLayer,
@@ -298,21 +298,21 @@ def test_rows_of_a_beam_share_the_memory(kind):
     others[:, 2] = 11
     both = torch.stack([TARGET, others], dim=1).flatten(0, 1)  # two continuations of each sentence
     expected = model(SOURCE[rows], both)
-    state = model.start(model.encode(SOURCE, SOURCE != PAD)).reorder(rows)
+    state = reorder(model.start(model.encode(SOURCE, SOURCE != PAD)), rows)
     for position in range(TARGET.shape[1]):
         logits, state = model.step(both[:, position], state)
         torch.testing.assert_close(logits, expected[:, position], atol=1e-12, rtol=1e-10)
         if position == 3:  # the rows of a sentence change places, and back
             swap = torch.tensor([1, 0, 3, 2, 5, 4])
-            state = state.reorder(swap).reorder(swap)
-    assert state.memory.mask.shape[0] == 3 and all(source.keys.shape[0] == 3 for source in state.sources)
+            state = reorder(reorder(state, swap), swap)
+    assert state.memory.mask.shape[0] == 3 and all(source.keys.shape[0] == 3 for source in state.memory.layers)
 
 
 def test_a_reordered_state_is_independent():
     model = small_model()
     state = model.start(model.encode(SOURCE, SOURCE != PAD))
     _, state = model.step(TARGET[:, 0], state)
-    copied = state.reorder(torch.arange(3))
+    copied = reorder(state, torch.arange(3))
     first, _ = model.step(TARGET[:, 1], state)
     model.step(torch.full((3,), 12), copied)
     expected = model(SOURCE, TARGET[:, :2])[:, 1]

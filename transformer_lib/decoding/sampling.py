@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lib.checks import check_positive
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
-from transformer_lib.models.seq2seq import Seq2Seq, evaluating
+from transformer_lib.models.seq2seq import Seq2Seq, eval_mode, keep
 
 # %% ../../book/translation/16_decoding.ipynb #0fb074d8
 def sampling_probabilities(
@@ -109,10 +109,10 @@ def sample(
     """
     check_positive(max_length=max_length)
     _check_sampling(temperature, top_k, top_p)
-    max_length = model.cap_length(max_length)
+    max_length = model.clamp_length(max_length)
     written = source.new_full((len(source), max_length), PAD)
     going, length = torch.arange(len(source), device=source.device), 0
-    with evaluating(model):
+    with eval_mode(model):
         state = (
             model.start(model.encode(source, source != PAD))
             if len(source)
@@ -144,5 +144,5 @@ def sample(
             unfinished = (token != EOS).nonzero().squeeze(1)
             if len(unfinished) < len(token):  # finished sentences leave the batch
                 going, token = going[unfinished], token[unfinished]
-                state = state.keep(unfinished) if len(unfinished) else state
+                state = keep(state, unfinished) if len(unfinished) else state
     return written[:, :length]

@@ -20,7 +20,15 @@ from torch import Tensor, nn
 from transformer_lib.checks import check_positive
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.metrics import sequence_log_probability
-from transformer_lib.models.seq2seq import Memory, Seq2Seq, State, evaluating
+from transformer_lib.models.seq2seq import (
+    Memory,
+    Seq2Seq,
+    State,
+    eval_mode,
+    keep,
+    reorder,
+    select,
+)
 
 # %% ../../book/translation/16_decoding.ipynb #82ac9a84
 @dataclass(frozen=True)
@@ -45,37 +53,14 @@ class PrefixState(State):
     """A state that keeps the tokens themselves and nothing that was computed from them.
 
     Args:
-        prefix: all tokens read so far.
         memory: what the encoder produced.
+        prefix: all tokens read so far.
 
     Source: none. Chapter: Decoding.
     """
 
-    prefix: Int[Tensor, "N T"]
     memory: Memory
-
-    def reorder(self, rows: Int[Tensor, " N"]) -> "PrefixState":
-        """The same state with its rows in another order; see ``State.reorder``.
-
-        Args:
-            rows: for each new row, the present row to continue.
-
-        Returns:
-            A state that shares the memory.
-        """
-        return PrefixState(self.prefix[rows], self.memory)
-
-    def keep(self, sentences: Int[Tensor, " M"]) -> "PrefixState":
-        """The state of some sentences alone; see ``State.keep``.
-
-        Args:
-            sentences: which sentences of the memory.
-
-        Returns:
-            A state of M sentences.
-        """
-        rows = self.memory.rows_of(sentences, len(self.prefix))
-        return PrefixState(self.prefix[rows], self.memory.select(sentences))
+    prefix: Int[Tensor, "N T"]
 
 # %% ../../book/translation/16_decoding.ipynb #8b75aa57
 class WithoutCache(Seq2Seq):
@@ -138,12 +123,8 @@ class WithoutCache(Seq2Seq):
         Returns:
             A state with one row for each sentence.
         """
-        return PrefixState(
-            torch.empty(
-                len(memory.mask), 0, dtype=torch.long, device=memory.mask.device
-            ),
-            memory,
-        )
+        nothing = torch.empty(len(memory.mask), 0, dtype=torch.long)
+        return PrefixState(memory, nothing.to(memory.mask.device))
 
     def step(
         self, token: Int[Tensor, " N"], state: PrefixState
@@ -163,9 +144,9 @@ class WithoutCache(Seq2Seq):
             len(sentences), 1
         )  # one copy of the memory for each row
         logits = self.model.decode(
-            prefix, state.memory.select(sentences.repeat_interleave(each))
+            prefix, select(state.memory, sentences.repeat_interleave(each))
         )
-        return logits[:, -1], PrefixState(prefix, state.memory)
+        return logits[:, -1], PrefixState(state.memory, prefix)
 
 # %% ../../book/translation/16_decoding.ipynb #6128d146
 def _score_prefixes(
@@ -184,8 +165,8 @@ def _score_prefixes(
         padded = nn.utils.rnn.pad_sequence(
             rows, batch_first=True, padding_value=PAD
         ).to(memory.mask.device)
-        memories = memory.select(
-            torch.zeros(len(rows), dtype=torch.long, device=padded.device)
+        memories = select(
+            memory, torch.zeros(len(rows), dtype=torch.long, device=padded.device)
         )
         logits = model.decode(padded[:, :-1], memories)
         found += sequence_log_probability(logits, padded[:, 1:], pad=PAD).tolist()
@@ -217,7 +198,7 @@ def score_hypotheses(
             f"hypotheses of {len(hypotheses)} sentences for {len(source)} sources; they must pair up"
         )
     scores = []
-    with evaluating(model):
+    with eval_mode(model):
         for number, (row, found) in enumerate(zip(source, hypotheses, strict=True)):
             if not all(hypothesis.tokens for hypothesis in found):
                 raise ValueError(
@@ -336,7 +317,7 @@ def exhaustive_search(
     _check_choice("penalty", penalty, PENALTIES)
     _check_alpha(alpha)
     found = []
-    with evaluating(model):
+    with eval_mode(model):
         for row in source:
             memory = model.encode(row[None], row[None] != PAD)
             vocab_size = model.decode(row.new_full((1, 1), BOS), memory).shape[-1]
@@ -546,7 +527,7 @@ def _search(
         if len(going) < len(parents):  # finished sentences leave the batch
             rows = torch.tensor(going, device=source.device)
             state, beam, parents = (
-                state.keep(rows),
+                keep(state, rows),
                 beam.select(rows),
                 parents[rows],
             )
@@ -554,7 +535,7 @@ def _search(
             first = width * torch.arange(
                 len(parents), device=parents.device
             )  # of each sentence, among all rows
-            state = state.reorder((first[:, None] + parents).flatten())
+            state = reorder(state, (first[:, None] + parents).flatten())
         token = beam.written[:, :, -1].flatten()
     return [found[: rules.n_best] for found in ended]
 
@@ -596,9 +577,9 @@ def beam_search(
     Source: Graves (2012), section 2; Wu et al. (2016), section 7. Chapter: Decoding.
     """
     rules = _Rules(
-        beam_size, alpha, model.cap_length(max_length), n_best, penalty, stop
+        beam_size, alpha, model.clamp_length(max_length), n_best, penalty, stop
     )
     if not len(source):
         return []
-    with evaluating(model):
+    with eval_mode(model):
         return _search(model, source, rules)

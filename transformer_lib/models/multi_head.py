@@ -12,7 +12,7 @@ __all__ = ['KeysValues', 'KeyValueCache', 'MultiHeadAttention']
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lib.checks import check_positive
@@ -36,20 +36,8 @@ class KeysValues:
     keys: Float[Tensor, "B H S K"]
     values: Float[Tensor, "B H S V"]
 
-    def select(self, rows: Int[Tensor, " N"]) -> "KeysValues":
-        """Those of some rows, in the order of ``rows``.
-
-        Args:
-            rows: which rows, counted from 0.
-
-        Returns:
-            Keys and values of N rows.
-        """
-        return KeysValues(
-            self.keys.index_select(0, rows), self.values.index_select(0, rows)
-        )
-
 # %% ../../book/transformer/11_multi_head_attention.ipynb #afee9300
+@dataclass(eq=False)
 class KeyValueCache:
     """Keys and values of a sequence that is still being written: room is allocated ahead and filled in place.
 
@@ -63,13 +51,9 @@ class KeyValueCache:
     Source: none. Chapter: Multi-head attention.
     """
 
-    def __init__(
-        self,
-        keys: Float[Tensor, "N H R K"],
-        values: Float[Tensor, "N H R V"],
-        length: int = 0,
-    ) -> None:
-        self.keys, self.values, self.length = keys, values, length
+    keys: Float[Tensor, "N H R K"]
+    values: Float[Tensor, "N H R V"]
+    length: int = 0
 
     def append(self, new: KeysValues) -> KeysValues:
         """Write new positions behind the present ones.
@@ -108,21 +92,6 @@ class KeyValueCache:
         self.values[:, :, self.length : end] = new.values
         self.length = end
         return KeysValues(self.keys[:, :, :end], self.values[:, :, :end])
-
-    def reorder(self, rows: Int[Tensor, " N"]) -> "KeyValueCache":
-        """A cache whose row n is the present row ``rows[n]``; it shares nothing with this one.
-
-        Args:
-            rows: for each new row, the present row to continue.
-
-        Returns:
-            A new cache of N rows.
-        """
-        return KeyValueCache(
-            self.keys.index_select(0, rows),
-            self.values.index_select(0, rows),
-            self.length,
-        )
 
 # %% ../../book/transformer/11_multi_head_attention.ipynb #27ac5bcc
 class MultiHeadAttention(nn.Module):

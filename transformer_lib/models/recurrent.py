@@ -24,6 +24,7 @@ from transformer_lib.models.seq2seq import (
     State,
     check_tokens,
     embedding,
+    register_model,
 )
 
 # %% ../../book/history/03_recurrent_seq2seq.ipynb #55a29f42
@@ -220,37 +221,14 @@ class RecurrentState(State):
     """The state of a recurrent decoder.
 
     Args:
-        hidden: one vector for each layer.
         memory: what the encoder produced.
+        hidden: one vector for each layer.
 
     Source: Cho et al. (2014), section 2.2. Chapter: A translator with one memory.
     """
 
-    hidden: Float[Tensor, "N L H"]
     memory: Memory
-
-    def reorder(self, rows: Int[Tensor, " N"]) -> "RecurrentState":
-        """The same state with its rows in another order; see ``State.reorder``.
-
-        Args:
-            rows: for each new row, the present row to continue.
-
-        Returns:
-            A state that shares the memory.
-        """
-        return RecurrentState(self.hidden[rows], self.memory)
-
-    def keep(self, sentences: Int[Tensor, " M"]) -> "RecurrentState":
-        """The state of some sentences alone; see ``State.keep``.
-
-        Args:
-            sentences: which sentences of the memory.
-
-        Returns:
-            A state of M sentences.
-        """
-        rows = self.memory.rows_of(sentences, len(self.hidden))
-        return RecurrentState(self.hidden[rows], self.memory.select(sentences))
+    hidden: Float[Tensor, "N L H"]
 
 # %% ../../book/history/03_recurrent_seq2seq.ipynb #dcfef102
 @dataclass(frozen=True)
@@ -485,7 +463,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         Returns:
             A state with one row for each sentence.
         """
-        return RecurrentState(memory.final, memory)
+        return RecurrentState(memory, memory.final)
 
     def step(
         self, token: Int[Tensor, " N"], state: RecurrentState
@@ -504,4 +482,7 @@ class RecurrentSeq2Seq(Seq2Seq):
             token.shape[0] // context.shape[0], dim=0
         )  # (N, H)
         logits, hidden = self.decoder(token.unsqueeze(1), state.hidden, context)
-        return logits.squeeze(1), RecurrentState(hidden, state.memory)
+        return logits.squeeze(1), RecurrentState(state.memory, hidden)
+
+
+register_model("gru", RecurrentConfig, RecurrentSeq2Seq)

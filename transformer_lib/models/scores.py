@@ -22,14 +22,14 @@ from transformer_lib.models.alignment import (
     AlignedMemory,
     AlignedSeq2Seq,
     AlignedState,
-    Attended,
     Attention,
+    AttentionOutput,
     Score,
-    look,
+    attend_shared,
 )
 from transformer_lib.models.masked_softmax import masked_softmax
 from transformer_lib.models.recurrent import GRU, RecurrentConfig
-from transformer_lib.models.seq2seq import check_tokens, embedding
+from transformer_lib.models.seq2seq import check_tokens, embedding, register_model
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #9897f822
 class DotScore(Score):
@@ -196,13 +196,13 @@ def _look_whole(
     centres: Float[Tensor, "B T"],
     window: int,
     gaussian: bool,
-) -> Attended:
+) -> AttentionOutput:
     """Local attention that scores every position, and masks those outside the window."""
     places = torch.arange(1, memory.mask.shape[1] + 1, device=centres.device)
     distance = places - centres.unsqueeze(-1)  # (B, T, S)
     scores = score.compare(queries, memory.keys)
     weights = _weigh(scores, distance, memory.mask.unsqueeze(1), window, gaussian)
-    return Attended(weights @ memory.outputs, weights)
+    return AttentionOutput(weights @ memory.outputs, weights)
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #d9c6effa
 def _look_windowed(
@@ -212,7 +212,7 @@ def _look_windowed(
     centres: Float[Tensor, "B T"],
     window: int,
     gaussian: bool,
-) -> Attended:
+) -> AttentionOutput:
     """Local attention that scores only the W = 2 D + 1 positions that the window may hold: the same result."""
     (rows, length), source = centres.shape, memory.mask.shape[1]
     first = (
@@ -252,7 +252,7 @@ def _look_windowed(
         memory.outputs
     )  # (B T, 1, D)
     spread = weights.new_zeros(rows, length, source).scatter_add(-1, index, weights)
-    return Attended(context.view(rows, length, -1), spread)
+    return AttentionOutput(context.view(rows, length, -1), spread)
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #f5a2ec81
 class LocalAttention(Attention):
@@ -323,7 +323,7 @@ class LocalAttention(Attention):
         queries: Float[Tensor, "B T H"],
         memory: AlignedMemory,
         positions: Int[Tensor, " T"],
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Look once for every query, into its window only.
 
         Args:
@@ -469,11 +469,11 @@ class LuongDecoder(nn.Module):
             if self.config.input_feeding
             else None
         )
-        return AlignedState(memory.final, memory, fed=fed)
+        return AlignedState(memory, memory.final, input_feed=fed)
 
     def forward(
         self, target: Int[Tensor, "N T"], state: AlignedState
-    ) -> tuple[Float[Tensor, "N T V"], list[Attended], AlignedState]:
+    ) -> tuple[Float[Tensor, "N T V"], list[AttentionOutput], AlignedState]:
         """Read target tokens and score the token after each.
 
         With input feeding one step waits for the other; without it all steps look at the source at once.
@@ -505,19 +505,19 @@ class LuongDecoder(nn.Module):
 
     def _advance(
         self, words: Float[Tensor, "N T D"], state: AlignedState
-    ) -> tuple[Tensor, Attended, AlignedState]:
+    ) -> tuple[Tensor, AttentionOutput, AlignedState]:
         """Read some words, then look at the source for each; the attentional vectors, the looks, and the state."""
         inputs = (
             words
-            if state.fed is None
-            else torch.cat([words, state.fed.unsqueeze(1)], dim=-1)
+            if state.input_feed is None
+            else torch.cat([words, state.input_feed.unsqueeze(1)], dim=-1)
         )
         outputs, hidden = self.gru(inputs, state=state.hidden)  # (N, T, H)
-        seen = look(self.attention, outputs, state.memory, state.position)
+        seen = attend_shared(self.attention, outputs, state.memory, state.position)
         vector = self.dropout(
             torch.tanh(self.attentional(torch.cat([seen.context, outputs], dim=-1)))
         )  # (N, T, D)
-        fed = None if state.fed is None else vector[:, -1]
+        fed = None if state.input_feed is None else vector[:, -1]
         return (
             vector,
             seen,
@@ -525,7 +525,7 @@ class LuongDecoder(nn.Module):
                 state,
                 hidden=hidden,
                 position=state.position + words.shape[1],
-                fed=fed,
+                input_feed=fed,
             ),
         )
 
@@ -541,3 +541,6 @@ class LuongSeq2Seq(AlignedSeq2Seq):
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config, LuongDecoder(config))
+
+
+register_model("luong", LuongConfig, LuongSeq2Seq)

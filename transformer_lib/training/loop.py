@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformer_lib.models.seq2seq import evaluating
+from transformer_lib.models.seq2seq import eval_mode
 
 # %% ../../book/history/03_recurrent_seq2seq.ipynb #7b8c16f8
 def train_on(
@@ -83,7 +83,7 @@ def evaluate_loss(model: nn.Module, batches: Iterable[Any]) -> float:
     """
     device = next(model.parameters()).device
     total, n_tokens = 0.0, 0
-    with evaluating(model):
+    with eval_mode(model):
         for batch in batches:
             batch = batch.to(device)
             loss = model.loss(batch)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformer_lib.data.files import write_atomically, write_json
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
-from transformer_lib.models.seq2seq import evaluating
+from transformer_lib.models.seq2seq import eval_mode
 from transformer_lib.models.transformer import Transformer
 from transformer_lib.training.checkpoints import save_tensors
 from transformer_lib.translation.evaluation import _typed
@@ -150,7 +150,7 @@ def export_onnx(
         translator.target_tokenizer.vocab_size,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder, evaluating(model):
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder, eval_mode(model):
         unproved = Path(folder) / path.name
         _write_onnx(model, unproved, *_random_tokens(sizes, rows=2, lengths=(7, 5)))
         session = onnxruntime.InferenceSession(

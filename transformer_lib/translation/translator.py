@@ -26,7 +26,7 @@ from transformer_lib.data.multi30k import moses_detokenize, moses_tokenize
 from transformer_lib.data.tokenizer import BOS, EOS, Tokenizer
 from transformer_lib.decoding.search import Hypothesis, beam_search
 from transformer_lib.models.alignment import attention_maps
-from transformer_lib.models.seq2seq import Seq2Seq, evaluating
+from transformer_lib.models.seq2seq import Seq2Seq, eval_mode
 from transformer_lib.models.transformer import Transformer
 from transformer_lib.training.checkpoints import load_tensors, load_weights
 from transformer_lib.translation.options import MODELS, read_options
@@ -406,7 +406,7 @@ class Translator:
         written = torch.tensor(
             [[BOS, *self.target_tokenizer.encode(target)]], device=device
         )
-        with evaluating(self.model):
+        with eval_mode(self.model):
             looks = self.model.attention(ids, written)
         stacks = (
             torch.cat(part).float().cpu()

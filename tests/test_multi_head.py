@@ -489,7 +489,6 @@ COMPILED = """
 import torch
 from transformer_lib.masks import causal_mask
 from transformer_lib.models.multi_head import MultiHeadAttention
-from transformer_lib.models.seq2seq import reorder, select
 
 torch.manual_seed(0)
 ours = MultiHeadAttention(8, 2).eval()

@@ -8,12 +8,43 @@ Chapter: The caption grammar (book/appendix/caption_grammar.ipynb).
 # %% auto #0
 __all__ = ['Pair', 'make_captions']
 
-# %% ../../book/appendix/caption_grammar.ipynb #captions-05
-import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+# %% ../../book/appendix/caption_grammar.ipynb #captions-05c
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
+
+from transformer_lib.checks import check_text, check_whole
+from transformer_lib.data.lexicon import (
+    _ADVERBS,
+    _REASON,
+    _TABLES,
+    _TIMES,
+    _VERB,
+    _Adjective,
+    _Noun,
+    _Place,
+    _places,
+    _Reason,
+    _Verb,
+)
+from transformer_lib.data.phrases import (
+    _ORDERS,
+    _after,
+    _Both,
+    _both,
+    _DeadEnd,
+    _deed,
+    _Head,
+    _noun,
+    _noun_phrase,
+    _object,
+    _Parts,
+    _place_phrase,
+    _room,
+    _weave,
+    _Words,
+    _Writer,
+)
 
 # %% ../../book/appendix/caption_grammar.ipynb #captions-07
 @dataclass(frozen=True)
@@ -23,12 +54,18 @@ class Pair:
     Args:
         source: the sentence, its words separated by spaces.
         target: its translation.
-        alignment: (source word, target word) for words that translate each other, counted from 0.
-        referents: (the word "it", the word it stands for) in the source, counted from 0.
+        alignment: (source word, target word) for words that translate each other,
+            counted from 0.
+        referents: (the word "it", the word it stands for) in the source.
 
     Raises:
         TypeError: a sentence is not text.
         ValueError: the alignment or the referents name a word that is not there.
+
+    Example:
+        >>> pair = Pair("a small dog", "ein kleiner Hund", ((0, 0), (1, 1), (2, 2)))
+        >>> pair.target
+        'ein kleiner Hund'
 
     Chapter: The caption grammar.
     """
@@ -39,1120 +76,49 @@ class Pair:
     referents: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that both are text, and that every index is that of a word."""
-        for name, text in (("source", self.source), ("target", self.target)):
-            if not isinstance(text, str):
-                raise TypeError(
-                    f"{name}={text!r} is a {type(text).__name__}: expected text"
-                )
-        n_source, n_target = len(self.source.split()), len(self.target.split())
-        for first, second in self.alignment:
-            if not (0 <= first < n_source and 0 <= second < n_target):
-                raise ValueError(
-                    f"alignment holds ({first}, {second}), but there are {n_source} source and {n_target} target words"
-                )
-        for first, second in self.referents:
-            if not (0 <= first < n_source and 0 <= second < n_source):
-                raise ValueError(
-                    f"referents holds ({first}, {second}), but there are {n_source} source words"
-                )
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-11
-_COLUMNS = {"m": 0, "f": 1, "n": 2, "p": 3}
-_ARTICLES = {
-    "the nom": "der die das die",
-    "the acc": "den die das die",
-    "the dat": "dem der dem den",
-    "a nom": "ein eine ein -",
-    "a acc": "einen eine ein -",
-    "a dat": "einem einer einem -",
-    "many nom": "- - - viele",
-    "many acc": "- - - viele",
-    "many dat": "- - - vielen",
-}
-_NUMERALS = {"two": "zwei", "three": "drei", "four": "vier"}
-
-
-def _form(table: dict[str, str], name: str, case: str, column: str) -> str:
-    """One entry of a table: the row of this name and case, the column m, f, n or p."""
-    return table[f"{name} {case}"].split()[_COLUMNS[column]]
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-14
-_ENDINGS = {
-    "weak nom": "e e e en",
-    "weak acc": "en e e en",
-    "weak dat": "en en en en",
-    "mixed nom": "er e es -",
-    "mixed acc": "en e es -",
-    "mixed dat": "en en en -",
-    "strong nom": "er e es e",
-    "strong acc": "en e es e",
-    "strong dat": "em er em en",
-}
-
-
-def _strength(determiner: str) -> str:
-    """Which adjective endings go with an English determiner; "" stands for none."""
-    return {"the": "weak", "a": "mixed"}.get(determiner, "strong")
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-19
-@dataclass(frozen=True, eq=False)
-class _Adjective:
-    """An adjective; endings are added to the stem."""
-
-    english: str
-    german: str
-    stem: str
-    dimension: str
-
-
-_ADJECTIVES = """
-size   | small klein, big groß
-age    | old alt, new neu
-youth  | young jung
-colour | red rot, blue blau, green grün, yellow gelb, white weiß, black schwarz, brown braun, grey grau
-mood   | tired müde/müd, hungry hungrig, happy fröhlich, sad traurig, friendly freundlich, brave mutig, clever klug
-kind   | heavy schwer, beautiful schön, sweet süß, ripe reif, fresh frisch, hot heiß, cold kalt, warm warm
-kind   | soft weich, long lang, deep tief, high hoch/hoh, low niedrig, dark dunkel/dunkl, quiet ruhig
-state  | strong stark, thirsty durstig, lazy faul, weak schwach, sick krank, slow langsam, fast schnell, timid ängstlich
-state  | light leicht, dirty schmutzig, wet nass, hard hart, sour sauer/saur, narrow schmal, wide breit, steep steil
-"""
-
-
-def _read_adjectives(table: str) -> dict[str, _Adjective]:
-    """The adjectives of a table by their English form."""
-    found = {}
-    for line in table.strip().splitlines():
-        dimension, entries = line.split("|")
-        for entry in entries.split(","):
-            english, german = entry.split()
-            german, _, stem = german.partition("/")
-            found[english] = _Adjective(
-                english, german, stem or german, dimension.strip()
-            )
-    return found
-
-
-_ADJECTIVE = _read_adjectives(_ADJECTIVES)
-_COUPLES = {
-    *(
-        (first, second)
-        for first in ("mood", "kind")
-        for second in ("age", "youth", "colour")
-    ),
-    *(("size", "age"), ("size", "colour"), ("age", "colour")),
-}  # the dimensions of two adjectives in a row
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-21
-_SHARED = {
-    "ADULT": "old young tired hungry happy sad friendly brave clever",
-    "CHILD": "small tired hungry happy sad friendly brave clever",
-    "BEAST": "small big old tired hungry clever strong thirsty lazy weak sick slow fast timid",
-}
-_NOUNS = """
-man men Mann Männer m | person adult | ADULT
-woman women Frau Frauen f | person adult | ADULT
-child children Kind Kinder n | person young | CHILD
-boy boys Junge Jungen mw | person young | CHILD
-girl girls Mädchen Mädchen n | person young | CHILD
-farmer farmers Bauer Bauern mw | person adult | ADULT
-teacher teachers Lehrer Lehrer m | person adult | ADULT
-baker bakers Bäcker Bäcker m | person adult | ADULT
-neighbour neighbours Nachbar Nachbarn mw | person adult | ADULT
-grandmother grandmothers Großmutter Großmütter f | person adult | tired hungry happy sad friendly brave clever
-grandfather grandfathers Großvater Großväter m | person adult | tired hungry happy sad friendly brave clever
-aunt aunts Tante Tanten f | person adult | ADULT
-dog dogs Hund Hunde m | pet walker leaper drinker hunter | BEAST friendly brave brown black white grey
-cat cats Katze Katzen f | pet walker leaper drinker hunter climber | BEAST friendly brave black white grey
-rabbit rabbits Kaninchen Kaninchen n | pet walker leaper muncher prey | BEAST white brown grey black
-mouse mice Maus Mäuse f | pet walker muncher prey | BEAST brave grey white brown
-horse horses Pferd Pferde n | farm walker leaper muncher grazer drinker | BEAST friendly brave brown black white grey
-cow cows Kuh Kühe f | farm walker grazer drinker | BEAST friendly brown black white
-goat goats Ziege Ziegen f | farm walker leaper muncher grazer drinker | BEAST friendly brave white brown black
-donkey donkeys Esel Esel m | farm walker leaper muncher grazer drinker | BEAST friendly brave grey brown
-pig pigs Schwein Schweine n | farm walker muncher drinker | BEAST friendly black
-calf calves Kalb Kälber n | farm walker grazer drinker | CHILD thirsty lazy weak sick slow fast timid brown black white
-chicken chickens Huhn Hühner n | farm walker prey | BEAST white brown black
-duck ducks Ente Enten f | farm flier prey | BEAST white brown grey
-bird birds Vogel Vögel m | wild flier climber prey | BEAST brave red blue green yellow black
-hare hares Hase Hasen mw | wild walker leaper muncher prey | BEAST brave grey brown
-fox foxes Fuchs Füchse m | wild walker leaper hunter | BEAST brave red
-wolf wolves Wolf Wölfe m | wild walker leaper hunter | BEAST brave grey black white
-bear bears Bär Bären mw | wild walker muncher drinker | BEAST friendly brave brown black
-elephant elephants Elefant Elefanten mw | wild walker muncher drinker | BEAST friendly brave grey
-monkey monkeys Affe Affen mw | wild muncher drinker climber | BEAST friendly brave brown black
-apple apples Apfel Äpfel m | food fruit | small big red yellow sweet ripe fresh sour hard
-pear pears Birne Birnen f | food fruit | small big green yellow sweet ripe fresh sour hard
-carrot carrots Karotte Karotten f | food root | small big long fresh sweet hard dirty
-cake cakes Kuchen Kuchen m | food | small big fresh sweet warm
-egg eggs Ei Eier n | food | small big fresh white brown
-bread - Brot - n | food root | fresh warm hard
-water - Wasser - n | drink | fresh cold warm dirty
-milk - Milch - f | drink | fresh cold warm sour
-tea - Tee - m | drink | hot warm cold
-hay - Heu - n | fodder | fresh warm soft wet dirty
-grass - Gras - n | fodder | fresh green dirty
-ball balls Ball Bälle m | light | small big red blue green yellow old new dirty
-doll dolls Puppe Puppen f | light | small big old new beautiful
-book books Buch Bücher n | light | small big old new heavy beautiful red blue
-letter letters Brief Briefe m | light | old new long beautiful
-newspaper newspapers Zeitung Zeitungen f | light | old new
-picture pictures Bild Bilder n | light | small big old new beautiful
-flower flowers Blume Blumen f | light | small big beautiful red blue yellow white
-hat hats Hut Hüte m | wear light | small big old new red blue green black white brown beautiful
-coat coats Mantel Mäntel m | wear | long warm old new red blue green black brown grey
-shirt shirts Hemd Hemden n | wear | old new red blue green white yellow beautiful dirty wet
-umbrella umbrellas Regenschirm Regenschirme m | light | small big old new red blue black
-key keys Schlüssel Schlüssel m | light | small big old new
-stick sticks Stock Stöcke m | - | long heavy wet dirty
-bone bones Knochen Knochen m | - | small big old white heavy dirty
-basket baskets Korb Körbe m | holder | small big old new heavy brown dirty light
-bag bags Tasche Taschen f | holder | small big old new heavy red blue black dirty light
-box boxes Kiste Kisten f | holder | small big old new heavy brown dirty light
-suitcase suitcases Koffer Koffer m | holder | small big old new heavy black brown light
-lamp lamps Lampe Lampen f | device | small big old new beautiful
-radio radios Radio Radios n | device | small big old new
-table tables Tisch Tische m | - | small big old new heavy long high low light
-bed beds Bett Betten n | - | small big old new soft warm hard
-sofa sofas Sofa Sofas n | - | small big old new soft warm red blue grey hard
-carpet carpets Teppich Teppiche m | - | small big old new soft warm red blue grey hard dirty wet
-blanket blankets Decke Decken f | - | small big old new soft warm red blue white dirty wet
-door doors Tür Türen f | - | small big old new heavy red green white
-window windows Fenster Fenster n | - | small big old new
-bicycle bicycles Fahrrad Fahrräder n | vehicle | small big old new red blue green black
-car cars Auto Autos n | vehicle | small big old new red blue black white heavy
-boat boats Boot Boote n | vehicle | small big old new red blue white heavy light
-cart carts Wagen Wagen m | vehicle | small big old new heavy light
-park parks Park Parks m | - | small big old beautiful quiet
-garden gardens Garten Gärten m | - | small big old beautiful quiet
-meadow meadows Wiese Wiesen f | - | small big green beautiful wide
-field fields Feld Felder n | - | small big green wide
-yard yards Hof Höfe m | - | small big old quiet
-forest forests Wald Wälder m | - | small big old beautiful dark quiet
-beach beaches Strand Strände m | - | small big beautiful quiet long
-street streets Straße Straßen f | - | old new wide long quiet
-market markets Markt Märkte m | - | small big old
-village villages Dorf Dörfer n | - | small big old quiet beautiful
-city cities Stadt Städte f | - | small big old new beautiful
-station stations Bahnhof Bahnhöfe m | - | small big old new
-house houses Haus Häuser n | - | small big old new beautiful white red dirty
-school schools Schule Schulen f | - | small big old new
-church churches Kirche Kirchen f | - | small big old beautiful
-kitchen kitchens Küche Küchen f | - | small big old new warm
-room rooms Zimmer Zimmer n | - | small big warm quiet dark
-barn barns Scheune Scheunen f | - | small big old red dark dirty
-stable stables Stall Ställe m | - | small big old new dark dirty
-cave caves Höhle Höhlen f | - | small big dark deep narrow
-river rivers Fluss Flüsse m | - | small big wide deep long narrow
-brook brooks Bach Bäche m | - | small wide deep narrow
-lake lakes See Seen m | - | small big deep beautiful
-bridge bridges Brücke Brücken f | - | small big old new high long narrow
-tree trees Baum Bäume m | - | small big old green beautiful
-bench benches Bank Bänke f | - | small old new long green red
-wall walls Mauer Mauern f | - | old new high low long grey white
-fence fences Zaun Zäune m | - | old new high low long white green
-gate gates Tor Tore n | - | old new high low big heavy
-roof roofs Dach Dächer n | - | old new red high low steep
-tail tails Schwanz Schwänze m | - | long black white brown
-ear ears Ohr Ohren n | - | long big small black white brown
-"""
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-22
-@dataclass(frozen=True, eq=False)
-class _Noun:
-    """A noun; a weak noun looks like its plural in all cases but the nominative."""
-
-    english: str
-    english_plural: str
-    german: str
-    german_plural: str
-    gender: str
-    weak: bool
-    tags: frozenset[str]
-    adjectives: tuple[_Adjective, ...]
-
-    def in_german(self, case: str, plural: bool) -> str:
-        """The German form for a case and a number."""
-        if plural:
-            n = case == "dat" and self.german_plural[-1] not in "ns"
-            return self.german_plural + "n" * n
-        return self.german_plural if self.weak and case != "nom" else self.german
-
-
-def _read_nouns(table: str) -> dict[str, _Noun]:
-    """The nouns of a table by their English form."""
-    found = {}
-    for line in table.strip().splitlines():
-        words, tags, names = (part.split() for part in line.split("|"))
-        english, english_plural, german, german_plural, gender = words
-        mass = ["mass"] if german_plural == "-" else []
-        names = " ".join(_SHARED.get(name, name) for name in names).split()
-        adjectives = tuple(_ADJECTIVE[name] for name in names)
-        tagged = frozenset([english, *tags, *mass])
-        found[english] = _Noun(
-            english,
-            english_plural,
-            german,
-            german_plural,
-            gender[0],
-            gender.endswith("w"),
-            tagged,
-            adjectives,
-        )
-    return found
-
-
-_NOUN = _read_nouns(_NOUNS)
-
-
-@cache
-def _nouns(wanted: str) -> tuple[_Noun, ...]:
-    """All nouns that bear one of the wanted tags; every noun bears its own English name as a tag."""
-    return tuple(
-        noun
-        for noun in _NOUN.values()
-        if any(tag in noun.tags for tag in wanted.split())
-    )
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-25
-_Words = list[
-    tuple[str, tuple[int, ...]]
-]  # words of one language, each with its labels
-
-
-def _say(text: str, *labels: int) -> _Words:
-    """Words that all carry the same labels."""
-    return [(word, labels) for word in text.split()]
-
-
-class _DeadEnd(Exception):
-    """No word fits here: the writer takes another way."""
-
-
-class _Writer:
-    """What it takes to write one caption after another: chance, labels, and the words already used."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed).random
-        self.begin()
-
-    def begin(self) -> None:
-        """Forget the last caption, but not where the dice were."""
-        self.n_labels = 0
-        self.used: set[Any] = set()
-        self.referents: list[tuple[int, int]] = []
-
-    def label(self) -> int:
-        """A label that no word of this caption carries yet."""
-        self.n_labels += 1
-        return self.n_labels
-
-    def below(self, n: int) -> int:
-        """A number from 0 to n - 1."""
-        return int(self.chance() * n)
-
-    def pick(self, options: Any) -> Any:
-        """One of the options, all equally likely."""
-        if not options:
-            raise _DeadEnd
-        return options[int(self.chance() * len(options))]
-
-    def weighted(self, options: Any) -> Any:
-        """One of the options, given as (option, whole-number weight)."""
-        total = 0
-        for _, weight in options:
-            total += weight
-        if not total:
-            raise _DeadEnd
-        rest = int(self.chance() * total)
-        for option, weight in options:
-            rest -= weight
-            if rest < 0:
-                return option
-        return option
-
-    def fresh(self, options: Any) -> Any:
-        """An option that this caption has not used, and that counts as used from now on."""
-        option = self.pick(
-            [option for option in options if option not in self.used]
-        )
-        self.used.add(option)
-        return option
-
-    def attempt(self, build: Callable[..., Any], *arguments: Any) -> Any:
-        """What ``build(self, *arguments)`` gives, tried again from here when it runs into a dead end."""
-        used, n_referents = set(self.used), len(self.referents)
-        for _ in range(60):
-            try:
-                return build(self, *arguments)
-            except _DeadEnd:
-                self.used = set(used)
-                del self.referents[n_referents:]
-        raise _DeadEnd
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-29
-@dataclass
-class _Phrase:
-    """A noun phrase in both languages."""
-
-    noun: _Noun
-    plural: bool
-    label: int
-    english: _Words = field(default_factory=list)
-    german: _Words = field(default_factory=list)
-    adjectives: tuple[_Adjective, ...] = ()
-
-    def is_a(self, *tags: str) -> bool:
-        """Whether the noun bears one of these tags."""
-        return any(tag in self.noun.tags for tag in tags)
-
-
-@cache
-def _choices(
-    noun: _Noun, n: int, clash: frozenset[str], only: str
-) -> tuple[tuple[_Adjective, ...], ...]:
-    """Every way to put n adjectives before a noun, none of them in ``clash``, all of the dimensions in ``only``."""
-    able = [
-        adjective for adjective in noun.adjectives if adjective.english not in clash
-    ]
-    able = [adjective for adjective in able if adjective.dimension != "state"]
-    if only:
-        able = [
-            adjective for adjective in able if adjective.dimension in only.split()
-        ]
-    if n == 0:
-        return ((),)
-    if n == 1:
-        return tuple((adjective,) for adjective in able)
-    return tuple(
-        (a, b) for a in able for b in able if (a.dimension, b.dimension) in _COUPLES
-    )
-
-
-@cache
-def _room(noun: _Noun, clash: frozenset[str] = frozenset(), only: str = "") -> int:
-    """How many adjectives a noun can take: 0, 1 or 2."""
-    return max(n for n in (0, 1, 2) if _choices(noun, n, clash, only))
-
-
-_DETERMINERS = (
-    *(
-        (("the", False), 42),
-        (("a", False), 32),
-        (("the", True), 8),
-        (("", True), 8),
-    ),
-    *(
-        (("two", True), 4),
-        (("three", True), 3),
-        (("four", True), 1),
-        (("many", True), 2),
-    ),
-)
-_MASS_DETERMINERS = ((("the", False), 50), (("", False), 50))
-_NUMBERS = {  # which determiners a phrase may have
-    "any": lambda determiner, plural: True,
-    "few": lambda determiner, plural: determiner not in ("four", "many"),
-    "one": lambda determiner, plural: not plural,
-    "more": lambda determiner, plural: plural and determiner in ("the", ""),
-    "a": lambda determiner, plural: determiner == "a",
-    "bare": lambda determiner, plural: determiner == "",
-    "the": lambda determiner, plural: determiner == "the" and not plural,
-}
-
-
-@cache
-def _determiners(
-    mass: bool, number: str, size: int, room: int, rich: bool
-) -> tuple[Any, ...]:
-    """The determiners with which a phrase can have this size, weighted: ((word, plural), weight)."""
-    found = []
-    for (determiner, plural), weight in _MASS_DETERMINERS if mass else _DETERMINERS:
-        extras = size - 1 - (determiner != "")
-        fits = 0 <= extras <= room or (rich and 3 <= extras <= 10)
-        if fits and _NUMBERS[number](determiner, plural):
-            found.append(((determiner, plural), weight))
-    return tuple(found)
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-31
-def _noun_phrase(
-    w: _Writer,
-    noun: _Noun,
-    size: int,
-    case: str,
-    number: str = "any",
-    clash: frozenset[str] = frozenset(),
-    only: str = "",
-    head: "_Head | None" = None,
-) -> _Phrase:
-    """A noun phrase of this many English words; with a head it may hold more than adjectives."""
-    room = _room(noun, clash, only)
-    determiner, plural = w.weighted(
-        _determiners("mass" in noun.tags, number, size, room, head is not None)
-    )
-    extras = size - 1 - (determiner != "")
-    modifier = (
-        0
-        if extras <= room
-        else w.pick([extras - n for n in range(room + 1) if 3 <= extras - n <= 8])
-    )
-    ways = _choices(noun, extras - modifier, clash, only)
-    unused = [
-        way for way in ways if not any(adjective in w.used for adjective in way)
-    ]
-    phrase = _Phrase(noun, plural, w.label(), adjectives=w.pick(unused or ways))
-    w.used.update(phrase.adjectives)
-    column = "p" if plural else noun.gender
-    if determiner:
-        label = w.label()
-        article = _NUMERALS.get(determiner) or _form(
-            _ARTICLES, determiner, case, column
-        )
-        phrase.english += _say(determiner, label)
-        phrase.german += _say(article, label)
-    for adjective in phrase.adjectives:
-        label = w.label()
-        phrase.english += _say(adjective.english, label)
-        phrase.german += _say(
-            adjective.stem + _form(_ENDINGS, _strength(determiner), case, column),
-            label,
-        )
-    phrase.english += _say(
-        noun.english_plural if plural else noun.english, phrase.label
-    )
-    phrase.german += _say(noun.in_german(case, plural), phrase.label)
-    if determiner == "a" and phrase.english[1][0][0] in "aeiou":
-        phrase.english[0] = ("an", phrase.english[0][1])
-    if head and modifier:
-        w.attempt(_modify, phrase, modifier, head)
-    return phrase
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-35
-_PLACES = """
-home | in | in dat | kitchen room house | person pet
-green | in | in dat | park garden | person pet bird
-farm | in | in dat | yard | person pet farm
-farm | in | auf dat | meadow field | person pet farm
-farm | behind | hinter dat | barn stable | person pet farm
-wild | in | in dat | forest | person pet wild
-edge | by | an dat | river lake brook | person pet farm wild
-edge | under | unter dat | tree | person pet farm wild
-edge | behind | hinter dat | tree wall fence | person pet farm wild
-town | on | auf dat | street bridge | person pet
-city | at | auf dat | market | person
-city | at | an dat | station | person
-city | in | in dat | village city | person
-city | on | an dat | beach | person pet
-front | in front of | vor dat | house school church | person pet
-front | beside | neben dat | house school church | person pet
-water | in | in dat | lake river | person pet farm wild
-kitchen | in | in dat | kitchen | person
-market | at | auf dat | market | person
-market | in | in dat | village city | person
-seat | on | auf dat | bench sofa wall | person
-soft | on | auf dat | bench sofa | person
-perch | on | auf dat | roof wall fence | climber
-bed | on | auf dat | sofa carpet blanket bed | dog cat
-through | through | durch acc | park garden village city | person pet
-through | through | durch acc | forest | person pet wild
-across | across | über acc | street bridge meadow field | person pet farm
-to | to | zu dat | market school church station beach | person
-to | to | zu dat | river lake | person pet farm wild
-into | into | in acc | garden house kitchen | person pet
-into | into | in acc | forest | person pet wild
-into | into | in acc | barn stable | person pet farm
-out | out of | aus dat | house kitchen garden | person pet
-out | out of | aus dat | school church | person
-out | out of | aus dat | forest | person pet wild
-out | out of | aus dat | barn stable | person pet farm
-over | over | über acc | fence wall gate brook | person pet farm wild
-above | over | über acc | house lake forest park village river roof | flier
-onto | onto | auf acc | roof wall table | climber goat
-"""
-
-
-class _Place(NamedTuple):
-    """Somewhere to be or to go, and who may."""
-
-    english: str
-    german: str
-    case: str
-    noun: _Noun
-    who: frozenset[str]
-
-
-@cache
-def _places(groups: str) -> tuple[_Place, ...]:
-    """All places of some groups."""
-    found = []
-    for line in _PLACES.strip().splitlines():
-        group, english, german, names, who = (
-            part.strip() for part in line.split("|")
-        )
-        if group in groups.split():
-            places = (
-                _Place(
-                    english, *german.split(), _NOUN[name], frozenset(who.split())
-                )
-                for name in names.split()
-            )
-            found.extend(places)
-    return tuple(found)
-
-
-_CONTRACTIONS = {
-    "in dem": "im",
-    "an dem": "am",
-    "zu dem": "zum",
-    "zu der": "zur",
-    "in das": "ins",
-}
-
-
-def _after(preposition: str, label: int, phrase: _Phrase) -> _Words:
-    """A German preposition and its phrase; preposition and article may melt into one word with the labels of both."""
-    (article, labels), *rest = phrase.german
-    if phrase.english[0][0] == "the" and (
-        melted := _CONTRACTIONS.get(f"{preposition} {article}")
-    ):
-        return [*_say(melted, label, *labels), *rest]
-    return [*_say(preposition, label), *phrase.german]
-
-
-def _place_phrase(w: _Writer, place: _Place, size: int) -> tuple[_Words, _Words]:
-    """A place of this many English words, in both languages."""
-    label = w.label()
-    phrase = _noun_phrase(
-        w, place.noun, size - len(place.english.split()), place.case, "the"
-    )
-    return _say(place.english, label) + phrase.english, _after(
-        place.german, label, phrase
-    )
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-39
-_VERBS = """
-sleep sleeps sleeping | schläft schlafen | rest | person pet farm wild | - | home green farm wild edge | not=hungry
-play plays playing | spielt spielen | rest | young dog cat monkey calf | - | home green farm edge | quietly not=tired,sad
-laugh laughs laughing | lacht lachen | rest | person | - | home green front | loudly quietly not=sad,tired free
-sing sings singing | singt singen | rest | person bird | - | home green edge front | loudly quietly often not=sad free
-dance dances dancing | tanzt tanzen | rest | person | - | home green front city | not=tired,sad also=laugh,sing
-swim swims swimming | schwimmt schwimmen | rest | person dog bear elephant duck | - | water | slowly quickly not=tired
-wait waits waiting | wartet warten | rest | person dog | - | front city town | also=sing,laugh free
-cry cries crying | weint weinen | rest | young | - | home green front | quietly loudly not=happy,brave
-work works working | arbeitet arbeiten | rest | adult | - | green farm home | quickly slowly quietly often not=tired
-wake_up wakes_up waking_up | wacht_auf wachen_auf | rest | person pet | - | - | slowly not=tired
-get_up gets_up getting_up | steht_auf stehen_auf | rest | person | - | - | slowly quickly
-arrive arrives arriving | kommt_an kommen_an | rest | person | - | city | simple free
-run runs running | rennt rennen | go | person leaper calf pig | - | through across to into out | quickly not=tired
-walk walks walking | geht gehen | go | person | - | through across to into out | slowly quickly quietly also=laugh,sing free
-jump jumps jumping | springt springen | go | leaper young | - | over | quickly not=tired
-fly flies flying | fliegt fliegen | go | flier | - | above | slowly quickly not=tired
-climb climbs climbing | klettert klettern | go | cat monkey young goat | - | onto | slowly quickly quietly not=tired
-sit sits sitting | sitzt sitzen | go | person climber | - | seat perch | also=laugh,sing free
-stand stands standing | steht stehen | go | person farm | - | farm edge front | also=laugh,sing free
-lie lies lying | liegt liegen | go | dog cat | - | bed |
-chase chases chasing | jagt jagen | acc | hunter young | prey cat | green farm wild edge | not=tired also=run
-chase chases chasing | jagt jagen | acc | dog | young | green farm edge | not=tired also=run
-watch watches watching | beobachtet beobachten | acc | person hunter | pet farm wild | green farm wild edge | rel scene=sleep,play quietly free
-see sees seeing | sieht sehen | acc | person pet farm wild | person pet farm wild house boat car | - | calm rel scene=sleep,play,run free
-hear hears hearing | hört hören | acc | person pet farm | person dog horse bird cow donkey | - | calm rel scene=sing,laugh free
-love loves loving | liebt lieben | acc | person | young grandmother grandfather aunt pet horse donkey calf | - | calm rel free
-know knows knowing | kennt kennen | acc | person | person | - | calm rel free
-trust trusts trusting | vertraut vertrauen | dat | person | person dog horse | - | calm rel free
-think_of thinks_of thinking_of | denkt denken | acc | person | person pet horse farmer | - | calm rel via=an free
-wait_for waits_for waiting_for | wartet warten | acc | person dog | person | front city town | rel via=auf free
-look_for looks_for looking_for | sucht suchen | acc | person | key ball hat child doll cat mouse book | home green farm | rel
-look_for looks_for looking_for | sucht suchen | acc | dog cat | child mouse ball | home green farm |
-find finds finding | findet finden | acc | person | key ball hat book flower stick bone dog cat umbrella | home green front edge | simple
-feed feeds feeding | füttert füttern | acc | person | pet farm bird elephant monkey | green farm edge | also=sing,laugh
-stroke strokes stroking | streichelt streicheln | acc | person | dog cat rabbit horse donkey goat calf | home green farm | slowly also=sing,laugh
-wash washes washing | wäscht waschen | acc | person | dog horse car bicycle shirt coat | farm edge front | slowly quickly one also=sing
-carry carries carrying | trägt tragen | acc | person | holder book picture lamp umbrella | home farm green town | slowly quickly also=sing,laugh
-catch catches catching | fängt fangen | acc | person | ball | green edge farm | one also=laugh
-catch catches catching | fängt fangen | acc | hunter | prey | green farm wild edge | quickly not=tired
-pull pulls pulling | zieht ziehen | acc | person horse donkey cow elephant | cart boat | - | slowly quickly one not=tired
-read reads reading | liest lesen | acc | person | book letter newspaper | home green soft edge | quietly slowly often one also=laugh
-write writes writing | schreibt schreiben | acc | person | letter | home green soft | slowly quickly often one make dull=old,new
-eat eats eating | isst essen | acc | person | food | home green soft | slowly quickly often
-eat eats eating | frisst fressen | acc | muncher | fruit root | green farm wild edge | slowly quickly
-eat eats eating | frisst fressen | acc | grazer | fodder | farm | slowly quickly dull=warm,soft
-drink drinks drinking | trinkt trinken | acc | person | drink | home green soft | slowly quickly often
-drink drinks drinking | trinkt trinken | acc | drinker fox wolf | water | edge farm | slowly quickly
-drink drinks drinking | trinkt trinken | acc | cat dog pig calf | milk | - | slowly quickly
-buy buys buying | kauft kaufen | acc | person | food wear flower book newspaper basket bag bicycle | market | often free
-sell sells selling | verkauft verkaufen | acc | adult | food wear flower book newspaper basket bag bicycle | market | often also=sing,laugh
-bring_along brings_along bringing_along | bringt_mit bringen_mit | acc | person | cake flower book ball bread basket | - | often
-open opens opening | macht_auf machen_auf | acc | person | door window box gate suitcase letter bag | - | slowly quickly quietly
-close closes closing | macht_zu machen_zu | acc | person | door window box gate suitcase bag | - | slowly quickly quietly
-turn_on turns_on turning_on | schaltet_ein schalten_ein | acc | person | lamp radio | home | one quickly
-pick_up picks_up picking_up | hebt_auf heben_auf | acc | person dog monkey elephant | ball stick bone doll box bag hat book | home green farm | slowly quickly
-look_at looks_at looking_at | sieht_an sehen_an | acc | person | picture flower book pet farm house car | - | often scene=sleep,play free
-call calls calling | ruft_an rufen_an | acc | person | person | - | often
-put_on puts_on putting_on | zieht_an ziehen_an | acc | person | coat shirt | - | slowly quickly same
-put_on puts_on putting_on | setzt_auf setzen_auf | acc | person | hat | - | slowly quickly same
-wear wears wearing | trägt tragen | acc | person | wear | - | calm same often also=laugh,sing
-paint paints painting | malt malen | acc | person | picture house tree horse bird flower boat bridge | green edge | slowly often one make also=sing
-repair repairs repairing | repariert reparieren | acc | person | car bicycle cart roof boat lamp radio door fence gate | - | slowly quickly one dull=new also=sing
-build builds building | baut bauen | acc | adult | house boat wall fence | - | slowly quickly one make dull=old,grey
-bake bakes baking | backt backen | acc | adult | cake bread | kitchen | often make also=sing
-visit visits visiting | besucht besuchen | acc | person | person | - | often free
-help helps helping | hilft helfen | dat | person | person | home green farm market | often
-follow follows following | folgt folgen | dat | dog cat calf duck goat young | adult cow horse | green farm edge town | slowly quickly quietly
-listen_to listens_to listening_to | hört_zu hören_zu | dat | person | person bird | home green | quietly scene=sing
-ride rides riding | reitet reiten | acc | person | horse donkey elephant | - | slowly quickly same also=laugh,sing
-cross crosses crossing | überquert überqueren | acc | person pet farm | street bridge field meadow | - | slowly quickly one
-give gives giving | gibt geben | give | person | person ; book ball flower letter key fruit cake | - |
-give gives giving | gibt geben | give | person | horse donkey goat rabbit elephant monkey pig ; fruit root | - |
-show shows showing | zeigt zeigen | give | person | person ; picture letter book bicycle horse dog house | - |
-bring brings bringing | bringt bringen | give | person | person ; cake tea newspaper letter flower egg milk | - |
-fit fits fitting | passt passen | only | book | - | - | simple
-go goes going | geht gehen | only | dog | - | - |
-"""
-_ADVERBS = {
-    "slowly": "langsam",
-    "quickly": "schnell",
-    "quietly": "leise",
-    "loudly": "laut",
-    "often": "oft",
-}
-
-
-@dataclass(frozen=True, eq=False)
-class _Verb:
-    """A verb, who can do it, to whom, and where."""
-
-    name: str
-    base: str
-    third: str
-    ing: str
-    particle: str
-    singular: str
-    plural: str
-    prefix: str
-    kind: str
-    subjects: tuple[_Noun, ...]
-    objects: tuple[_Noun, ...]
-    gifts: tuple[_Noun, ...]
-    places: str
-    adverbs: tuple[str, ...]
-    flags: frozenset[str]
-    lists: dict[str, tuple[str, ...]]
-
-    def listed(self, key: str) -> tuple[str, ...]:
-        """The words of an option such as ``not=tired,sad``."""
-        return self.lists.get(key, ())
-
-
-def _read_verb(line: str) -> _Verb:
-    """One line of the table of verbs."""
-    english, german, kind, subjects, objects, places, options = (
-        part.strip() for part in line.split("|")
-    )
-    (base, particle), (third, _), (ing, _) = (
-        form.partition("_")[::2] for form in english.split()
-    )
-    (singular, prefix), (plural, _) = (
-        form.partition("_")[::2] for form in german.split()
-    )
-    receivers, _, gifts = objects.partition(";")
-    lists = {
-        key: tuple(words.split(","))
-        for key, _, words in (o.partition("=") for o in options.split())
-        if words
-    }
-    adverbs = tuple(option for option in options.split() if option in _ADVERBS)
-    return _Verb(
-        *(
-            english.split()[0],
-            base,
-            third,
-            ing,
-            particle,
-            singular,
-            plural,
-            prefix,
-            kind,
-        ),
-        *(_nouns(subjects), _nouns(receivers), _nouns(gifts), places.strip("-")),
-        *(adverbs, frozenset(options.split()), lists),
-    )
-
-
-_VERB = tuple(_read_verb(line) for line in _VERBS.strip().splitlines())
-
-
-def _verb(word: str) -> _Verb:
-    """The first verb with this English name or this German form."""
-    return next(verb for verb in _VERB if word in (verb.name, verb.singular))
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-42
-def _in_english(
-    verb: _Verb,
-    plural: bool,
-    progressive: bool,
-    label: int,
-    adverb: _Words | None = None,
-) -> _Words:
-    """An English verb: "picks up", "is slowly picking up"."""
-    particle = _say(verb.particle, label)
-    if progressive:
-        return [
-            *_say("are" if plural else "is", label),
-            *(adverb or []),
-            *_say(verb.ing, label),
-            *particle,
-        ]
-    return [
-        *(adverb or []),
-        *_say(verb.base if plural else verb.third, label),
-        *particle,
-    ]
-
-
-def _in_order(
-    verb: _Verb,
-    front: _Words,
-    subject: _Words,
-    plural: bool,
-    middle: _Words,
-    label: int,
-    final: bool,
-) -> _Words:
-    """A German clause: the verb second, or at the end."""
-    finite = verb.plural if plural else verb.singular
-    if final:
-        return [*subject, *middle, *_say(verb.prefix + finite, label)]
-    first, then = (front, subject) if front else (subject, [])
-    return [*first, *_say(finite, label), *then, *middle, *_say(verb.prefix, label)]
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-45
-class _Head(NamedTuple):
-    """What a noun phrase is part of: the verb, and whether it is the verb's subject or its object."""
-
-    verb: _Verb
-    role: str
-
-
-def _noun(
-    w: _Writer,
-    options: tuple[_Noun, ...],
-    size: int,
-    clash: frozenset[str] = frozenset(),
-) -> _Noun:
-    """A noun not yet used that can fill a phrase of this size."""
-    room = size - 2 if 2 < size <= 4 else 0
-    return w.fresh([noun for noun in options if _room(noun, clash) >= room])
-
-
-def _object(
-    w: _Writer, verb: _Verb, noun: _Noun, size: int, plural: bool, rich: bool
-) -> _Phrase:
-    """The object of a verb, in the case and the number the verb asks for."""
-    number = (
-        "one"
-        if "one" in verb.flags
-        else ("more" if plural else "one")
-        if "same" in verb.flags
-        else "few"
-    )
-    case = "dat" if verb.kind == "dat" else "acc"
-    clash = frozenset(verb.listed("dull"))
-    return _noun_phrase(
-        w,
-        noun,
-        size,
-        case,
-        number,
-        clash,
-        head=_Head(verb, "object") if rich else None,
-    )
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-48
-_RELATIVES = {
-    "- nom": "der die das die",
-    "- acc": "den die das die",
-    "- dat": "dem der dem denen",
-}
-
-
-def _relative(
-    w: _Writer,
-    phrase: _Phrase,
-    case: str,
-    english: _Words,
-    german: _Words,
-    via: _Words | None = None,
-) -> None:
-    """Append a relative clause to a phrase."""
-    label = w.label()
-    word = ("who" if case == "nom" else "whom") if phrase.is_a("person") else "that"
-    pronoun = _form(
-        _RELATIVES, "-", case, "p" if phrase.plural else phrase.noun.gender
-    )
-    phrase.english += _say(word, label) + english
-    phrase.german += [
-        *_say(","),
-        *(via or []),
-        *_say(pronoun, label),
-        *german,
-        *_say(","),
-    ]
-
-
-def _that_is(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
-    """The dog that is (very) tired."""
-    taken = {adjective.dimension for adjective in phrase.adjectives} | {
-        "state",
-        "youth",
-    }
-    if size == 4 or "youth" in {
-        adjective.dimension for adjective in phrase.adjectives
-    }:
-        taken.add("age")
-    clash = head.verb.listed("not" if head.role == "subject" else "dull")
-    able = [
-        word
-        for word in phrase.noun.adjectives
-        if word.dimension not in taken and word.english not in clash
-    ]
-    if size == 4:
-        able = [adjective for adjective in able if adjective.dimension != "colour"]
-    adjective = w.fresh(able)
-    be, very, label = w.label(), w.label(), w.label()
-    english = _say("are" if phrase.plural else "is", be) + _say(
-        "very" if size == 4 else "", very
-    )
-    german = _say("sehr" if size == 4 else "", very) + _say(adjective.german, label)
-    finite = _say("sind" if phrase.plural else "ist", be)
-    _relative(
-        w, phrase, "nom", english + _say(adjective.english, label), german + finite
-    )
-
-
-def _who_wears(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
-    """The man who is wearing a red hat."""
-    if head.verb.base in ("wear", "put", "swim", "sleep", "wake", "get"):
-        raise _DeadEnd
-    wear, label = _verb("wear"), w.label()
-    progressive = size == 7 or (size > 4 and w.below(2) == 1)
-    rest = size - 2 - progressive
-    thing = _object(
-        w, wear, _noun(w, wear.objects, rest), rest, phrase.plural, False
-    )
-    english = _in_english(wear, phrase.plural, progressive, label) + thing.english
-    _relative(
-        w,
-        phrase,
-        "nom",
-        english,
-        _in_order(wear, [], [], phrase.plural, thing.german, label, True),
-    )
-
-
-def _who_lives(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
-    """The man who lives in the city, the fox that lives in the forest."""
-    forms = (("lives", "live", "in"), ("lebt", "leben", "in"))
-    if phrase.is_a("person"):
-        live = (("lives", "live", "in"), ("wohnt", "wohnen", "in"))
-        forms = w.pick(
-            (live, (("comes", "come", "from"), ("kommt", "kommen", "aus")))
-        )
-    place = _noun(
-        w, _nouns("village city" if phrase.is_a("person") else "forest"), size - 3
-    )
-    inner = _noun_phrase(w, place, size - 3, "dat", "one")
-    verb, label = w.label(), w.label()
-    (*english, preposition), (*german, german_preposition) = forms
-    before = _say(english[phrase.plural], verb) + _say(preposition, label)
-    after = _after(german_preposition, label, inner) + _say(
-        german[phrase.plural], verb
-    )
-    _relative(w, phrase, "nom", before + inner.english, after)
-
-
-def _that_belongs(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
-    """The ball that belongs to the boy: in German the owner is in the dative."""
-    label = w.label()
-    owner = _noun_phrase(
-        w, _noun(w, _nouns("person"), size - 3), size - 3, "dat", "few"
-    )
-    belong, finite = (
-        ("belong to", "gehören") if phrase.plural else ("belongs to", "gehört")
-    )
-    _relative(
-        w,
-        phrase,
-        "nom",
-        _say(belong, label) + owner.english,
-        owner.german + _say(finite, label),
-    )
-
-
-def _whom(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
-    """The dog that the boy loves: the noun is the object of its relative clause."""
-    options = []
-    for verb in _VERB:
-        if (
-            "rel" in verb.flags
-            and phrase.noun in verb.objects
-            and verb.name not in w.used
-        ):
-            for progressive in (False, True)[: 1 if "calm" in verb.flags else 2]:
-                rest = size - 2 - progressive - bool(verb.particle)
-                if 2 <= rest <= 4:
-                    options.append((verb, progressive, rest))
-    verb, progressive, rest = w.pick(options)
-    w.used.add(verb.name)
-    people = tuple(noun for noun in verb.subjects if "person" in noun.tags)
-    label = w.label()
-    subject = _noun_phrase(w, _noun(w, people, rest), rest, "nom", "few")
-    english = subject.english + _in_english(
-        verb, subject.plural, progressive, label
-    )
-    german = _in_order(verb, [], subject.german, subject.plural, [], label, True)
-    via = _say("".join(verb.listed("via")), label)
-    _relative(
-        w, phrase, "dat" if verb.kind == "dat" else "acc", english, german, via
-    )
-
-
-def _who_does(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
-    """The man who is laughing: something that can be done at the same time."""
-    verb = _verb(
-        w.pick(head.verb.listed("also" if head.role == "subject" else "scene"))
-    )
-    clash = {adjective.english for adjective in phrase.adjectives} & set(
-        verb.listed("not")
-    )
-    if phrase.noun not in verb.subjects or clash or verb.name in w.used:
-        raise _DeadEnd
-    w.used.add(verb.name)
-    label, manner = w.label(), w.label()
-    name = (
-        w.pick([adverb for adverb in verb.adverbs if adverb != "often"])
-        if size == 4
-        else ""
-    )
-    english = _in_english(verb, phrase.plural, True, label, _say(name, manner))
-    adverb = _say(_ADVERBS.get(name, ""), manner)
-    _relative(
-        w,
-        phrase,
-        "nom",
-        english,
-        _in_order(verb, [], [], phrase.plural, adverb, label, True),
-    )
-
-
-def _with(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
-    """The woman with the red hat, the rabbit with long ears: "mit" always takes the dative."""
-    label = w.label()
-    if phrase.is_a("person"):
-        if head.role == "subject" and "free" not in head.verb.flags:
-            raise _DeadEnd
-        noun = _noun(w, _nouns("hat bag basket umbrella suitcase"), size - 1)
-        number = "more" if phrase.plural else "one"
-    else:
-        noun = w.fresh(_nouns("tail ear"))
-        number = "a" if noun.english == "tail" and not phrase.plural else "bare"
-    inner = _noun_phrase(w, noun, size - 1, "dat", number)
-    if not (inner.adjectives or phrase.is_a("person")):
-        raise _DeadEnd
-    phrase.english += _say("with", label) + inner.english
-    phrase.german += _say("mit", label) + inner.german
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-50
-_MODIFIERS = (
-    (
-        _that_is,
-        3,
-        4,
-        (
-            "person",
-            "pet",
-            "farm",
-            "wild",
-            "light",
-            "holder",
-            "device",
-            "vehicle",
-            "house",
-            "tree",
-        ),
-    ),
-    (_who_wears, 4, 7, ("person",)),
-    (_who_lives, 5, 6, ("person", "wild")),
-    (_that_belongs, 5, 6, ("pet", "farm", "light", "holder", "device", "vehicle")),
-    (
-        _whom,
-        4,
-        8,
-        ("person", "pet", "farm", "wild", "light", "house", "boat", "car"),
-    ),
-    (_who_does, 3, 4, ("person", "pet", "farm", "wild")),
-    (
-        _with,
-        3,
-        4,
-        (
-            "person",
-            "dog",
-            "cat",
-            "rabbit",
-            "mouse",
-            "horse",
-            "cow",
-            "goat",
-            "donkey",
-            "hare",
-            "fox",
-            "wolf",
-        ),
-    ),
-)
-
-
-def _modify(w: _Writer, phrase: _Phrase, size: int, head: _Head) -> None:
-    """Append a modifier of this many English words to a phrase."""
-    able = [
-        build
-        for build, least, most, tags in _MODIFIERS
-        if least <= size <= most and phrase.is_a(*tags)
-    ]
-    w.pick(able)(w, phrase, size, head)
+        check_text(self.source, "source")
+        check_text(self.target, "target")
+        if self.alignment or self.referents:
+            n, m = len(self.source.split()), len(self.target.split())
+            links = {
+                "alignment": (self.alignment, m),
+                "referents": (self.referents, n),
+            }
+            for name, (pairs, last) in links.items():
+                if bad := [
+                    (i, j) for i, j in pairs if not (0 <= i < n and 0 <= j < last)
+                ]:
+                    raise ValueError(
+                        f"{name} holds {bad[0]}, but there are {n} source "
+                        f"and {m} target words"
+                    )
 
 # %% ../../book/appendix/caption_grammar.ipynb #captions-53
 _Slot = tuple[tuple[int, int], ...]
 
 
-@cache
 def _slot(table: str) -> _Slot:
-    """A slot from text: "2:60 3:40" means two words in 60 of 100 cases, three in 40."""
-    return tuple(
-        (int(size), int(weight))
-        for size, weight in (entry.split(":") for entry in table.split())
-    )
+    """A slot: "2:60 3:40" means two words in 60 of 100 cases, three in 40."""
+    entries = (entry.split(":") for entry in table.split())
+    return tuple((int(size), int(weight)) for size, weight in entries)
 
 
 @cache
 def _ways(slots: tuple[_Slot, ...], total: int) -> int:
-    """How many ways there are to fill the slots with this many words, each counted by its weight."""
-    if not slots:
-        return int(total == 0)
-    ways = 0
-    for size, weight in slots[0]:
-        if size <= total:
-            ways += weight * _ways(slots[1:], total - size)
-    return ways
+    """How many ways there are to fill the slots, each counted by its weight."""
+    return (
+        sum(weight for _, weight in _shares(slots, total))
+        if slots
+        else int(total == 0)
+    )
 
 
 @cache
-def _shares(slots: tuple[_Slot, ...], total: int) -> tuple[tuple[int, int], ...]:
+def _shares(slots: tuple[_Slot, ...], total: int) -> _Slot:
     """The sizes the first slot may have, weighted by the ways to fill the others."""
+    sizes = [(size, weight) for size, weight in slots[0] if size <= total]
     return tuple(
-        (size, weight * _ways(slots[1:], total - size))
-        for size, weight in slots[0]
-        if size <= total
+        (size, weight * _ways(slots[1:], total - size)) for size, weight in sizes
     )
 
 
@@ -1165,14 +131,13 @@ def _fill(w: _Writer, slots: tuple[_Slot, ...], total: int) -> list[int]:
     return sizes
 
 # %% ../../book/appendix/caption_grammar.ipynb #captions-57
-_NOTHING = _slot("0:100")
+_NOTHING, _MAYBE = _slot("0:100"), _slot("0:82 1:18")
 _TIME = _slot("1:45 2:20 3:35")
 _WHERE = _slot("3:66 4:20 5:12 6:2")
 _BASIC = _slot("2:62 3:33 4:5")
 _PLAIN = _slot("1:5 2:56 3:33 4:6")
 _RICH = _slot("1:4 2:50 3:23 4:3 5:7 6:5 7:4 8:2 9:1 10:1")
 _DEED = _slot("1:54 2:38 3:8")
-_MAYBE = _slot("0:82 1:18")
 
 
 class _Shape(NamedTuple):
@@ -1184,64 +149,34 @@ class _Shape(NamedTuple):
     weight: int
 
 
+@cache
 def _all_shapes(first: bool, final: bool) -> tuple[_Shape, ...]:
-    """The shapes of the first or a later main clause, or of a subordinate clause with its verb at the end."""
+    """The shapes of a main clause, the first or a later one, or of a final one."""
     fronts = [("", _NOTHING, 70)]
     if not final:
         fronts += [("place", _WHERE, 18), ("time", _TIME, 12)][: 1 + first]
     shapes = []
     for front, before, often in fronts:
-        shared = (before, _RICH, _DEED)
-        away = _NOTHING if front == "place" or final else _slot("0:60 3:28 4:8 5:4")
-        shapes.append(
-            _Shape(
-                front,
-                "rest",
-                (*shared, _MAYBE, _NOTHING, _NOTHING, away),
-                often * 24,
-            )
-        )
-        shapes.append(
-            _Shape(
-                front,
-                "do",
-                (*shared, _MAYBE, _NOTHING, _PLAIN if final else _RICH, away),
-                often * 48,
-            )
-        )
-        shapes.append(
-            _Shape(
-                front,
-                "give",
-                (*shared, _NOTHING, _BASIC, _BASIC, _NOTHING),
-                often * 6,
-            )
-        )
-        if front != "place":
-            shapes.append(
-                _Shape(
-                    front,
-                    "go",
-                    (*shared, _MAYBE, _NOTHING, _NOTHING, _WHERE),
-                    often * 14,
-                )
-            )
+        away = _slot("0:60 3:28 4:8 5:4")
+        away = _NOTHING if front == "place" or final else away
+        kinds = [  # kind, weight, and the slots: adverb, receiver, object, place
+            ("rest", 24, (_MAYBE, _NOTHING, _NOTHING, away)),
+            ("do", 48, (_MAYBE, _NOTHING, _PLAIN if final else _RICH, away)),
+            ("give", 6, (_NOTHING, _BASIC, _BASIC, _NOTHING)),
+            ("go", 14, (_MAYBE, _NOTHING, _NOTHING, _WHERE)),
+        ]
+        for kind, weight, after in kinds[: 3 if front == "place" else 4]:
+            slots = (before, _RICH, _DEED, *after)
+            shapes.append(_Shape(front, kind, slots, often * weight))
     return tuple(shapes)
-
-
-_SHAPES = {
-    (first, final): _all_shapes(first, final)
-    for first in (True, False)
-    for final in (True, False)
-}
 
 
 @cache
 def _shapes(size: int, first: bool, final: bool) -> tuple[tuple[_Shape, int], ...]:
     """The shapes that can have this size, weighted."""
+    shapes = _all_shapes(first, final)
     return tuple(
-        (shape, shape.weight * _ways(shape.slots, size))
-        for shape in _SHAPES[first, final]
+        (shape, shape.weight * _ways(shape.slots, size)) for shape in shapes
     )
 
 # %% ../../book/appendix/caption_grammar.ipynb #captions-59
@@ -1257,111 +192,68 @@ class _Sizes(NamedTuple):
     place: int
 
 
-class _Deed(NamedTuple):
-    """A verb, simple or progressive, with the adverbs it may take."""
-
-    verb: _Verb
-    progressive: bool
-    adverbs: tuple[str, ...]
-
-
 def _suits(
     verb: _Verb, progressive: bool, shape: _Shape, sizes: _Sizes, alone: bool
 ) -> bool:
     """Whether a verb goes with a shape and the sizes of its parts."""
-    rich = sizes.object > 4
-    return not (
-        shape.kind != ("do" if verb.kind in ("acc", "dat") else verb.kind)
-        or sizes.verb != 1 + progressive + bool(verb.particle)
-        or (
-            progressive
-            and (
-                verb.flags & {"simple", "calm"}
-                or (shape.front == "time" and sizes.front > 1)
-            )
-        )
-        or ("calm" in verb.flags and (shape.front or not alone))
-        or ((sizes.place or shape.front == "place") and not verb.places)
-        or (
-            sizes.object == 1
-            and (verb.flags & {"one", "same"} or verb.kind == "dat")
-        )
-        or (rich and (verb.prefix or sizes.place or "make" in verb.flags))
+    kind = "do" if verb.kind in ("acc", "dat") else verb.kind
+    if shape.kind != kind or sizes.verb != 1 + progressive + bool(verb.particle):
+        return False
+    has, place = verb.flags.isdisjoint, sizes.place or shape.front == "place"
+    late = shape.front == "time" and sizes.front > 1
+    clumsy = (
+        progressive and (late or not has({"simple", "calm"})),
+        not has({"calm"}) and (shape.front or not alone),
+        place and not verb.places,
+        sizes.object == 1 and (verb.kind == "dat" or not has({"one", "same"})),
+        sizes.object > 4 and (verb.prefix or sizes.place or not has({"make"})),
     )
+    return not any(clumsy)
 
 
 @cache
-def _deeds(shape: _Shape, sizes: _Sizes, alone: bool) -> tuple[_Deed, ...]:
-    """All verbs that suit."""
+def _deeds(
+    shape: _Shape, sizes: _Sizes, alone: bool
+) -> tuple[tuple[_Verb, bool, tuple[str, ...]], ...]:
+    """All verbs that suit, simple or progressive, with the adverbs they may take."""
     found = []
     for verb in _VERB:
         for progressive in (False, True):
             if _suits(verb, progressive, shape, sizes, alone):
                 habit = alone and not progressive and not shape.front
-                adverbs = tuple(
-                    adverb for adverb in verb.adverbs if adverb != "often" or habit
-                )
+                adverbs = tuple(a for a in verb.adverbs if a != "often" or habit)
                 if adverbs or not sizes.adverb:
-                    found.append(_Deed(verb, progressive, adverbs))
+                    found.append((verb, progressive, adverbs))
     return tuple(found)
 
 # %% ../../book/appendix/caption_grammar.ipynb #captions-61
 def _place(w: _Writer, groups: str, size: int, nouns: list[_Noun]) -> _Place:
     """A place of this size where all the living may be."""
-    who = [
-        noun.tags for noun in nouns if noun.tags & {"person", "pet", "farm", "wild"}
-    ]
+    living = {"person", "pet", "farm", "wild"}
+    who = [noun.tags for noun in nouns if noun.tags & living]
     options = [
-        place
-        for place in _places(groups)
+        place for place in _places(groups)
         if place.noun not in w.used and all(tags & place.who for tags in who)
-    ]
-    place = w.pick(
-        [
-            place
-            for place in options
-            if 0 <= size - len(place.english.split()) - 2 <= _room(place.noun)
-        ]
-    )
+        and 0 <= size - len(place.english.split()) - 2 <= _room(place.noun)
+    ]  # fmt: skip
+    place = w.pick(options)
     w.used.add(place.noun)
     return place
 
 
-_TIMES = {
-    1: (("today", "heute"), ("now", "jetzt")),
-    2: (
-        ("at noon", "am Mittag"),
-        ("on sunday", "am Sonntag"),
-        ("on monday", "am Montag"),
-    ),
-    3: (("in the morning", "am Morgen"), ("in the evening", "am Abend")),
-}
-
-
-def _time(w: _Writer, size: int) -> tuple[_Words, _Words]:
-    """A time of one, two or three English words; "am" translates both "in" and "the"."""
-    english, german = (words.split() for words in w.pick(_TIMES[size]))
-    labels = [w.label() for _ in german]
-    if size == 1:
-        return _say(english[0], *labels), _say(german[0], *labels)
-    preposition, day = labels
-    return _say(" ".join(english[:-1]), preposition) + _say(english[-1], day), _say(
-        german[0], preposition
-    ) + _say(german[1], day)
+def _time(w: _Writer, size: int) -> _Both:
+    """A time of one, two or three English words; "am" translates "in the"."""
+    (*within, day), (*am, tag) = (words.split() for words in w.pick(_TIMES[size]))
+    return (_both(" ".join(within), *am) if am else _Both()) + _both(day, tag)
 
 # %% ../../book/appendix/caption_grammar.ipynb #captions-62
-def _clause(
-    w: _Writer, size: int, first: bool, final: bool, alone: bool
-) -> tuple[_Words, _Words]:
+def _clause(w: _Writer, size: int, first: bool, final: bool, alone: bool) -> _Both:
     """A clause of this many English words."""
     shape = w.weighted(_shapes(size, first, final))
     sizes = _Sizes(*_fill(w, shape.slots, size))
+    deeds = _deeds(shape, sizes, alone)
     verb, progressive, adverbs = w.pick(
-        [
-            deed
-            for deed in _deeds(shape, sizes, alone)
-            if deed.verb.name not in w.used
-        ]
+        [d for d in deeds if d[0].name not in w.used]
     )
     w.used.add(verb.name)
     clash = frozenset(verb.listed("not"))
@@ -1374,318 +266,144 @@ def _clause(
     where = sizes.front if shape.front == "place" else sizes.place
     place = _place(w, verb.places, where, nouns) if where else None
 
-    front: tuple[_Words, _Words] = ([], [])
-    if shape.front:
-        front = (
-            _place_phrase(w, place, where)
-            if shape.front == "place"
-            else _time(w, sizes.front)
-        )
-    number = "few" if "one" in verb.flags else "any"
+    parts: _Parts = {}
+    if shape.front == "time":
+        parts["front"] = _time(w, sizes.front)
+    elif place and shape.front:
+        parts["front"] = _place_phrase(w, place, where)
+    number, head = "few" if "one" in verb.flags else "any", _Head(verb, "subject")
     subject = _noun_phrase(
-        w,
-        nouns[0],
-        sizes.subject,
-        "nom",
-        number,
-        clash,
-        head=_Head(verb, "subject"),
+        w, nouns[0], sizes.subject, "nom", number, clash=clash, head=head
     )
-    label = w.label()
-    adverb, middle = [], []
-    if sizes.adverb:
-        name, manner = w.pick(adverbs), w.label()
-        adverb, middle = _say(name, manner), _say(_ADVERBS[name], manner)
-    english = (
-        front[0]
-        + subject.english
-        + _in_english(verb, subject.plural, progressive, label, adverb)
-    )
+    name = w.pick(adverbs) if sizes.adverb else ""
+    manner = _both(name, _ADVERBS[name]) if name else _Both()
+    deed = _deed(verb, subject.plural, progressive, manner)
+    rest = _Both()
     if sizes.receiver:
-        receiver = _noun_phrase(w, nouns[1], sizes.receiver, "dat", "one")
-        english, middle = english + receiver.english, middle + receiver.german
+        rest += _noun_phrase(w, nouns[1], sizes.receiver, "dat", "one").text
     if sizes.object:
-        thing = _object(
-            w,
-            verb,
-            nouns[-1],
-            sizes.object,
-            subject.plural,
-            rich=not final and not sizes.place,
-        )
-        middle = middle + _say("".join(verb.listed("via")), label)
-        english, middle = english + thing.english, middle + thing.german
-    if sizes.place:
-        where_english, where_german = _place_phrase(w, place, sizes.place)
-        english, middle = english + where_english, middle + where_german
-    return english, _in_order(
-        verb, front[1], subject.german, subject.plural, middle, label, final
-    )
-
-# %% ../../book/appendix/caption_grammar.ipynb #captions-66
-_REASONS = """
-cross | not | | acc | walker | street river field brook meadow | tired lazy weak slow sick timid | wide deep
-cross | not | | acc | walker | bridge | tired lazy weak sick timid | high narrow
-jump | not | over | über acc | leaper | fence wall gate brook | tired lazy weak slow sick timid | high wide
-cross | - | | acc | walker | river brook | brave | narrow
-jump | - | over | über acc | leaper | fence wall gate brook | brave | low narrow
-frisst | not | | acc | muncher | fruit root | tired sick | sour hard dirty
-frisst | not | | acc | grazer | fodder | tired sick | wet dirty
-frisst | - | | acc | muncher | fruit root cake | hungry | fresh sweet ripe
-frisst | - | | acc | grazer | fodder | hungry | fresh
-drink | not | | acc | drinker | water | tired sick weak | dirty
-drink | not | | acc | cat dog pig calf mouse | milk | tired sick weak | sour
-drink | - | | acc | drinker | water | thirsty | fresh
-drink | - | | acc | cat dog pig calf mouse | milk | thirsty hungry | fresh
-pull | - | | acc | horse donkey cow elephant dog | cart boat | strong | light
-trägt | - | | acc | horse donkey elephant dog | holder table | strong | light
-pull | not | | acc | horse donkey cow elephant dog | cart boat car | tired weak lazy sick | heavy
-trägt | not | | acc | horse donkey elephant dog | holder table | tired weak lazy sick | heavy
-climb | - | onto | auf acc | cat monkey goat mouse bear | wall roof table | brave | low
-climb | not | onto | auf acc | cat monkey goat mouse bear | wall roof table | tired lazy weak timid sick | high steep
-catch | ! | | acc | hunter | prey | fast clever hungry | slow weak sick
-catch | not ! | | acc | hunter | prey | slow lazy | fast clever
-follow | not ! | | dat | dog cat goat duck calf pig | horse hare fox rabbit cat dog goat mouse | slow tired lazy | fast
-fit | ! | into | in acc | ball book hat umbrella doll cake lamp picture radio | holder | small | big
-fit | not ! | into | in acc | ball book hat umbrella doll cake lamp picture radio | holder | big | small
-fit | ! | into | in acc | suitcase bicycle sofa bed table box | car boat room kitchen barn | small | big
-fit | not ! | into | in acc | suitcase bicycle sofa bed table box | car boat room kitchen barn | big | small
-hebt | not | | acc | dog monkey elephant bear | stick bone ball holder book shirt | tired lazy weak | heavy dirty wet
-go | not | into | in acc | walker | cave barn stable house lake river water | tired timid sick | deep dirty
-sleep | - | on | auf dat | dog cat rabbit | sofa carpet blanket bed | tired | soft
-sleep | not | on | auf dat | dog cat rabbit | sofa carpet blanket bed | hungry timid | hard wet dirty
-sleep | - | in | in dat | grazer | hay | tired | soft
-chase | - | | acc | hunter | prey | hungry | -
-"""
-
-
-class _Reason(NamedTuple):
-    """A deed that is done or left undone for a reason that lies in its subject or in its object."""
-
-    verb: _Verb
-    negated: bool
-    contest: bool
-    english: str
-    german: str
-    case: str
-    nouns: tuple[tuple[_Noun, ...], tuple[_Noun, ...]]
-    about: tuple[tuple[_Adjective, ...], tuple[_Adjective, ...]]
-
-
-def _read_reason(line: str) -> _Reason:
-    """One line of the table of reasons."""
-    name, mood, english, german, subjects, objects, *about = (
-        part.strip() for part in line.split("|")
-    )
-    *preposition, case = german.split()
-    adjectives = [
-        tuple(_ADJECTIVE[word] for word in words.split() if word != "-")
-        for words in about
-    ]
-    return _Reason(
-        *(
-            _verb(name),
-            "not" in mood,
-            "!" in mood,
-            english,
-            "".join(preposition),
-            case,
-        ),
-        *((_nouns(subjects), _nouns(objects)), (adjectives[0], adjectives[1])),
-    )
-
-
-_REASON = tuple(_read_reason(line) for line in _REASONS.strip().splitlines())
+        rich = not final and not sizes.place
+        thing = _object(w, verb, nouns[-1], sizes.object, subject.plural, rich)
+        rest += deed["via"] + thing.text
+    if place and sizes.place:
+        rest += _place_phrase(w, place, sizes.place)
+    order = "final" if final else "front" if parts else "main"
+    return _weave(_ORDERS[order], **parts, **deed, subject=subject.text, rest=rest)
 
 # %% ../../book/appendix/caption_grammar.ipynb #captions-68
 @cache
-def _referents(
-    role: int, gender: str
-) -> tuple[tuple[_Reason, tuple[_Noun, ...]], ...]:
-    """The reasons with nouns of this gender that they can speak of; role 0 is the subject, role 1 the object."""
+def _referents(role: int, gender: str) -> list[tuple[_Reason, tuple[_Noun, ...]]]:
+    """The reasons with nouns of this gender that they can speak of (0 the subject,
+    1 the object)."""
     found = []
     for reason in _REASON:
-        nouns = [noun for noun in reason.nouns[role] if noun.gender == gender]
-        able = tuple(
-            noun
-            for noun in nouns
-            if any(word in noun.adjectives for word in reason.about[role])
-        )
-        if able:
-            found.append((reason, able))
-    return tuple(found)
+        words, nouns = set(reason.about[role]), reason.nouns[role]
+        able = [
+            n for n in nouns if n.gender == gender and words & set(n.adjectives)
+        ]
+        found += [(reason, tuple(able))] if able else []
+    return found
 
 
 def _cast(w: _Writer) -> tuple[_Reason, int, list[_Noun], _Adjective]:
-    """A deed, whom its reason speaks of (0 or 1), its subject and object, and the reason."""
+    """A deed, whom its reason speaks of, its subject and object, and the reason."""
     gender, role = w.pick("mfn"), w.below(2)
     reason, able = w.pick(_referents(role, gender))
     referent = w.fresh(able)
-    cause = w.pick(
-        [word for word in reason.about[role] if word in referent.adjectives]
-    )
+    cause = w.pick([a for a in reason.about[role] if a in referent.adjectives])
     others = [noun for noun in reason.nouns[1 - role] if noun.gender != gender]
-    other = w.fresh(
-        [noun for noun in others if reason.contest or cause not in noun.adjectives]
-    )
+    fits = [n for n in others if reason.contest or cause not in n.adjectives]
+    nouns = [referent, w.fresh(fits)]
     if reason.verb.name in w.used:
         raise _DeadEnd
     w.used.add(reason.verb.name)
-    return (
-        reason,
-        role,
-        [referent, other] if role == 0 else [other, referent],
-        cause,
-    )
+    return reason, role, nouns if role == 0 else nouns[::-1], cause
 
 # %% ../../book/appendix/caption_grammar.ipynb #captions-70
-def _deed_in_english(
-    w: _Writer, reason: _Reason, progressive: bool, label: int, negation: int
-) -> _Words:
-    """The verb of a reason's main clause: "eats", "is not eating", "does not eat"."""
-    verb = reason.verb
-    if not reason.negated:
-        return _in_english(verb, False, progressive, label)
-    words = _say("is" if progressive else "does", label) + _say("not", negation)
-    return (
-        words
-        + _say(verb.ing if progressive else verb.base, label)
-        + _say(verb.particle, label)
-    )
+_PRONOUN = {"m": "er", "f": "sie", "n": "es"}
 
 
-def _because(w: _Writer, size: int, first: bool) -> tuple[_Words, _Words]:
+def _because(w: _Writer, size: int, first: bool) -> _Both:
     """A clause with its reason; the writer notes what "it" stands for."""
     reason, role, nouns, cause = w.attempt(_cast)
-    verb, negated, preposition = reason.verb, reason.negated, reason.english.split()
-    size_matters = reason.contest or any(
-        word.english in ("heavy", "light") for word in reason.about[1]
+    verb, negated = reason.verb, reason.negated
+    simple = "simple" in verb.flags
+    about_size = {word.english for word in reason.about[1]} & {"heavy", "light"}
+    able = "age colour" if reason.contest or about_size else "size age colour"
+    most = (
+        2 + _room(nouns[0], only=able),
+        2 + min(1, _room(nouns[1], only="age colour")),
     )
-    able = "age colour" if size_matters else "size age colour"
-    rooms = [_room(nouns[0], only=able), min(1, _room(nouns[1], only="age colour"))]
-    subject_slot, object_slot = (
-        tuple(entry for entry in _BASIC if entry[0] <= 2 + room) for room in rooms
-    )
-    words = len(preposition) + 1 + bool(verb.particle) + 2 * negated
-    progressive = (
-        ((words, 100),)
-        if negated or "simple" in verb.flags
-        else ((words, 65), (words + 1, 35))
-    )
-    when = (
-        _slot("0:85 1:5 2:4 3:6")
-        if first and "simple" not in verb.flags
-        else _NOTHING
-    )
-    slots = (when, subject_slot, progressive, object_slot)
-    before, *sizes, tail = _fill(
-        w, (*slots, _slot("5:100") if negated else _slot("4:70 5:30")), size
-    )
+    subjects, objects = (tuple(s for s in _BASIC if s[0] <= n) for n in most)
+    words = len(reason.english.split()) + 1 + bool(verb.particle) + 2 * negated
+    deeds = ((words, 100),) if negated or simple else ((words, 65), (words + 1, 35))
+    when = _slot("0:85 1:5 2:4 3:6") if first and not simple else _NOTHING
+    tails = _slot("5:100") if negated else _slot("4:70 5:30")
+    slots = (when, subjects, deeds, objects, tails)
+    before, n_subject, n_verb, n_object, tail = _fill(w, slots, size)
 
-    front = _time(w, before) if before else ([], [])
+    parts = {"front": _time(w, before)} if before else {}
     number = "the" if negated or "mass" in nouns[1].tags else "one"
-    subject = _noun_phrase(w, nouns[0], sizes[0], "nom", "one", only=able)
+    subject = _noun_phrase(w, nouns[0], n_subject, "nom", "one", only=able)
     thing = _noun_phrase(
-        w, nouns[1], sizes[2], reason.case, number, only="age colour"
+        w, nouns[1], n_object, reason.case, number, only="age colour"
     )
-    label, negation, link = w.label(), w.label(), w.label()
-    ongoing = (
-        w.below(4) == 0 and before < 2 and not reason.contest
-        if negated
-        else sizes[1] > words
-    )
-    english = (
-        front[0]
-        + subject.english
-        + _deed_in_english(w, reason, ongoing, label, negation)
-    )
-    english += _say(reason.english, link) + thing.english
-    no = _say("nicht" if negated else "", negation)
-    middle = (
-        no + _after(reason.german, link, thing)
-        if preposition
-        else thing.german + no
-    )
-    german = _in_order(verb, front[1], subject.german, False, middle, label, False)
+    progressive = n_verb > words
+    if negated:
+        progressive = w.below(4) == 0 and before < 2 and not reason.contest
+    no = _both("not", "nicht") if negated else _Both()
+    deed = _deed(verb, False, progressive, no, negated)
+    no_german, deed["manner"] = _Both((), no.german), _Both()
+    rest = thing.text + no_german
+    if reason.german:
+        rest = no_german + _after(reason.english, reason.german, thing)
+    order = _ORDERS["front" if before else "main"]
+    main = _weave(order, subject=subject.text, rest=rest, **parts, **deed)
 
-    weil, it, be, degree, label = (w.label() for _ in range(5))
-    more, sehr = (
-        (("too", "zu") if negated else ("very", "sehr")) if tail == 5 else ("", "")
+    degree = _both("too", "zu") if negated else _both("very", "sehr")
+    it = _both("it", _PRONOUN[nouns[role].gender])
+    w.referents.append((it.english[0][1][0], (subject, thing)[role].label))
+    return _weave(
+        "main because it be degree cause | main , because it degree cause be ,",
+        main=main,
+        because=_both("because", "weil"),
+        it=it,
+        be=_both("is", "ist"),
+        degree=degree if tail == 5 else _Both(),
+        cause=_both(cause.english, cause.german),
     )
-    pronoun = {"m": "er", "f": "sie", "n": "es"}[nouns[role].gender]
-    english += (
-        _say("because", weil)
-        + _say("it", it)
-        + _say("is", be)
-        + _say(more, degree)
-        + _say(cause.english, label)
-    )
-    german += (
-        _say(",")
-        + _say("weil", weil)
-        + _say(pronoun, it)
-        + _say(sehr, degree)
-        + _say(cause.german, label)
-    )
-    w.referents.append((it, (subject, thing)[role].label))
-    return english, german + _say("ist", be) + _say(",")
 
 # %% ../../book/appendix/caption_grammar.ipynb #captions-73
 def _lengths(smallest: int, weights: str) -> _Slot:
     """A slot with rising sizes."""
     return tuple(
-        (smallest + i, int(weight)) for i, weight in enumerate(weights.split())
+        (n, int(weight)) for n, weight in enumerate(weights.split(), smallest)
     )
 
 
 _MAIN = _lengths(3, "4 10 14 15 14 12 10 9 8 7 5 4 3 2 1 1")
 _WHILE = _lengths(3, "8 16 19 17 13 10 7 5 3 2")
-_OUTLINES = (  # for each main clause: has it a "while"?
-    *(
-        (
-            ((False,), 700),
-            ((True,), 150),
-            ((False, False), 80),
-            ((True, False), 25),
-            ((False, True), 25),
-        )
-    ),
-    *(
-        ((False, False, False), 15),
-        ((True, True), 15),
-        ((True, False, True), 8),
-        ((True, True, True), 6),
-    ),
-    *(
-        ((True, True, False), 8),
-        ((True, False, True, False), 5),
-        ((True, True, True, False), 4),
-    ),
-)
+_OUTLINES = [  # for each main clause: has it a "while"?
+    (tuple("while" in clause for clause in clauses.split(",")), int(weight))
+    for clauses, weight in _TABLES["outlines"]
+]
 
 
 @cache
 def _outlines(size: int) -> tuple[Any, ...]:
-    """The outlines that can have this size, weighted: ((outline, its slots), weight)."""
+    """The outlines that can have this size, each with its slots, weighted."""
     found = []
     for outline, weight in _OUTLINES:
         slots: list[_Slot] = []
         for i, has_while in enumerate(outline):
-            slots += (
-                [_slot("2:100")] * (i > 0)
-                + [_MAIN]
-                + [_slot("1:100"), _WHILE] * has_while
-            )
-        scale = 100 ** (16 - len(slots))
-        found.append(
-            ((outline, tuple(slots)), weight * scale * _ways(tuple(slots), size))
-        )
+            slots += [_slot("2:100")] * (i > 0) + [_MAIN]
+            slots += [_slot("1:100"), _WHILE] * has_while
+        weight *= 100 ** (16 - len(slots)) * _ways(tuple(slots), size)
+        found.append(((outline, tuple(slots)), weight))
     return tuple(found)
 
 
-def _main(
-    w: _Writer, size: int, first: bool, alone: bool, reasons: bool
-) -> tuple[_Words, _Words]:
+def _main(w: _Writer, size: int, first: bool, alone: bool, reasons: bool) -> _Both:
     """A main clause, with its reason if there is room for one."""
     if reasons and 9 <= size <= 16 and w.below(100) < (30 if size == 9 else 70):
         try:
@@ -1695,79 +413,59 @@ def _main(
     return w.attempt(_clause, size, first, False, alone)
 
 
-def _caption(w: _Writer, size: int) -> tuple[_Words, _Words]:
+def _caption(w: _Writer, size: int) -> _Both:
     """A caption of this many English words."""
     outline, slots = w.weighted(_outlines(size))
     sizes = iter(_fill(w, slots, size))
-    alone = outline == (False,)
-    english, german = [], []
+    text = _Both()
     for i, has_while in enumerate(outline):
         if i:
-            next(sizes)
+            next(sizes)  # the two words of ", and"
         n_reasons = len(w.referents)
-        main = _main(w, next(sizes), i == 0, alone, not has_while)
+        main = _main(w, next(sizes), i == 0, outline == (False,), not has_while)
         if i:
-            negated = len(w.referents) > n_reasons and any(
-                word == "not" for word, _ in main[0]
-            )
-            comma, label = w.label(), w.label()
-            link = (
-                w.pick((("and", "und"), ("but", "aber")))
-                if negated
-                else ("and", "und")
-            )
-            english += _say(",", comma) + _say(link[0], label)
-            german += _say(",", comma) + _say(link[1], label)
-        english, german = english + main[0], german + main[1]
+            negated = "not" in dict(main.english) and len(w.referents) > n_reasons
+            links = (("and", "und"), ("but", "aber"))
+            link = w.pick(links) if negated else links[0]
+            text += _both(",", ",") + _both(*link)
+        text += main
         if has_while:
-            next(sizes)
-            label, side = (
-                w.label(),
-                w.attempt(_clause, next(sizes), False, True, False),
-            )
-            english += _say("while", label) + side[0]
-            german += [*_say(","), *_say("während", label), *side[1], *_say(",")]
-    return english, german
+            next(sizes)  # the word "while"
+            side = w.attempt(_clause, next(sizes), False, True, False)
+            both = _both("while", "während")
+            text += _weave("both side | , both side ,", both=both, side=side)
+    return text
 
 # %% ../../book/appendix/caption_grammar.ipynb #captions-75
 def _tidy(words: _Words) -> _Words:
     """Merge commas that meet, and drop one at the end."""
-    kept: _Words = []
+    kept: list[tuple[str, tuple[int, ...]]] = []
     for word, labels in words:
         if word == "," and kept and kept[-1][0] == ",":
             kept[-1] = (",", kept[-1][1] + labels)
         else:
             kept.append((word, labels))
-    return kept[:-1] if kept[-1][0] == "," else kept
+    return tuple(kept[:-1] if kept[-1][0] == "," else kept)
 
 
-def _pair(
-    english: _Words, german: _Words, referents: list[tuple[int, int]]
-) -> Pair:
+def _pair(text: _Both, referents: list[tuple[int, int]]) -> Pair:
     """The finished pair: words that share a label translate each other."""
-    german = _tidy(german)
+    german = _tidy(text.german)
     where: dict[int, list[int]] = {}
     for j, (_, labels) in enumerate(german):
         for label in labels:
             where.setdefault(label, []).append(j)
-    place = {}
-    alignment = []
-    for i, (_, labels) in enumerate(english):
-        for label in labels:
-            place[label] = i
-        alignment += [
-            (i, j)
-            for j in sorted({j for label in labels for j in where.get(label, ())})
+    place, links = {}, []
+    for i, (_, labels) in enumerate(text.english):
+        place.update(dict.fromkeys(labels, i))
+        links += [
+            (i, j) for j in sorted({j for x in labels for j in where.get(x, ())})
         ]
     source, target = (
-        " ".join(word for word, _ in words) for words in (english, german)
+        " ".join(word for word, _ in words) for words in (text.english, german)
     )
-    return Pair(
-        source,
-        target,
-        tuple(alignment),
-        tuple((place[it], place[noun]) for it, noun in referents),
-    )
+    found = tuple((place[it], place[noun]) for it, noun in referents)
+    return Pair(source, target, tuple(links), found)
 
 # %% ../../book/appendix/caption_grammar.ipynb #captions-76
 _SHORTEST, _LONGEST = 3, 60
@@ -1775,11 +473,11 @@ _NATURAL = _lengths(4, "4 7 9 10 11 11 10 9 8 6 5 4 3 2 2 1 1")  # 4 to 20 words
 
 
 def _range(min_length: int | None, max_length: int | None) -> _Slot:
-    """The lengths to draw from, weighted: all alike in a range, the natural mixture if none is given."""
+    """The lengths to draw from: all alike in a range, else the natural mixture."""
     for name, length in (("min_length", min_length), ("max_length", max_length)):
-        if length is not None and not _SHORTEST <= length <= _LONGEST:
+        if length is not None and check_whole(name, length, _SHORTEST) > _LONGEST:
             raise ValueError(
-                f"{name}={length}: captions have {_SHORTEST} to {_LONGEST} words"
+                f"{name}={length}: captions have 3 to {_LONGEST} words"
             )
     if min_length is None and max_length is None:
         return _NATURAL
@@ -1787,51 +485,46 @@ def _range(min_length: int | None, max_length: int | None) -> _Slot:
     high = max(20, low) if max_length is None else max_length
     if low > high:
         raise ValueError(
-            f"min_length={min_length} is more than max_length={max_length}: swap them"
+            f"min_length={low} is more than max_length={high}: swap them"
         )
     return tuple((length, 1) for length in range(low, high + 1))
 
 
 def make_captions(
-    n: int, seed: int, min_length: int | None = None, max_length: int | None = None
+    n: int,
+    seed: int,
+    *,
+    min_length: int | None = None,
+    max_length: int | None = None,
 ) -> list[Pair]:
-    """Write distinct English captions with their German translations and gold alignments.
+    """Write distinct English captions with German translations and gold alignments.
 
-    The same arguments give the same captions on every machine, and a smaller ``n`` gives the first of them. English is
-    in lower case; commas are words of their own. No English caption has two translations.
+    The same arguments give the same captions on every machine, and a smaller ``n``
+    gives the first of them. English is in lower case; commas are words of their own.
+    No English caption has two translations.
 
     Args:
         n: how many.
-        seed: a whole number, zero or more; another seed gives other captions, some of which may be the same.
-        min_length: the smallest number of English words, commas included; 3 or more.
-        max_length: the largest, at most 60. All lengths of a range are drawn alike; without a range, lengths of
-            4 to 20 words are mixed as in everyday text.
+        seed: zero or more; another seed gives other captions, some of them the same.
+        min_length: the smallest number of English words, 3 or more.
+        max_length: the largest, at most 60. All lengths of a range are drawn alike;
+            without a range, 4 to 20 words are mixed as in everyday text.
 
     Returns:
-        ``n`` pairs with ``alignment``, and with ``referents`` where a caption holds "it".
+        Pairs with ``alignment``, and with ``referents`` where a caption holds "it".
 
     Raises:
-        TypeError: ``n`` or ``seed`` or a length is not a whole number.
-        ValueError: ``n`` or ``seed`` is negative, a length is out of range, or there are not so many captions.
+        ValueError: a number out of range, or more captions than there are.
+
+    Example:
+        >>> pair = make_captions(1, seed=3)[0]
+        >>> print(pair.source, "|", pair.target)
+        a fox quickly jumps over the wall | ein Fuchs springt schnell über die Mauer
 
     Chapter: The caption grammar.
     """
-    lengths = {"min_length": min_length, "max_length": max_length}
-    given = {
-        "n": n,
-        "seed": seed,
-        **{name: length for name, length in lengths.items() if length is not None},
-    }
-    for name, value in given.items():
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(
-                f"{name}={value!r} is a {type(value).__name__}: expected a whole number"
-            )
-    for name in ("n", "seed"):
-        if given[name] < 0:
-            raise ValueError(
-                f"{name}={given[name]} is negative: expected zero or more"
-            )
+    check_whole("n", n, 0)
+    check_whole("seed", seed, 0)
     choices = _range(min_length, max_length)
     w = _Writer(seed)
     found: dict[str, Pair] = {}
@@ -1839,17 +532,15 @@ def make_captions(
     while len(found) < n:
         w.begin()
         try:
-            pair = _pair(*_caption(w, w.weighted(choices)), w.referents)
+            pair = _pair(_caption(w, w.weighted(choices)), w.referents)
         except _DeadEnd:
             continue
         repeats = repeats + 1 if pair.source in found else 0
         found.setdefault(pair.source, pair)
         if repeats == 300:
-            words = " or ".join(
-                sorted({str(choices[0][0]), str(choices[-1][0])}, key=int)
-            ).replace(" or ", " to ")
             raise ValueError(
-                f"n={n} is more than there is: only {len(found)} captions of {words} words were found; "
-                "ask for fewer, or allow longer ones with max_length"
+                f"n={n} is more than there is: only {len(found)} captions of "
+                f"{choices[0][0]} to {choices[-1][0]} words were found; ask for fewer, "
+                "or allow longer ones with max_length"
             )
     return list(found.values())

@@ -13,81 +13,16 @@ import html
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from transformer_lib.viz.plots import _weights, _words
 
 # %% ../../book/appendix/drawing.ipynb #f461b6bf
-_VIEWER_STYLE = """
-.tl-attention { --tl-ground: var(--pst-color-background, var(--jp-layout-color0, #FBFAF7));
-  --tl-text: var(--pst-color-text-base, var(--jp-content-font-color1, #22262B)); --tl-light: 59, 155, 217;
-  background: var(--tl-ground); color: var(--tl-text); border: 1px solid rgba(127, 127, 127, 0.5);
-  border-radius: 8px; padding: 0.8em 1em; margin: 1em 0; 
-  font: 16px/1.5 var(--pst-font-family-base, system-ui), sans-serif; }
-.tl-attention ul { display: flex; flex-wrap: wrap; gap: 0.35em; list-style: none; margin: 0.2em 0 0.9em; padding: 0; }
-.tl-attention li { margin: 0; padding: 0; }
-.tl-attention li > * { display: block; font: inherit; color: inherit; background: transparent;
-  border: 1px solid rgba(127, 127, 127, 0.5); border-radius: 6px; padding: 0.25em 0.5em; margin: 0; min-height: 1.5em; }
-.tl-attention li > span { background: rgba(var(--tl-light), calc(0.4 * var(--tl-weight, 0)));
-  box-shadow: inset 0 -5px rgba(var(--tl-light), var(--tl-weight, 0)); }
-.tl-attention button { cursor: pointer; }
-.tl-attention button[aria-pressed="true"] { border-color: currentColor; box-shadow: inset 0 0 0 1px currentColor; }
-.tl-attention button:focus-visible, .tl-attention select:focus-visible { outline: 3px solid rgb(var(--tl-light));
-  outline-offset: 2px; }
-.tl-attention p { margin: 0; }
-.text_html:has(> .tl-attention) { background: none !important; padding: 0 !important; }
-.tl-attention select { font: inherit; color: inherit; background: var(--tl-ground); margin: 0 1em 0.6em 0.3em; }
-.tl-attention option { color: #22262B; background: #FBFAF7; }
-"""
-
-# %% ../../book/appendix/drawing.ipynb #572e2850
-_VIEWER_SCRIPT = """
-document.querySelectorAll(".tl-attention:not([data-ready])").forEach(function (root) {
-  root.dataset.ready = "yes";
-  var maps = JSON.parse(root.querySelector("script[type='application/json']").textContent);
-  var sources = Array.from(root.querySelectorAll("li > span"));
-  var targets = Array.from(root.querySelectorAll("button"));
-  var choices = Array.from(root.querySelectorAll("select"));
-  var says = root.querySelector("[aria-live]");
-  var chosen = 0;
-  function weights() {
-    return choices.reduce(function (part, choice) { return part[choice.selectedIndex]; }, maps)[chosen];
-  }
-  function show(index) {
-    chosen = index;
-    var row = weights();
-    targets.forEach(function (button, i) {
-      button.setAttribute("aria-pressed", String(i === chosen));
-      button.tabIndex = i === chosen ? 0 : -1;
-    });
-    sources.forEach(function (word, i) {
-      word.style.setProperty("--tl-weight", row[i] / 1000);
-      word.title = (row[i] / 10).toFixed(1) + " %";
-    });
-    var best = row.map(function (w, i) { return [w, i]; }).filter(function (x) { return x[0] >= 10; });
-    best.sort(function (a, b) { return b[0] - a[0] || a[1] - b[1]; });
-    says.textContent = targets[chosen].textContent + ": " + (best.slice(0, 3).map(function (x) {
-      return sources[x[1]].textContent + " " + Math.round(x[0] / 10) + " %";
-    }).join(", ") || "no word");
-  }
-  targets.forEach(function (button, i) {
-    ["mouseenter", "focus", "click"].forEach(function (kind) {
-      button.addEventListener(kind, function () { show(i); });
-    });
-    button.addEventListener("keydown", function (event) {
-      var last = targets.length - 1;
-      var next = { ArrowRight: Math.min(i + 1, last), ArrowLeft: Math.max(i - 1, 0), Home: 0, End: last }[event.key];
-      if (next === undefined) { return; }
-      event.preventDefault();
-      event.stopPropagation();
-      targets[next].focus();
-    });
-  });
-  choices.forEach(function (choice) { choice.addEventListener("change", function () { show(chosen); }); });
-  show(0);
-});
-"""
+def _viewer_file(name: str) -> str:
+    """The style or the script of the viewer, a file of the package."""
+    return (files("transformer_lib") / "viz" / name).read_text(encoding="utf-8")
 
 # %% ../../book/appendix/drawing.ipynb #137c7a0a
 @dataclass(frozen=True)
@@ -180,13 +115,14 @@ def attention_viewer(
         separators=(",", ":"),
     )
     name = html.escape(title)
+    style, script = _viewer_file("viewer.css"), _viewer_file("viewer.js")
     page = (
-        f'<div class="tl-attention" role="group" aria-label="{name}"><style>{_VIEWER_STYLE}</style>'
+        f'<div class="tl-attention" role="group" aria-label="{name}"><style>\n{style}</style>'
         f"<p><strong>{name}</strong></p>{''.join(_viewer_menu(*menu) for menu in menus)}"
         f"<p>Source</p>{_viewer_words(sources, 'Source words', 'span')}"
         f"<p>Target: choose a word</p>{_viewer_words(targets, 'Target words', 'button')}"
         f'<p aria-live="polite">The weights appear where scripts may run.</p>'
-        f'<script type="application/json">{data}</script></div><script>{_VIEWER_SCRIPT}</script>'
+        f'<script type="application/json">{data}</script></div><script>\n{script}</script>'
     )
     shape = " x ".join(str(size) for size in array.shape)
     return AttentionViewer(summary=f"{title}: {shape} weights", html=page)

@@ -71,7 +71,9 @@ def our_search(model: torch.nn.Module, source: torch.Tensor, beams: int) -> Writ
         return lambda: greedy_decode(model, source, max_length=LENGTH).tolist()
     return lambda: [
         list(found[0].tokens)
-        for found in beam_search(model, source, beams, alpha=1, max_length=LENGTH, penalty="mean", stop="bound")
+        for found in beam_search(
+            model, source, beam_size=beams, length_penalty=1, max_length=LENGTH, normalization="mean"
+        )
     ]
 
 

@@ -4,6 +4,7 @@ import math
 import random
 import re
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 import torch
@@ -21,10 +22,11 @@ from transformer_lib.decoding.sampling import sample, sampling_probabilities
 from transformer_lib.decoding.search import (
     Hypothesis,
     PrefixState,
+    SearchConfig,
     WithoutCache,
     beam_search,
     exhaustive_search,
-    length_penalty,
+    length_normalizer,
     score_hypotheses,
 )
 from transformer_lib.models.alignment import AlignedSeq2Seq
@@ -32,7 +34,7 @@ from transformer_lib.models.hard_attention import HardConfig, HardSeq2Seq
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from transformer_lib.models.scores import LuongConfig, LuongSeq2Seq
-from transformer_lib.models.seq2seq import Memory, Seq2Seq, keep, reorder, select
+from transformer_lib.models.seq2seq import Memory, Seq2Seq, State, keep, reorder, select
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -55,7 +57,7 @@ FAST = {"luong"}  # the others with the slow tests
 EVERY_KIND = pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[] if kind in FAST else pytest.mark.slow) for kind in KINDS]
 )
-PENALTIES = pytest.mark.parametrize("penalty", ["paper", pytest.param("mean", marks=pytest.mark.slow)])
+NORMALIZATIONS = pytest.mark.parametrize("normalization", ["wu", pytest.param("mean", marks=pytest.mark.slow)])
 STOPS = pytest.mark.parametrize(
     "stop", ["bound", pytest.param("estimate", marks=pytest.mark.slow), pytest.param("full", marks=pytest.mark.slow)]
 )
@@ -122,7 +124,7 @@ def test_what_a_model_calls_impossible_is_never_returned(stop, monkeypatch):
     model = Table(certain | {(3, 3): [1.0, 0.0, 0.0, 0.0]})
     steps, step = [], model.step
     monkeypatch.setattr(model, "step", lambda *arguments: steps.append(1) or step(*arguments))
-    (found,) = beam_search(model, SOURCE[:1], 4, 0.0, 50, n_best=4, stop=stop)
+    (found,) = beam_search(model, SOURCE[:1], beam_size=4, length_penalty=0.0, max_length=50, n_best=4, stop=stop)
     assert len(steps) <= 4  # nothing is left to go on with
     assert tokens_of([found]) == [[(3, 3, EOS), (3, EOS)]]
     assert [math.exp(hypothesis.log_probability) for hypothesis in found] == pytest.approx([0.75, 0.25])
@@ -135,7 +137,7 @@ def test_a_model_that_gives_no_numbers_is_refused(beam_size):
             return [math.nan if len(prefix) == 2 else 0.0 for _ in range(3 + self.words)]
 
     with pytest.raises(ValueError, match="logits hold NaN"):
-        beam_search(Broken(), SOURCE, beam_size)
+        beam_search(Broken(), SOURCE, beam_size=beam_size)
     with pytest.raises(ValueError, match="logits at token 3 hold NaN"):
         sample(Broken(), SOURCE, generator=torch.Generator().manual_seed(0))
 
@@ -160,7 +162,7 @@ def test_no_search_writes_more_than_the_model_has_room_for(cached):
     for max_length in (5, 6, 7, 100):
         assert greedy_decode(model, SOURCE, max_length=max_length).shape[1] == min(max_length, 6)
         assert sample(model, SOURCE, top_k=1, max_length=max_length).shape[1] == min(max_length, 6)
-        found = beam_search(model, SOURCE, 3, alpha=0.6, max_length=max_length)
+        found = beam_search(model, SOURCE, beam_size=3, length_penalty=0.6, max_length=max_length)
         assert max(len(best.tokens) for (best,) in found) == min(max_length, 6)
 
 
@@ -190,35 +192,54 @@ def as_tokens(written: Tensor) -> list[tuple[int, ...]]:
     max_length=st.integers(1, 4),
     words=st.integers(1, 3),
     alpha=st.sampled_from([-1.0, 0.0, 0.6, 1.0, 2.5]),
-    penalty=st.sampled_from(["paper", "mean"]),
+    normalization=st.sampled_from(["wu", "mean"]),
     stop=st.sampled_from(["bound", "estimate", "full"]),
     best=st.integers(1, 5),
 )
-def test_a_beam_as_wide_as_the_space_finds_the_best(seed, max_length, words, alpha, penalty, stop, best):
+def test_a_beam_as_wide_as_the_space_finds_the_best(seed, max_length, words, alpha, normalization, stop, best):
     model = Oracle(seed, words=words)
     size = sum(words**length for length in range(max_length + 1))
-    expected = exhaustive_search(model, SOURCE[:2], max_length, alpha, best, penalty=penalty)
-    found = beam_search(model, SOURCE[:2], max(size, best), alpha, max_length, best, penalty=penalty, stop=stop)
+    expected = exhaustive_search(
+        model, SOURCE[:2], max_length=max_length, length_penalty=alpha, n_best=best, normalization=normalization
+    )
+    found = beam_search(
+        model,
+        SOURCE[:2],
+        beam_size=max(size, best),
+        length_penalty=alpha,
+        max_length=max_length,
+        n_best=best,
+        normalization=normalization,
+        stop=stop,
+    )
     if stop != "estimate" or alpha <= 0:  # the estimate may stop too early, but not before the beam is full
         assert_same(found, expected)
     else:
-        assert [sentence[0].score for sentence in found] <= [sentence[0].score + 1e-9 for sentence in expected]
+        for mine, best_of_all in zip(found, expected, strict=True):
+            assert mine[0].score <= best_of_all[0].score + 1e-9
 
 
 @EVERY_KIND
-@PENALTIES
-def test_every_translator_agrees_with_exhaustive_search(kind, penalty):
+@NORMALIZATIONS
+def test_every_translator_agrees_with_exhaustive_search(kind, normalization):
     model = small_model(kind)
     for alpha in (0.0, 0.6):
-        expected = exhaustive_search(model, SOURCE, 4, alpha, 3, penalty=penalty)
-        assert_same(beam_search(model, SOURCE, 121, alpha, 4, 3, penalty=penalty), expected)
+        expected = exhaustive_search(
+            model, SOURCE, max_length=4, length_penalty=alpha, n_best=3, normalization=normalization
+        )
+        assert_same(
+            beam_search(
+                model, SOURCE, beam_size=121, length_penalty=alpha, max_length=4, n_best=3, normalization=normalization
+            ),
+            expected,
+        )
 
 
 def test_exhaustive_search_tries_everything_once():
-    (found,) = exhaustive_search(Oracle(3), SOURCE[:1], 4, alpha=0, n_best=10_000)
+    (found,) = exhaustive_search(Oracle(3), SOURCE[:1], max_length=4, length_penalty=0, n_best=10_000)
     assert len(found) == len({hypothesis.tokens for hypothesis in found}) == 1 + 3 + 9 + 27 + 81
     table = {(): [0.2, 0.5, 0.3], (3,): [0.6, 0.1, 0.3], (3, 3): [0.5, 0.25, 0.25], (3, 4): [0.1, 0.0, 0.9]}
-    (found,) = exhaustive_search(Table(table), SOURCE[:1], 2, alpha=0, n_best=100)
+    (found,) = exhaustive_search(Table(table), SOURCE[:1], max_length=2, length_penalty=0, n_best=100)
     assert sum(math.exp(hypothesis.log_probability) for hypothesis in found) == pytest.approx(1)
     assert found[0].tokens == (3, EOS) and math.exp(found[0].log_probability) == pytest.approx(0.3)
 
@@ -229,14 +250,27 @@ def test_exhaustive_search_tries_everything_once():
     seed=st.integers(0, 10**6),
     beam=st.integers(2, 4),
     alpha=st.sampled_from([-0.5, 0.0, 0.6, 1.0, 3.0]),
-    penalty=st.sampled_from(["paper", "mean"]),
+    normalization=st.sampled_from(["wu", "mean"]),
 )
-def test_the_bound_stops_early_and_loses_nothing(seed, beam, alpha, penalty):
+def test_the_bound_stops_early_and_loses_nothing(seed, beam, alpha, normalization):
     model = Oracle(seed)
-    found = beam_search(model, SOURCE[:2], beam, alpha, 6, 2, penalty=penalty)
+    found = beam_search(
+        model, SOURCE[:2], beam_size=beam, length_penalty=alpha, max_length=6, n_best=2, normalization=normalization
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search._Rules, "is_done", lambda *_: False)
-        assert_same(found, beam_search(model, SOURCE[:2], beam, alpha, 6, 2, penalty=penalty))
+        patch.setattr(search, "_is_done", lambda *_: False)
+        assert_same(
+            found,
+            beam_search(
+                model,
+                SOURCE[:2],
+                beam_size=beam,
+                length_penalty=alpha,
+                max_length=6,
+                n_best=2,
+                normalization=normalization,
+            ),
+        )
 
 
 @pytest.mark.slow
@@ -244,8 +278,11 @@ def test_the_bound_stops_early_and_loses_nothing(seed, beam, alpha, penalty):
 @given(seed=st.integers(0, 10**6), beam=st.integers(2, 5), stop=st.sampled_from(["bound", "estimate", "full"]))
 def test_the_best_is_the_first_of_the_best_few(seed, beam, stop):
     model = Oracle(seed)
-    several = beam_search(model, SOURCE[:2], beam, 0.6, 5, beam, stop=stop)
-    assert_same(beam_search(model, SOURCE[:2], beam, 0.6, 5, stop=stop), [sentence[:1] for sentence in several])
+    several = beam_search(model, SOURCE[:2], beam_size=beam, length_penalty=0.6, max_length=5, n_best=beam, stop=stop)
+    assert_same(
+        beam_search(model, SOURCE[:2], beam_size=beam, length_penalty=0.6, max_length=5, stop=stop),
+        [sentence[:1] for sentence in several],
+    )
     for sentence in several:
         assert 1 <= len(sentence) <= beam and len({hypothesis.tokens for hypothesis in sentence}) == len(sentence)
         scores = [hypothesis.score for hypothesis in sentence]
@@ -254,6 +291,100 @@ def test_the_best_is_the_first_of_the_best_few(seed, beam, stop):
             assert PAD not in hypothesis.tokens and BOS not in hypothesis.tokens
             assert EOS not in hypothesis.tokens[:-1]
             assert hypothesis.tokens[-1] == EOS or len(hypothesis.tokens) == 5
+
+
+# ---------------------------------------------------------------- how a translation begins, ends and repeats
+
+PREFIX = torch.tensor([[4, 3], [5, PAD], [PAD, PAD], [3, 3]])
+
+
+@pytest.mark.parametrize("options", [{}, {"min_length": 3}, {"repetition_penalty": 3.0}, {"min_length": 9}])
+def test_a_beam_keeps_the_rules_as_exhaustive_search_does(options):
+    config = SearchConfig(beam_size=121, n_best=5, max_length=4) if options != {"min_length": 9} else None
+    if config is None:
+        with pytest.raises(ValueError, match="min_length=9 is more than max_length=4"):
+            SearchConfig(max_length=4, **options)
+        return
+    prefix = PREFIX if "min_length" not in options else PREFIX[:, :1]
+    for seed in range(5):
+        expected = exhaustive_search(Oracle(seed), SOURCE, config, prefix=prefix, **options)
+        assert_same(beam_search(Oracle(seed), SOURCE, config, prefix=prefix, **options), expected)
+        plain = beam_search(Oracle(seed), SOURCE, config)
+        assert tokens_of(plain) != tokens_of(expected)
+
+
+@pytest.mark.parametrize("kind", ["gru", pytest.param("transformer", marks=pytest.mark.slow)])
+def test_greedy_beam_and_samples_begin_as_they_are_told(kind):
+    model, options = small_model(kind), {"prefix": PREFIX, "max_length": 7, "min_length": 4, "repetition_penalty": 1.5}
+    greedy = greedy_decode(model, SOURCE, **options)
+    assert [found[0].tokens for found in beam_search(model, SOURCE, beam_size=1, **options)] == as_tokens(greedy)
+    assert torch.equal(sample(model, SOURCE, top_k=1, **options), greedy)
+    drawn = sample(model, SOURCE, generator=torch.Generator().manual_seed(0), **options)
+    for written in (greedy, drawn):
+        assert written[0, :2].tolist() == [4, 3] and written[1, 0] == 5
+        assert all(EOS not in tokens[:4] for tokens in as_tokens(written))
+
+
+@dataclass(frozen=True, eq=False)
+class Before(State):
+    """The token before the one that is read."""
+
+    token: Tensor
+
+
+class Trigrams(torch.nn.Module):
+    """A decoder-only model: what comes next depends on the two tokens before, and on nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(49, 7, dtype=torch.float64)
+        torch.nn.init.normal_(self.table.weight, std=3, generator=torch.Generator().manual_seed(0))
+
+    def clamp_length(self, max_length: int) -> int:
+        return max_length
+
+    def start(self, rows: int) -> Before:
+        return Before(None, torch.full((rows,), PAD))
+
+    def step(self, token: Tensor, state: Before) -> tuple[Tensor, Before]:
+        return self.table(7 * state.token + token), Before(None, token)
+
+
+def test_a_model_without_an_encoder_goes_on_from_its_prompt():
+    model, prompt = Trigrams(), torch.tensor([[4, 6], [5, PAD]])
+    table = model.table.weight.detach().log_softmax(-1)
+
+    def worth(tokens: tuple[int, ...]) -> float:
+        read = zip((PAD, BOS, *tokens), (BOS, *tokens), tokens, strict=False)
+        return sum(table[7 * a + b, c].item() for a, b, c in read)
+
+    every = [(*body, EOS) for n in range(4) for body in product(range(3, 7), repeat=n)]
+    every += list(product(range(3, 7), repeat=4))
+    found = beam_search(model, prompt, beam_size=100, length_penalty=0, max_length=4)
+    for (best,), begins in zip(found, ((4, 6), (5,)), strict=True):
+        expected = max((words for words in every if words[: len(begins)] == begins), key=worth)
+        assert best.tokens == expected and best.log_probability == pytest.approx(worth(expected))
+    greedy = as_tokens(greedy_decode(model, prompt, max_length=6))
+    assert [best.tokens for (best,) in beam_search(model, prompt, beam_size=1, max_length=6)] == greedy
+    assert as_tokens(sample(model, prompt, top_k=1, max_length=6)) == greedy
+
+
+@settings(max_examples=30)
+@given(
+    rows=st.integers(1, 4),
+    size=st.integers(2, 3000),
+    count=st.integers(1, 12),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    seed=st.integers(0, 10**6),
+)
+def test_the_largest_without_sorting_everything(rows, size, count, dtype, seed):
+    scores = torch.randn(rows, size, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    count = min(count, size)
+    values, places = search._largest(scores, count)
+    assert torch.equal(values, scores.topk(count).values) and torch.equal(scores.gather(1, places), values)
+    assert all(len(set(row)) == count for row in places.tolist())
+    scores[0, size // 2] = math.nan
+    assert search._largest(scores, count)[0][0].isnan().any()
 
 
 # ---------------------------------------------------------------- equal to other ways
@@ -265,21 +396,23 @@ def test_the_best_is_the_first_of_the_best_few(seed, beam, stop):
 def test_a_beam_of_one_is_greedy(kind, alpha, stop):
     for seed in range(3):
         model = small_model(kind, seed)
-        found = beam_search(model, SOURCE, 1, alpha, 7, stop=stop)
+        found = beam_search(model, SOURCE, beam_size=1, length_penalty=alpha, max_length=7, stop=stop)
         assert [sentence[0].tokens for sentence in found] == as_tokens(greedy_decode(model, SOURCE, max_length=7))
 
 
 @EVERY_KIND
 def test_scores_are_those_of_the_model(kind):
     model = small_model(kind)
-    for penalty, alpha in (("paper", 0.6), ("mean", 1.0)):
-        found = beam_search(model, SOURCE, 4, alpha, 6, 4, penalty=penalty)
+    for normalization, alpha in (("wu", 0.6), ("mean", 1.0)):
+        found = beam_search(
+            model, SOURCE, beam_size=4, length_penalty=alpha, max_length=6, n_best=4, normalization=normalization
+        )
         for sentence, scores in zip(found, score_hypotheses(model, SOURCE, found), strict=True):
             assert len(sentence) == len(scores) == 4
             for hypothesis, score in zip(sentence, scores, strict=True):
                 assert hypothesis.log_probability == pytest.approx(score, abs=1e-9)
                 length = len(hypothesis.tokens)
-                divisor = ((5 + length) / 6) ** 0.6 if penalty == "paper" else length
+                divisor = ((5 + length) / 6) ** 0.6 if normalization == "wu" else length
                 assert hypothesis.score == pytest.approx(hypothesis.log_probability / divisor, abs=1e-9)
 
 
@@ -287,27 +420,43 @@ def test_scores_are_those_of_the_model(kind):
 @pytest.mark.parametrize("beam", [1, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_with_a_cache_and_without(kind, beam):
     model = small_model(kind)
-    found = beam_search(model, SOURCE, beam, 0.6, 20, min(beam, 2))
-    assert_same(found, beam_search(WithoutCache(model), SOURCE, beam, 0.6, 20, min(beam, 2)))
-    slow = greedy_decode(WithoutCache(model), SOURCE, max_length=9)
-    assert torch.equal(greedy_decode(model, SOURCE, max_length=9), slow)
+    found = beam_search(model, SOURCE, beam_size=beam, length_penalty=0.6, max_length=20, n_best=min(beam, 2))
+    assert_same(
+        found,
+        beam_search(
+            WithoutCache(model), SOURCE, beam_size=beam, length_penalty=0.6, max_length=20, n_best=min(beam, 2)
+        ),
+    )
+    assert torch.equal(
+        greedy_decode(model, SOURCE, max_length=9), greedy_decode(WithoutCache(model), SOURCE, max_length=9)
+    )
 
 
 def test_a_transformer_with_a_cache_and_without():
     model = small_model("transformer")
-    found = beam_search(model, SOURCE, 3, 0.6, 6, 2)
-    assert_same(found, beam_search(WithoutCache(model), SOURCE, 3, 0.6, 6, 2))
+    found = beam_search(model, SOURCE, beam_size=3, length_penalty=0.6, max_length=6, n_best=2)
+    assert_same(
+        found, beam_search(WithoutCache(model), SOURCE, beam_size=3, length_penalty=0.6, max_length=6, n_best=2)
+    )
 
 
 @EVERY_KIND
 @STOPS
 def test_a_batch_is_its_sentences_one_by_one(kind, stop):
     model = small_model(kind, seed=1)
-    together = beam_search(model, SOURCE, 3, 0.6, 8, 3, stop=stop)
+    together = beam_search(model, SOURCE, beam_size=3, length_penalty=0.6, max_length=8, n_best=3, stop=stop)
     for row, found in zip(SOURCE, together, strict=True):
-        assert_same(beam_search(model, row[row != PAD][None], 3, 0.6, 8, 3, stop=stop), [found])
+        assert_same(
+            beam_search(
+                model, row[row != PAD][None], beam_size=3, length_penalty=0.6, max_length=8, n_best=3, stop=stop
+            ),
+            [found],
+        )
     order = torch.tensor([2, 0, 3, 1])
-    assert_same(beam_search(model, SOURCE[order], 3, 0.6, 8, 3, stop=stop), [together[i] for i in order])
+    assert_same(
+        beam_search(model, SOURCE[order], beam_size=3, length_penalty=0.6, max_length=8, n_best=3, stop=stop),
+        [together[i] for i in order],
+    )
 
 
 @EVERY_KIND
@@ -391,7 +540,16 @@ def test_equal_to_hugging_face(marian, beam, stop, early):
             return_dict_in_generate=True,
             output_scores=True,
         )
-        found = beam_search(ours, source, beam, alpha, 12, n_best, penalty="mean", stop=stop)
+        found = beam_search(
+            ours,
+            source,
+            beam_size=beam,
+            length_penalty=alpha,
+            max_length=12,
+            n_best=n_best,
+            normalization="mean",
+            stop=stop,
+        )
         flat = [hypothesis for sentence in found for hypothesis in sentence]
         expected = [tuple(row[1:].tolist()) for row in written.sequences]  # theirs are filled up with EOS
         expected = [row[: row.index(EOS) + 1] if EOS in row else row for row in expected]
@@ -425,7 +583,10 @@ FORK = {  # greedy takes 3; but after 4 everything is certain
 def test_greedy_misses_what_a_beam_finds():
     model = Table(FORK)
     assert as_tokens(greedy_decode(model, SOURCE[:1], max_length=3)) == [(3, EOS)]
-    for found in (beam_search(model, SOURCE[:1], 2, 0, 3), exhaustive_search(model, SOURCE[:1], 3, 0)):
+    for found in (
+        beam_search(model, SOURCE[:1], beam_size=2, length_penalty=0, max_length=3),
+        exhaustive_search(model, SOURCE[:1], max_length=3, length_penalty=0),
+    ):
         assert found[0][0].tokens == (4, EOS)
         assert math.exp(found[0][0].log_probability) == pytest.approx(0.36)
 
@@ -433,54 +594,66 @@ def test_greedy_misses_what_a_beam_finds():
 def test_the_first_to_end_need_not_be_the_best():
     table = {(): [0.4, 0.6], (3,): [0.0, 1.0], (3, 3): [0.05, 0.95], (3, 3, 3): [1.0, 0.0]}
     model = Table(table)
-    (found,) = beam_search(model, SOURCE[:1], 2, 1.0, 6, 2, penalty="mean")
+    (found,) = beam_search(
+        model, SOURCE[:1], beam_size=2, length_penalty=1.0, max_length=6, n_best=2, normalization="mean"
+    )
     assert [hypothesis.tokens for hypothesis in found] == [(3, 3, 3, EOS), (EOS,)]
-    (found,) = beam_search(model, SOURCE[:1], 2, 0.0, 6)
+    (found,) = beam_search(model, SOURCE[:1], beam_size=2, length_penalty=0.0, max_length=6)
     assert found[0].tokens == (3, 3, 3, EOS)
 
 
 def test_the_estimate_may_stop_too_early_and_the_bound_not():
     table = {(): [0.5, 0.5, 0.0], (3,): [0.5, 0.5, 0.0], (3, 3): [0.0, 1.0, 0.0], (3, 3, 3): [0.0, 1.0, 0.0]}
     table[3, 3, 3, 3] = [1.0, 0.0, 0.0]
-    (bound,) = beam_search(Table(table), SOURCE[:1], 2, 1.0, 8, penalty="mean")
-    (full,) = beam_search(Table(table), SOURCE[:1], 2, 1.0, 8, penalty="mean", stop="full")
+    (bound,) = beam_search(
+        Table(table), SOURCE[:1], beam_size=2, length_penalty=1.0, max_length=8, normalization="mean"
+    )
+    (full,) = beam_search(
+        Table(table), SOURCE[:1], beam_size=2, length_penalty=1.0, max_length=8, normalization="mean", stop="full"
+    )
     assert bound[0].tokens == (3, 3, 3, 3, EOS)
     assert full[0].tokens in {(EOS,), (3, EOS)} and full[0].score < bound[0].score
-    assert exhaustive_search(Table(table), SOURCE[:1], 6, 1.0, penalty="mean")[0][0].score == bound[0].score
+    assert (
+        exhaustive_search(Table(table), SOURCE[:1], max_length=6, length_penalty=1.0, normalization="mean")[0][0].score
+        == bound[0].score
+    )
 
 
 def test_hypotheses_that_end_leave_room_for_others():
     """Both of a beam of two prefer to end; what goes on comes from behind them, and wins."""
     table = {(): [0.0, 0.5, 0.5], (3,): [0.5, 0.3, 0.2], (4,): [0.5, 0.3, 0.2], (3, 3): [0.0, 1.0, 0.0]}
     table |= {(3, 3, 3): [0.0, 1.0, 0.0], (3, 3, 3, 3): [0.0, 0.0, 1.0]}
-    (found,) = beam_search(Table(table), SOURCE[:1], 2, 2.0, 8, 2)
+    (found,) = beam_search(Table(table), SOURCE[:1], beam_size=2, length_penalty=2.0, max_length=8, n_best=2)
     assert found[0].tokens == (3, 3, 3, 3, 4, EOS)
     assert found[0].log_probability == pytest.approx(math.log(0.15))
 
 
 def test_a_candidate_that_ends_outside_the_beam_is_not_set_aside():
     table = {(): [0.1, 0.5, 0.4], (3,): [1.0, 0.0, 0.0], (4,): [1.0, 0.0, 0.0]}
-    (found,) = beam_search(Table(table), SOURCE[:1], 2, 0.0, 4, 2)
+    (found,) = beam_search(Table(table), SOURCE[:1], beam_size=2, length_penalty=0.0, max_length=4, n_best=2)
     assert [hypothesis.tokens for hypothesis in found] == [(3, EOS), (4, EOS)]  # EOS alone was the third
-    (found,) = beam_search(Table(table), SOURCE[:1], 3, 0.0, 4, 3)
+    (found,) = beam_search(Table(table), SOURCE[:1], beam_size=3, length_penalty=0.0, max_length=4, n_best=3)
     assert [hypothesis.tokens for hypothesis in found] == [(3, EOS), (4, EOS), (EOS,)]
 
 
 @pytest.mark.slow
 def test_the_penalty_makes_translations_longer():
     for seed in range(3):
-        best = [exhaustive_search(Oracle(seed), SOURCE, 4, alpha) for alpha in (-1.0, 0.0, 0.6, 1.5, 4.0)]
+        best = [
+            exhaustive_search(Oracle(seed), SOURCE, max_length=4, length_penalty=alpha)
+            for alpha in (-1.0, 0.0, 0.6, 1.5, 4.0)
+        ]
         lengths = torch.tensor([[len(sentence[0].tokens) for sentence in found] for found in best])
         assert (lengths.diff(dim=0) >= 0).all() and lengths[-1].sum() > lengths[0].sum()
 
 
 def test_the_penalty_of_the_paper():
-    assert length_penalty(1, 5.0) == 1 and length_penalty(7) == pytest.approx(2**0.6)
-    assert length_penalty(7, 0) == 1 and length_penalty(25, 1) == pytest.approx(5)
+    assert length_normalizer(1, 5.0) == 1 and length_normalizer(7) == pytest.approx(2**0.6)
+    assert length_normalizer(7, 0) == 1 and length_normalizer(25, 1) == pytest.approx(5)
 
 
 def test_a_vocabulary_without_words():
-    found = beam_search(Oracle(0, words=0), SOURCE[:2], 3, 0.6, 5, 3)
+    found = beam_search(Oracle(0, words=0), SOURCE[:2], beam_size=3, length_penalty=0.6, max_length=5, n_best=3)
     assert tokens_of(found) == [[(EOS,)], [(EOS,)]]
 
 
@@ -488,7 +661,7 @@ def test_no_sentences():
     model, nothing = small_model("gru"), SOURCE[:0]
     assert (
         beam_search(model, nothing)
-        == exhaustive_search(model, nothing, 2)
+        == exhaustive_search(model, nothing, max_length=2)
         == score_hypotheses(model, nothing, [])
         == []
     )
@@ -542,9 +715,9 @@ def test_finished_sentences_leave_the_batch(kind, stop, monkeypatch):
     for row in SOURCE:
         with monkeypatch.context() as patch:
             alone.append(counted(model, patch))
-            beam_search(model, row[row != PAD][None], 3, 0.6, 12, stop=stop)
+            beam_search(model, row[row != PAD][None], beam_size=3, length_penalty=0.6, max_length=12, stop=stop)
     counts = counted(model, monkeypatch)
-    beam_search(model, SOURCE, 3, 0.6, 12, stop=stop)
+    beam_search(model, SOURCE, beam_size=3, length_penalty=0.6, max_length=12, stop=stop)
     steps = [len(single.rows) for single in alone]
     assert sum(counts.rows) == sum(sum(single.rows) for single in alone)  # no row is carried that is not needed
     assert counts.memories == [sum(length > t for length in steps) for t in range(max(steps))]
@@ -561,8 +734,8 @@ def test_cross_attention_is_neither_computed_again_nor_copied(monkeypatch):
         return step(token, state)
 
     monkeypatch.setattr(model, "step", watching)
-    monkeypatch.setattr(search._Rules, "is_done", lambda *_: False)  # so that nobody leaves
-    beam_search(model, SOURCE, 3, 0.6, 12)
+    monkeypatch.setattr(search, "_is_done", lambda *_: False)  # so that nobody leaves
+    beam_search(model, SOURCE, beam_size=3, length_penalty=0.6, max_length=12)
     assert counts.encoded == 1 and counts.projected == 2  # once for each decoder layer
     assert [rows for rows, _ in seen] == [4, *[12] * 11]
     assert all(places == seen[0][1] for _, places in seen)  # the same memory from the first step to the last
@@ -574,10 +747,10 @@ def test_the_mode_is_kept(kind):
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.5
-    found = [beam_search(model, SOURCE, 3, max_length=6) for _ in range(2)]
+    found = [beam_search(model, SOURCE, beam_size=3, max_length=6) for _ in range(2)]
     assert found[0] == found[1] and model.training
     score_hypotheses(model, SOURCE, found[0])
-    exhaustive_search(model, SOURCE[:1], 2)
+    exhaustive_search(model, SOURCE[:1], max_length=2)
     sample(model, SOURCE, max_length=3, generator=torch.Generator())
     assert model.training
     for bad in (lambda: beam_search(model, SOURCE + 90), lambda: sample(model, SOURCE + 90)):
@@ -594,11 +767,19 @@ def test_the_mode_is_kept(kind):
 def test_other_precisions_and_devices(kind, dtype, tolerance, device):
     exact = small_model(kind)
     model = small_model(kind).to(device, dtype)
-    found = beam_search(model, SOURCE.to(device), 3, 0.6, 6, 3)
+    found = beam_search(model, SOURCE.to(device), beam_size=3, length_penalty=0.6, max_length=6, n_best=3)
     back = [[Hypothesis(h.tokens, h.log_probability, h.score) for h in sentence] for sentence in found]
     for sentence, scores in zip(found, score_hypotheses(exact, SOURCE, back), strict=True):
         assert [hypothesis.log_probability for hypothesis in sentence] == pytest.approx(scores, abs=tolerance, rel=0.05)
-    written = sample(model, SOURCE.to(device), 0.8, 3, 0.9, 6, torch.Generator(device).manual_seed(0))
+    written = sample(
+        model,
+        SOURCE.to(device),
+        temperature=0.8,
+        top_k=3,
+        top_p=0.9,
+        max_length=6,
+        generator=torch.Generator(device).manual_seed(0),
+    )
     assert written.device.type == device and written.dtype == SOURCE.dtype
 
 
@@ -616,10 +797,12 @@ def test_cold_samples_are_greedy(kind):
 @pytest.mark.slow
 def test_samples_follow_the_model():
     model = Oracle(5)
-    (space,) = exhaustive_search(model, SOURCE[:1], 3, 0, 1000)
+    (space,) = exhaustive_search(model, SOURCE[:1], max_length=3, length_penalty=0, n_best=1000)
     many = SOURCE[:1].expand(1500, -1)
     for temperature in (1.0, 0.5):
-        drawn = as_tokens(sample(model, many, temperature, max_length=3, generator=torch.Generator().manual_seed(0)))
+        drawn = as_tokens(
+            sample(model, many, temperature=temperature, max_length=3, generator=torch.Generator().manual_seed(0))
+        )
         expected = {}
         for hypothesis in space:
             probability = 1.0
@@ -651,7 +834,7 @@ def test_a_seed_makes_samples_again_and_leaves_the_rest_of_chance_alone():
 def test_what_is_sampled_is_well_formed(kind, monkeypatch):
     model = small_model(kind)
     counts = counted(model, monkeypatch)
-    written = sample(model, SOURCE, 2.0, max_length=9, generator=torch.Generator().manual_seed(3))
+    written = sample(model, SOURCE, temperature=2.0, max_length=9, generator=torch.Generator().manual_seed(3))
     for row, tokens in zip(written.tolist(), as_tokens(written), strict=True):
         assert row[: len(tokens)] == list(tokens) and BOS not in tokens and EOS not in tokens[:-1]
         assert tokens[-1] == EOS or len(tokens) == 9
@@ -668,7 +851,7 @@ def test_what_is_sampled_is_well_formed(kind, monkeypatch):
 )
 def test_probabilities_of_sampling(seed, temperature, top_k, top_p):
     logits = 2 * torch.randn(3, 9, generator=torch.Generator().manual_seed(seed)).double()
-    found = sampling_probabilities(logits, temperature, top_k, top_p)
+    found = sampling_probabilities(logits, temperature=temperature, top_k=top_k, top_p=top_p)
     torch.testing.assert_close(found.sum(-1), torch.ones(3).double())
     for row, scores in zip(found.tolist(), (logits / temperature).exp().tolist(), strict=True):
         order = sorted(range(9), key=lambda i: -scores[i])[:top_k]
@@ -692,7 +875,7 @@ def test_probabilities_of_sampling_are_hugging_faces(top_k, top_p):
         expected = process.TopKLogitsWarper(top_k)(None, expected)
     if top_p is not None:
         expected = process.TopPLogitsWarper(top_p)(None, expected)
-    found = sampling_probabilities(logits, 0.7, top_k, top_p)
+    found = sampling_probabilities(logits, temperature=0.7, top_k=top_k, top_p=top_p)
     torch.testing.assert_close(found, expected.softmax(-1), atol=1e-12, rtol=1e-9)
 
 
@@ -706,11 +889,11 @@ def test_all_of_the_probability_is_all_tokens():
 def test_every_part_comes_back_in_the_mode_it_was_found_in():
     model = gru()
     model.eval()
-    beam_search(WithoutCache(model), SOURCE, 2, max_length=3)
+    beam_search(WithoutCache(model), SOURCE, beam_size=2, max_length=3)
     assert not model.training
     model.train()
     model.encoder.eval()  # frozen by its owner
-    beam_search(model, SOURCE, 2, max_length=3)
+    beam_search(model, SOURCE, beam_size=2, max_length=3)
     assert model.training and not model.encoder.training
 
 
@@ -732,32 +915,67 @@ def gru() -> Seq2Seq:
 
 
 BAD = {
-    "no beam": (lambda: beam_search(gru(), SOURCE, 0), "beam_size=0"),
+    "no beam": (lambda: beam_search(gru(), SOURCE, beam_size=0), "beam_size=0"),
     "no length": (lambda: beam_search(gru(), SOURCE, max_length=0), "max_length=0"),
-    "a penalty that is no number": (lambda: beam_search(gru(), SOURCE, alpha=float("nan")), "alpha=nan"),
-    "a penalty without end": (lambda: beam_search(gru(), SOURCE, alpha=1e4), "alpha=10000"),
+    "a penalty that is no number": (
+        lambda: beam_search(gru(), SOURCE, length_penalty=float("nan")),
+        "length_penalty=nan must be a finite number",
+    ),
+    "a penalty without end": (lambda: beam_search(gru(), SOURCE, length_penalty=1e4), "length_penalty=10000"),
     "no best": (lambda: beam_search(gru(), SOURCE, n_best=0), "n_best=0"),
-    "more than the beam": (lambda: beam_search(gru(), SOURCE, 3, n_best=4), "n_best=4 is more than beam_size=3"),
-    "penalty": (lambda: beam_search(gru(), SOURCE, penalty="length"), "penalty='length' is unknown; choose from paper"),
+    "more than the beam": (
+        lambda: beam_search(gru(), SOURCE, beam_size=3, n_best=4),
+        "n_best=4 is more than beam_size=3",
+    ),
+    "penalty": (
+        lambda: beam_search(gru(), SOURCE, normalization="length"),
+        "normalization='length' is unknown; choose from wu",
+    ),
     "stop": (lambda: beam_search(gru(), SOURCE, stop="first"), "stop='first' is unknown; choose from bound, estimate"),
     "token": (lambda: beam_search(gru(), SOURCE + 9), "source holds token id"),
     "empty sentence": (lambda: beam_search(gru(), torch.zeros(1, 3, dtype=torch.long)), "row 0 of source"),
-    "length 0": (lambda: length_penalty(0), "length=0"),
-    "exhaustive length": (lambda: exhaustive_search(gru(), SOURCE, 0), "max_length=0"),
-    "exhaustive penalty": (lambda: exhaustive_search(gru(), SOURCE, 2, penalty="x"), "penalty='x'"),
-    "exhaustive penalty that is no number": (
-        lambda: exhaustive_search(gru(), SOURCE, 2, float("nan")),
-        "alpha=nan must be a number",
+    "length 0": (lambda: length_normalizer(0), "length=0"),
+    "exhaustive length": (lambda: exhaustive_search(gru(), SOURCE, max_length=0), "max_length=0"),
+    "exhaustive penalty": (
+        lambda: exhaustive_search(gru(), SOURCE, max_length=2, normalization="x"),
+        "normalization='x'",
     ),
-    "exhaustive best": (lambda: exhaustive_search(gru(), SOURCE, 2, n_best=0), "n_best=0"),
-    "too many": (lambda: exhaustive_search(gru(), SOURCE, 20), "max_length=20 with 3 words makes 5230176601 sequences"),
+    "exhaustive penalty that is no number": (
+        lambda: exhaustive_search(gru(), SOURCE, max_length=2, length_penalty=float("nan")),
+        "length_penalty=nan must be a finite number",
+    ),
+    "exhaustive best": (lambda: exhaustive_search(gru(), SOURCE, max_length=2, n_best=0), "n_best=0"),
+    "too many": (
+        lambda: exhaustive_search(gru(), SOURCE, max_length=20),
+        "max_length=20 with 3 words makes 5230176601 sequences",
+    ),
     "other sentences": (lambda: score_hypotheses(gru(), SOURCE, [[]]), "hypotheses of 1 sentences for 4 sources"),
     "nothing written": (
         lambda: score_hypotheses(gru(), SOURCE[:1], [[Hypothesis((), 0.0, 0.0)]]),
-        "hypotheses[0] holds one without tokens",
+        "hypotheses hold one without tokens",
     ),
-    "temperature": (lambda: sample(gru(), SOURCE, 0.0), "temperature=0.0"),
-    "endless temperature": (lambda: sample(gru(), SOURCE, math.inf), "temperature=inf"),
+    "unknown option": (lambda: beam_search(gru(), SOURCE, alpha=1), "alpha"),
+    "a beam for a configuration": (
+        lambda: beam_search(gru(), SOURCE, 4),
+        "config is 4 (int), expected SearchConfig | None",
+    ),
+    "too short": (
+        lambda: beam_search(gru(), SOURCE, min_length=5, max_length=4),
+        "min_length=5 is more than max_length=4",
+    ),
+    "negative length": (lambda: beam_search(gru(), SOURCE, min_length=-1), "min_length=-1 must be at least 0"),
+    "no repetition": (lambda: beam_search(gru(), SOURCE, repetition_penalty=0.0), "repetition_penalty=0.0 must be"),
+    "length penalty of nothing": (lambda: length_normalizer(3, math.nan), "length_penalty=nan"),
+    "prefixes of others": (
+        lambda: beam_search(gru(), SOURCE, prefix=SOURCE[:2]),
+        "of shape (2, 5)",
+    ),
+    "an impossible prefix": (
+        lambda: beam_search(gru(), SOURCE, prefix=SOURCE + 90),
+        "no translation of sentence 0 is possible",
+    ),
+    "temperature": (lambda: sample(gru(), SOURCE, temperature=0.0), "temperature=0.0"),
+    "endless temperature": (lambda: sample(gru(), SOURCE, temperature=math.inf), "temperature=inf"),
     "top_k": (lambda: sample(gru(), SOURCE, top_k=0), "top_k=0"),
     "top_p 0": (lambda: sample(gru(), SOURCE, top_p=0.0), "top_p=0.0"),
     "top_p above 1": (lambda: sampling_probabilities(torch.zeros(1, 5), top_p=1.1), "top_p=1.1"),

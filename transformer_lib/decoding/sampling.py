@@ -11,14 +11,14 @@ __all__ = ['sampling_probabilities', 'sample']
 # %% ../../book/translation/16_decoding.ipynb #d76a7bf2
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
-from transformer_lib.checks import check_positive
-from transformer_lib.data.tokenizer import BOS, EOS, PAD
-from transformer_lib.models.seq2seq import Seq2Seq, eval_mode, keep
+from torch import Tensor, nn
+from transformer_lib.checks import check_number, check_positive
+from transformer_lib.decoding.greedy import collect_tokens, generate
 
 # %% ../../book/translation/16_decoding.ipynb #0fb074d8
 def sampling_probabilities(
     logits: Float[Tensor, "N V"],
+    *,
     temperature: float | int = 1.0,
     top_k: int | None = None,
     top_p: float | int | None = None,
@@ -41,7 +41,9 @@ def sampling_probabilities(
     Source: Fan et al. (2018), section 5, for top-k; Holtzman et al. (2020), section 3.1, for top-p.
     Chapter: Decoding.
     """
-    _check_sampling(temperature, top_k, top_p)
+    check_number(above=0, temperature=temperature)
+    check_positive(top_k=1 if top_k is None else top_k)
+    check_number(above=0, at_most=1, top_p=1 if top_p is None else top_p)
     scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
     scores = (
         scores - scores.amax(dim=-1, keepdim=True)
@@ -63,27 +65,18 @@ def sampling_probabilities(
     )
     return nucleus / nucleus.sum(dim=-1, keepdim=True)
 
-
-def _check_sampling(
-    temperature: float | int, top_k: int | None, top_p: float | int | None
-) -> None:
-    if not 0 < temperature < torch.inf:
-        raise ValueError(
-            f"temperature={temperature} must be positive and finite; for the best token use greedy_decode"
-        )
-    if top_k is not None:
-        check_positive(top_k=top_k)
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p={top_p} must be above 0 and at most 1")
-
 # %% ../../book/translation/16_decoding.ipynb #192ad54d
 def sample(
-    model: Seq2Seq,
+    model: nn.Module,
     source: Int[Tensor, "B S"],
+    *,
     temperature: float | int = 1.0,
     top_k: int | None = None,
     top_p: float | int | None = None,
     max_length: int = 100,
+    prefix: Int[Tensor, "B P"] | None = None,
+    min_length: int = 0,
+    repetition_penalty: float | int = 1.0,
     generator: torch.Generator | None = None,
 ) -> Int[Tensor, "B T"]:
     """Draw each token at random, with the probabilities that the model gives.
@@ -91,12 +84,15 @@ def sample(
     PAD and BOS are never drawn. The model is put in evaluation mode and back into the one it was found in.
 
     Args:
-        model: any ``Seq2Seq``.
+        model: any ``Seq2Seq``, or a decoder-only model; see ``generate``.
         source: token ids, each row closed by EOS and filled up with PAD.
-        temperature: see ``sampling_probabilities``.
-        top_k: see ``sampling_probabilities``.
-        top_p: see ``sampling_probabilities``.
+        temperature: see ``sampling_probabilities``, as for ``top_k`` and ``top_p``.
+        top_k: how many tokens may be drawn.
+        top_p: which probability those that may be drawn must have.
         max_length: the most tokens to write for a sentence, EOS included; fewer if the model has no room for so many.
+        prefix: tokens that each translation begins with, without BOS, padded on the right.
+        min_length: EOS is not written among the first so many tokens.
+        repetition_penalty: above 1, tokens already written become less likely.
         generator: where chance comes from, on the model's device; None for PyTorch's own.
 
     Returns:
@@ -107,42 +103,20 @@ def sample(
 
     Source: Holtzman et al. (2020), section 3. Chapter: Decoding.
     """
-    check_positive(max_length=max_length)
-    _check_sampling(temperature, top_k, top_p)
-    max_length = model.clamp_length(max_length)
-    written = source.new_full((len(source), max_length), PAD)
-    going, length = torch.arange(len(source), device=source.device), 0
-    with eval_mode(model):
-        state = (
-            model.start(model.encode(source, source != PAD))
-            if len(source)
-            else None
+
+    def draw(logits: Tensor) -> Tensor:
+        probabilities = sampling_probabilities(
+            logits, temperature=temperature, top_k=top_k, top_p=top_p
         )
-        token = torch.full_like(source[:, 0], BOS)
-        while len(going) and length < max_length:
-            logits, state = model.step(token, state)
-            never = torch.tensor([PAD, BOS], device=logits.device)
-            logits = logits.index_fill(
-                1, never, -torch.inf
-            )  # these two are never written
-            if not (
-                logits.amax(dim=-1).abs() < torch.inf
-            ).all():  # NaN counts as the largest number
-                raise ValueError(
-                    f"the model's logits at token {length + 1} hold NaN, or leave no token possible"
-                )
-            probabilities = sampling_probabilities(
-                logits, temperature, top_k, top_p
-            )
-            token = (
-                torch.multinomial(probabilities, 1, generator=generator)
-                .squeeze(1)
-                .to(source.dtype)
-            )
-            written[going, length] = token
-            length += 1
-            unfinished = (token != EOS).nonzero().squeeze(1)
-            if len(unfinished) < len(token):  # finished sentences leave the batch
-                going, token = going[unfinished], token[unfinished]
-                state = keep(state, unfinished) if len(unfinished) else state
-    return written[:, :length]
+        return torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+
+    steps = generate(
+        model,
+        source,
+        draw,
+        max_length=max_length,
+        prefix=prefix,
+        min_length=min_length,
+        repetition_penalty=repetition_penalty,
+    )
+    return collect_tokens(steps, source)

@@ -328,10 +328,10 @@ class Translator:
             best = beam_search(
                 self.model,
                 source.to(device),
-                beam_size,
-                length_penalty,
-                max_length,
-                n_best,
+                beam_size=beam_size,
+                length_penalty=length_penalty,
+                max_length=max_length,
+                n_best=n_best,
             )
             for index, hypotheses in zip(indices, best, strict=True):
                 found[there[index]] = [

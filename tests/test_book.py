@@ -604,10 +604,20 @@ def test_pages_and_figures_share_their_colours() -> None:
 
 # ---- a small book, built ----
 
-EARLIER = [
+WIDEST = f"{'total = first_of_them + last_of_all':<80}# ok"  # as wide as the formatter allows
+EARLIER = [  # a loud page
     ("markdown", "# Decoding\n\n> Finds sentences.\n", []),
     ("code", "#| default_exp decoding.search", []),
     ("code", "#| export\ndef beam_search():\n    return 1", []),
+    ("code", f"{WIDEST}, {WIDEST}", []),
+    ("code", "def refuse():\n    raise ValueError", []),
+    ("code", "#| fold: Folded\ndef refuse():\n    raise TypeError", []),
+    (
+        "markdown",
+        "```{raw} html\n<p>As chapter 17 says, <svg viewBox='0 0 2000 100' width='100%'>"
+        "<text y='50' style='font-size: 16px'>tiny</text></svg></p>\n```",
+        [],
+    ),
 ]
 SAMPLE = [
     ("markdown", "# Translating\n\n> What this chapter builds, in a line.\n", []),
@@ -620,19 +630,21 @@ SAMPLE = [
      "```{math}\n:label: eq-17-x\nx = 1\n```\n\nSee {eq}`eq-17-x`.", []),
     ("code", "from transformer_lib.decoding.search import beam_search", []),
     ("code", "#| export\ndef shown_name():\n    \"\"\"The first line.\n\n    The rest.\n    \"\"\"\n    return 1", []),
-    ("code", "#| fold: What `folds` here\nfolded_name = 1", []),
+    ("code", f"#| fold: What `folds` here\nfolded_name = 1\n{WIDEST}", []),
+    ("code", WIDEST, ["prints"]),
     ("code", "tagged_name = 1", ["hide-input"]),
     ("markdown", "```{exercise} Write it\n:label: ex-17\nDo.\n```", []),
     ("markdown", "```{solution-start} ex-17\n:class: dropdown\n```", []),
-    ("code", "solution_name = 1", []),
+    ("code", f"solution_name = 1\n{WIDEST}", []),
     ("markdown", "```{solution-end}\n```", []),
 ]  # fmt: skip
 
 
 def write_notebook(path: Path, sample: list[tuple[str, str, list[str]]]) -> None:
+    printed = [{"output_type": "stream", "name": "stdout", "text": "x" * 84}]
     cells = [
         {"cell_type": kind, "id": f"cell{i}", "metadata": {"tags": tags}, "source": source}
-        | ({"execution_count": i, "outputs": []} if kind == "code" else {})
+        | ({"execution_count": i, "outputs": printed if "prints" in tags else []} if kind == "code" else {})
         for i, (kind, source, tags) in enumerate(sample)
     ]
     metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -641,9 +653,11 @@ def write_notebook(path: Path, sample: list[tuple[str, str, list[str]]]) -> None
     path.write_text(json.dumps(notebook), encoding="utf-8")
 
 
-@pytest.mark.slow
-def test_a_small_book_is_built_as_promised(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A book of two chapters, built."""
     pytest.importorskip("jupyter_book")
+    tmp_path = tmp_path_factory.mktemp("small")
     (tmp_path / "book" / "translation").mkdir(parents=True)
     shutil.copy(ROOT / "_config.yml", tmp_path)
     shutil.copy(BOOK / "references.bib", tmp_path / "book")
@@ -668,8 +682,13 @@ def test_a_small_book_is_built_as_promised(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    built = tmp_path / "_build" / "html"
+    return tmp_path / "_build" / "html"
 
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("small book")
+def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
+    built = small_book
     page = (built / "book" / "translation" / "17_translating.html").read_text(encoding="utf-8")
     repository = CONFIG["repository"]["url"].removeprefix("https://github.com/")
     branch = CONFIG["repository"]["branch"]
@@ -712,3 +731,55 @@ def test_a_small_book_is_built_as_promised(tmp_path: Path) -> None:
     prefix = book_pages.pages_url(CONFIG["repository"]["url"]).split("/", 3)[3]
     assert f'href="/{prefix}book/translation/17_translating.html"' in lost
     assert "17_translating.html" in (built / "sitemap.xml").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("small book")
+def test_what_is_open_fits_and_what_does_not_is_found(small_book: Path) -> None:
+    pytest.importorskip("playwright")
+    import measure
+
+    if measure.chromium() is None:
+        pytest.skip("there is no Chromium")
+    assert len(WIDEST) == 84
+    with measure.opened(small_book) as (browser, root):
+        quiet = measure.measure(browser, root, "book/translation/17_translating.html", small_book)
+        assert quiet.faults == []
+        assert quiet.words > 10 and quiet.lines == 1 + 3 + 1 and quiet.longest == 3
+        assert 0 < quiet.first < quiet.screens
+
+        page = browser.new_page(viewport=measure.WIDE)
+        page.goto(f"{root}book/translation/17_translating.html")
+        page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        found = page.evaluate(measure.LOOK)
+        assert found["wide"] == [] and found["lines"] > quiet.lines + 6  # unfolded, it fits as well
+        page.context.close()
+
+        loud = measure.measure(browser, root, "book/translation/16_decoding.html", small_book)
+        assert loud.raises == ["raise ValueError"]  # what is folded does not count
+        assert [line[:5] for line in loud.wide] == ["total"]
+        assert loud.unlinked == ["chapter 17"]
+        assert loud.label is not None and 0 < loud.label < measure.SMALLEST_LABEL
+        assert len(loud.faults) == 3
+
+
+def test_labels_are_computed_from_the_font_and_the_width(tmp_path: Path) -> None:
+    pytest.importorskip("playwright")
+    import measure
+    from matplotlib import pyplot as plt
+
+    viz = pytest.importorskip("transformer_lib.viz")
+    with plt.rc_context():
+        viz.use_style()
+        sizes = [plt.rcParams[key] for key in ("font.size", "axes.labelsize", "xtick.labelsize", "legend.fontsize")]
+        assert min(sizes) == measure.FONT
+        (tmp_path / "_images").mkdir()
+        figure = plt.figure(figsize=(5, 2))
+        figure.savefig(tmp_path / "_images" / "a.png", dpi=144, bbox_inches=None)
+        plt.close(figure)
+    found = {"source": "http://x/_images/a.png", "width": 360, "natural": 720, "what": "Fig. 1"}
+    ((height, what),) = measure.label_heights([{**found, "code": "plot(x)"}], tmp_path)
+    assert height == pytest.approx(11 / 72 * 72, rel=1e-3) and what == "Fig. 1"
+    ((height, _),) = measure.label_heights([{**found, "code": "ax.text(0, 0, 'x', fontsize=8)"}], tmp_path)
+    assert height == pytest.approx(8, rel=1e-3)
+    assert measure.too_small([(8.9, "Fig. 1"), (9.1, "Fig. 2")]) == ["Fig. 1: 8.9 px"]

@@ -5,9 +5,10 @@
     python tools/pages.py --only api/metrics  only pages whose address contains this
 
 Checked on every page: no errors in the console, no failed request, no request to another host, no formula left as text,
-nothing that overflows at 1280 or 390 pixels, the menu opens on a phone, axe finds nothing but what is listed
-below. Checked on chapters: the link to Colab, the marks of exported cells, no directive and no hidden cell is
-shown. Checked once: the search finds something, the 404 page exists and its links work.
+nothing that overflows at 1280 or 390 pixels, figures whose labels are at least 9 pixels high on a phone, the menu opens
+on a phone, axe finds nothing but what is listed below. Checked on chapters: the link to Colab, the marks of exported
+cells, no directive and no hidden cell is shown. Checked once: the search finds something, the 404 page exists and its
+links work. How quiet a page is, is measured by tools/measure.py.
 
 Needs chromium, ``pip install playwright``, and axe-core (``npm install axe-core``; say where with ``--axe``).
 """
@@ -15,24 +16,18 @@ Needs chromium, ``pip install playwright``, and axe-core (``npm install axe-core
 from __future__ import annotations
 
 import argparse
-import functools
-import http.server
 import json
 import os
-import shutil
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import yaml
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
-ROOT = Path(__file__).resolve().parents[1]
-WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from browser import NARROW, ROOT, WIDE, launch, pages, repository, serve
+from measure import LABELS, label_heights, too_small
 
 # Findings of axe that are let pass: the rule, what the element must hold to be excused, and why.
 LET_PASS: dict[str, tuple[str, str]] = {
@@ -57,57 +52,6 @@ OVERFLOW = """() => {
 
 
 UNSET = "() => [...document.querySelectorAll('.math')].some((node) => !node.querySelector('mjx-container'))"
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves the book below its prefix, and 404.html for what is not there, as GitHub Pages does."""
-
-    prefix = "/"
-
-    def translate_path(self, path: str) -> str:
-        return super().translate_path("/" + path.removeprefix(self.prefix))
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        page = Path(self.directory) / "404.html"
-        if code != 404 or not page.exists():
-            super().send_error(code, message, explain)
-            return
-        body = page.read_bytes()
-        self.send_response(404)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments: Any) -> None:
-        pass
-
-
-@contextmanager
-def serve(folder: Path, prefix: str) -> Iterator[str]:
-    """Serve ``folder`` on a free port; gives the address of its root."""
-    handler = type("Handler", (Quiet,), {"prefix": prefix})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}{prefix}"
-    finally:
-        server.shutdown()
-
-
-def repository() -> tuple[str, str, str]:
-    """The repository's address and branch, and the prefix below which its pages are served."""
-    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]
-    return config["url"], config["branch"], f"/{urlsplit(config['url']).path.strip('/').split('/')[1]}/"
-
-
-def pages(built: Path, only: str) -> list[str]:
-    """Every page of the book, relative to its root."""
-    found = [path.relative_to(built).as_posix() for path in (built / "book").rglob("*.html")]
-    found += [
-        name for name in ("404.html", "genindex.html", "py-modindex.html", "search.html") if (built / name).exists()
-    ]
-    return sorted(name for name in found if only in name)
 
 
 class Visit:
@@ -191,7 +135,9 @@ def look_at_chapter(page: Page, name: str, url: str, branch: str) -> list[str]:
     return problems
 
 
-def check_page(browser: Browser, root: str, name: str, axe: str, shots: Path | None) -> tuple[list[str], set[str]]:
+def check_page(
+    browser: Browser, root: str, built: Path, name: str, axe: str, shots: Path | None
+) -> tuple[list[str], set[str]]:
     """Everything about one page: its problems, and the rules of axe that were let pass."""
     url, branch, _ = repository()
     problems: list[str] = []
@@ -215,6 +161,8 @@ def check_page(browser: Browser, root: str, name: str, axe: str, shots: Path | N
                 visit.page.wait_for_timeout(400)
                 visit.page.screenshot(path=file, full_page=True, animations="disabled")
             if width == 390 and mode == "light":
+                heights = label_heights(visit.page.evaluate(LABELS), built)
+                visit.problems += [f"a label of {one}" for one in too_small(heights)]
                 visit.problems += open_menu(visit.page)
             problems += [f"{width} {mode}: {one}" for one in visit.problems]
             visit.close()
@@ -275,7 +223,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--shots", type=Path, help="folder for photographs of every page")
     parser.add_argument("--axe", type=Path, default=os.environ.get("AXE"), help="axe.min.js, or the folder it is in")
     options = parser.parse_args(arguments)
-    browser_path = shutil.which("chromium") or shutil.which("google-chrome")
     axe = find_axe(Path(options.axe) if options.axe else None)
     if not axe:
         print("axe-core was not found: accessibility is not checked", file=sys.stderr)
@@ -283,10 +230,9 @@ def main(arguments: list[str] | None = None) -> int:
         options.shots.mkdir(parents=True, exist_ok=True)
     failed = 0
     excused: dict[str, int] = {}
-    with serve(options.built, repository()[2]) as root, sync_playwright() as player:
-        browser = player.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+    with serve(options.built, repository()[2]) as root, launch() as browser:
         for name in pages(options.built, options.only):
-            problems, passed = check_page(browser, root, name, axe, options.shots)
+            problems, passed = check_page(browser, root, options.built, name, axe, options.shots)
             for rule in passed:
                 excused[rule] = excused.get(rule, 0) + 1
             failed += bool(problems)
@@ -295,7 +241,6 @@ def main(arguments: list[str] | None = None) -> int:
             problems = check_once(browser, root)
             failed += bool(problems)
             print(f"{'fails' if problems else 'ok   '} search and 404", *(f"\n      {one}" for one in problems))
-        browser.close()
     for rule, count in sorted(excused.items()):
         print(f"let pass on {count} pages: {rule}: {LET_PASS[rule][1]}")
     return 1 if failed else 0

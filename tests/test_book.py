@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[1]
 BOOK, STATIC, EXT = ROOT / "book", ROOT / "book" / "_static", ROOT / "book" / "_ext"
 sys.path[:0] = [str(EXT), str(ROOT / "tools")]
 
-import art  # noqa: E402
 import book_api  # noqa: E402
 import book_cells  # noqa: E402
 import book_chapters  # noqa: E402
@@ -560,11 +559,6 @@ def test_what_others_made_has_its_licence_beside_it() -> None:
     assert "SIL Open Font License" in (STATIC / "fonts" / "LICENSE").read_text(encoding="utf-8")
     size = sum(path.stat().st_size for path in STATIC.rglob("*") if path.is_file())
     assert size < 2.5e6
-
-
-def test_the_drawings_are_those_of_the_script() -> None:
-    for path, content in art.drawings().items():
-        assert path.read_text(encoding="utf-8") == content, f"run tools/art.py: {path.name} differs"
 
 
 def colours(mode: str) -> dict[str, str]:

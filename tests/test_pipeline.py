@@ -24,9 +24,7 @@ import gate
 import guard
 import nbformat
 import notebooks
-import set_repository
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
-from set_repository import Repository
 from tiny_project import TinyProject
 
 ROOT = chapters.ROOT
@@ -45,14 +43,21 @@ def test_every_notebook_was_executed_and_holds_nothing_of_one_machine() -> None:
     assert guard.check() == []
 
 
-@pytest.mark.slow
+
 def test_every_place_names_the_same_repository() -> None:
-    assert set_repository.disagreements() == []
-
-
-def test_the_address_is_declared_in_one_place() -> None:
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert text.count(Repository.declared().slug) == 1
+    address, branch = chapters.repository()
+    slug = address.removeprefix("https://github.com/")
+    owner, name = slug.split("/")
+    known = {slug, f"{owner.lower()}.github.io/{name}"}
+    command = ["git", "grep", "-hoIE", f"[A-Za-z0-9.-]+/{name}", "--", ".", ":!tests", ":!tools"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git repository")
+    assert {line for line in listed.stdout.split() if not line.startswith("-")} <= known
+    config = (ROOT / "_config.yml").read_text(encoding="utf-8")
+    assert f"url: {address}\n" in config and f"branch: {branch}\n" in config
+    for file in ("README.md", "CITATION.cff"):
+        assert address in (ROOT / file).read_text(encoding="utf-8"), file
 
 
 # The export gate ------------------------------------------------------------------------------------------------------
@@ -64,27 +69,27 @@ def test_a_sound_project_passes(project: TinyProject) -> None:
 
 
 def test_export_is_repeatable_and_marks_the_chapter(project: TinyProject) -> None:
-    path = project.package / "counting.py"
+    path = project.module("counting")
     before = path.read_bytes()
     assert b"Chapter: Counting words (book/history/01_counting.ipynb)." in before
-    assert b"from .grammar import Word" in before
+    assert b"from transformer_lib.data.grammar import Word" in before
     path.unlink()
     export.export_all(project.root)
     assert path.read_bytes() == before
 
 
 def alter_module(project: TinyProject) -> None:
-    path = project.package / "counting.py"
+    path = project.module("counting")
     path.write_text(path.read_text().replace("LIMIT = 3", "LIMIT = 4"))
 
 
 def add_line_end(project: TinyProject) -> None:
-    path = project.package / "counting.py"
+    path = project.module("counting")
     path.write_bytes(path.read_bytes() + b"\n")
 
 
 def delete_module(project: TinyProject) -> None:
-    (project.package / "doubling.py").unlink()
+    project.module("doubling").unlink()
 
 
 def delete_notebook(project: TinyProject) -> None:
@@ -116,7 +121,15 @@ def name_two_modules(project: TinyProject) -> None:
 
 
 def export_elsewhere(project: TinyProject) -> None:
-    project.edit("counting", lambda notebook: notebook.cells.append(new_code_cell("#| export doubling\nx = 1")))
+    project.edit("counting", lambda notebook: notebook.cells.append(new_code_cell("#| export models.doubling\nx = 1")))
+
+
+def export_nowhere(project: TinyProject) -> None:
+    project.edit("counting", lambda notebook: notebook.cells.append(new_code_cell("#| export a.b.c\nx = 1")))
+
+
+def export_all_names(project: TinyProject) -> None:
+    project.edit("counting", lambda notebook: notebook.cells.append(new_code_cell("#| exports\nx = 1")))
 
 
 def magic_in_export(project: TinyProject) -> None:
@@ -144,15 +157,6 @@ def replacing(module: str, old: str, new: str, cell: int = 4) -> Callable[[TinyP
     return lambda project: project.replace(module, old, new, cell)
 
 
-def init(old: str, new: str) -> Callable[[TinyProject], None]:
-    def change(project: TinyProject) -> None:
-        path = project.package / "__init__.py"
-        assert old in path.read_text()
-        path.write_text(path.read_text().replace(old, new))
-
-    return change
-
-
 def adding(module: str, code: str) -> Callable[[TinyProject], None]:
     """Add code at the end of a module's last exported cell."""
     last = {"grammar": "return self.text\n", "counting": "[*words, *others])", "doubling": "number // 2"}[module]
@@ -176,96 +180,50 @@ GATE_CASES = {
         "counting.py differs at its end .*/01_counting.ipynb|differs from line .*/01_counting.ipynb",
     ),
     "a module missing": (delete_module, "doubling.py is missing: book/history/02_doubling.ipynb"),
-    "a module without notebook": (delete_notebook, "transformer_lib/doubling.py has no notebook"),
+    "a module without notebook": (delete_notebook, "transformer_lib/models/doubling.py has no notebook"),
     "a foreign file": (add_foreign_file, "transformer_lib/helpers/extra.py has no notebook"),
     "a chapter that exports nothing": (export_nothing, "book/translation/15_training.ipynb exports nothing"),
     "a chapter with a name and no cells": (export_without_cells, "book/descendants/19_gpt.ipynb: default_exp gpt, but"),
     "a shared module": (share_module, "counting.py is exported by .*01_counting.ipynb and .*03_counting_again.ipynb"),
-    "two modules": (name_two_modules, r"01_counting.ipynb: more than one default_exp \(counting, other\)"),
-    "an export into another module": (export_elsewhere, "01_counting.ipynb, cell 6: '#| export doubling'"),
+    "two modules": (name_two_modules, r"01_counting.ipynb: more than one default_exp \(models.counting, other\)"),
+    "an export into another module": (export_elsewhere, "doubling.py is exported by .*01_counting.ipynb and .*02"),
+    "an export to no possible place": (export_nowhere, "01_counting.ipynb, cell 6: 'a.b.c' cannot be the name"),
+    "another directive of the exporter": (export_all_names, "cell 6: a page only uses '#| export' and"),
     "a magic in an exported cell": (magic_in_export, "01_counting.ipynb, cell 6: .* '%time x = 1'"),
     "no line under the title": (drop_summary, "01_counting.ipynb: the title cell needs a line"),
     "a chapter without number": (without_number, "doubling.ipynb: the name of a chapter begins with its number"),
     "a number twice": (same_number, "01_counting.ipynb and .*01_doubling.ipynb have the same number 1"),
     "a name exported twice": (
         adding("doubling", OTHER_COUNT.format("Doubling")),
-        "count is exported by transformer_lib/counting.py and transformer_lib/doubling.py",
-    ),
-    "a name defined again": (
-        lambda project: (project.package / "__init__.py").write_text(
-            (project.package / "__init__.py").read_text() + "\n\ndef double() -> None:\n    return None\n"
-        ),
-        "__init__.py:10: double is defined again; transformer_lib/doubling.py exports it",
+        "count is exported by transformer_lib/models/counting.py and transformer_lib/models/doubling.py",
     ),
     "a name assigned again below a condition": (
         adding("counting", "if LIMIT:\n    _all_ = []\n    double = None"),
-        "counting.py:.*: double is defined again; transformer_lib/doubling.py exports it",
-    ),
-    "a name defined twice in a module": (
-        adding("counting", OTHER_COUNT.format("Counting words")),
-        "counting.py:.*: count is defined twice",
-    ),
-    "a name that hides a module": (
-        adding("doubling", "grammar = 3"),
-        "grammar, exported by transformer_lib/doubling.py, has the name of a module",
+        "counting.py:.*: double is defined again; transformer_lib/models/doubling.py exports it",
     ),
     "an import from a later chapter": (
-        replacing("counting", "import Word", "import Word\nfrom transformer_lib.doubling import double", cell=3),
-        "counting.py:.*: imports doubling of chapter 2, but belongs to chapter 1",
+        replacing("counting", "import Word", "import Word\nfrom transformer_lib.models.doubling import double", cell=3),
+        "counting.py:.*: imports models.doubling of chapter 2, but belongs to chapter 1",
     ),
     "a hidden import from a later chapter": (
-        adding("counting", "def _late() -> None:\n    import transformer_lib.doubling"),
-        "counting.py:.*: imports doubling of chapter 2, but belongs to chapter 1",
+        adding("counting", "def _late() -> None:\n    import transformer_lib.models.doubling"),
+        "counting.py:.*: imports models.doubling of chapter 2, but belongs to chapter 1",
     ),
-    "an import by name from a later chapter": (
-        adding("counting", 'def _late() -> None:\n    __import__("transformer_lib.doubling")'),
-        "counting.py:.*: imports doubling of chapter 2, but belongs to chapter 1",
+    "an import from a later folder": (
+        replacing("grammar", "import dataclass", "import dataclass\nfrom transformer_lib.models.counting import LIMIT", 3),
+        "grammar.py:.*: imports models.counting, but models comes after data",
     ),
-    "an import of a later module itself": (
-        adding("counting", "def _late() -> None:\n    from transformer_lib import doubling"),
-        "counting.py:.*: imports doubling of chapter 2, but belongs to chapter 1",
+    "a circle": (
+        replacing("counting", "import Word", "import Word\nfrom transformer_lib.models.doubling import double", cell=3),
+        "modules import each other in a circle: .*counting <- models.doubling",
     ),
     "an import from the package": (
         adding("doubling", "def _round() -> None:\n    from transformer_lib import count"),
-        "doubling.py:.*: imports from transformer_lib itself",
+        "doubling.py:.*: imports transformer_lib, which is not a module",
     ),
     "an import of nothing": (
-        adding("doubling", "def _nothing() -> None:\n    from transformer_lib.counted import count"),
-        "doubling.py:.*: imports counted, which is not a module",
-    ),
-    "an appendix that imports": (
-        replacing("grammar", "import dataclass", "import dataclass\nfrom transformer_lib.counting import LIMIT", 3),
-        "grammar.py:.*: imports counting; an appendix module imports nothing",
-    ),
-    "a function without docstring": (
-        adding("counting", "def third(number: int) -> int:\n    return number // 3"),
-        "counting.py:.*: third: no docstring",
-    ),
-    "a class without docstring": (adding("counting", "class Third:\n    pass"), "counting.py:.*: Third: no docstring"),
-    "a method without docstring": (
-        replacing("grammar", '        """The word in capitals."""\n', ""),
-        r"grammar.py:.*: Word.shout: no docstring",
-    ),
-    "a property without docstring": (
-        replacing("grammar", '        """The number of letters."""\n', ""),
-        r"grammar.py:.*: Word.length: no docstring",
-    ),
-    "an argument without type": (
-        replacing("counting", "least: int = 0", "least=0"),
-        "counting.py:.*: count: no type for least",
-    ),
-    "further arguments without type": (
-        replacing("counting", "*others: Word", "*others"),
-        "counting.py:.*: count: no type for others",
-    ),
-    "no return type": (replacing("counting", ") -> int:", "):"), "counting.py:.*: count: no return type"),
-    "a method without return type": (
-        replacing("grammar", "shout(self) -> str", "shout(self)"),
-        "grammar.py:.*: Word.shout: no return type",
-    ),
-    "a special method without type": (
-        adding("grammar", "    def __eq__(self, other) -> bool:\n        return False"),
-        "grammar.py:.*: Word.__eq__: no type for other",
+        adding("doubling", "def _nothing() -> None:\n    from transformer_lib.models.counted import count"),
+        "doubling.py:.*: imports transformer_lib.models.counted, which is not a module",
     ),
     "no chapter line": (
         replacing("counting", " Chapter: Counting words.", ""),
@@ -278,30 +236,6 @@ GATE_CASES = {
     "the wrong chapter": (
         replacing("counting", "Chapter: Counting words.", "Chapter: Counting words and more."),
         "counting.py:.*: count: its docstring says 'Chapter: Counting words and more.'",
-    ),
-    "a bare assert": (
-        replacing("doubling", "    return 2", "    assert words\n    return 2"),
-        "doubling.py:.*: a bare assert",
-    ),
-    "a public name that the package lacks": (
-        init('"count", "double"', '"count"'),
-        "__init__.py: __all__ lacks double, which transformer_lib/doubling.py exports",
-    ),
-    "a public name that nobody exports": (
-        init('"count", "double"', '"count", "double", "triple"'),
-        "__init__.py: __all__ lists triple, which no module exports",
-    ),
-    "a public name that is not imported": (
-        init("from .doubling import double\n", ""),
-        "__init__.py: __all__ lists double, but it is not imported",
-    ),
-    "a public name from the wrong module": (
-        init("from .grammar import Word", "from .counting import Word"),
-        "__init__.py: imports Word from counting; transformer_lib/grammar.py exports it",
-    ),
-    "public names that cannot be read": (
-        init('["LIMIT", "Word", "count", "double"]', "sorted(globals())"),
-        "__init__.py: no __all__ that is a plain list",
     ),
 }
 
@@ -316,20 +250,28 @@ def test_the_gate_names_the_culprit(project: TinyProject, case: str) -> None:
 
 
 def test_export_leaves_the_module_alone_when_a_cell_cannot_be_exported(project: TinyProject) -> None:
-    before = (project.package / "counting.py").read_bytes()
+    before = (project.module("counting")).read_bytes()
     magic_in_export(project)
     with pytest.raises(ValueError, match=r"01_counting\.ipynb, cell 6"):
         export.export(project.path("counting"), project.root)
-    assert (project.package / "counting.py").read_bytes() == before
-    assert {path.name for path in project.package.iterdir()} >= {"counting.py", "py.typed"}
-    assert not list(project.package.glob(".*"))
+    assert (project.module("counting")).read_bytes() == before
+    assert not list(project.package.rglob(".*"))
 
 
 def test_export_removes_a_module_whose_notebook_is_gone(project: TinyProject) -> None:
     project.path("doubling").unlink()
     export.export_all(project.root)
-    assert not (project.package / "doubling.py").exists()
+    assert not project.module("doubling").exists()
     assert (project.package / "__init__.py").exists()
+
+
+def test_a_page_can_export_several_modules(project: TinyProject) -> None:
+    cells = [new_code_cell(f"#| export models.more\n{code}", execution_count=n) for n, code in ((6, "x = 1"), (7, "y = 2"))]
+    project.edit("counting", lambda notebook: notebook.cells.extend(cells))
+    assert [path.name for path in export.export(project.path("counting"), project.root)] == ["counting.py", "more.py"]
+    text = project.module("more").read_text()
+    assert "x = 1" in text and "y = 2" in text and "LIMIT" not in text and "Chapter: Counting words (book/" in text
+    assert project.gate() == []
 
 
 @pytest.mark.slow
@@ -504,7 +446,7 @@ def test_cleaning_keeps_what_is_shown_and_drops_the_rest(project: TinyProject) -
     last.outputs = [new_output("stream", name="stdout", text=text) for text in ("a", "b\n")]
     notebooks.clean(notebook)
     assert notebook.metadata == notebooks.METADATA
-    assert notebook.cells[1].source == Repository.declared().colab_cell
+    assert notebook.cells[1].source == chapters.colab_cell()
     assert last.metadata == {"tags": ["raises-exception"], "mystnb": {"image": {"alt": "x"}}}
     assert [output.text for output in last.outputs] == ["ab\n"]
     assert last.execution_count == 5
@@ -527,92 +469,6 @@ def test_nothing_is_rewritten_before_it_is_compared() -> None:
     text = compare.SANITIZE.read_text(encoding="utf-8")
     assert re.findall(r"^regex:", text, re.M) == []
     assert str(compare.SANITIZE) in " ".join(compare.command([], 1))
-
-
-# The repository's address ---------------------------------------------------------------------------------------------
-
-
-def copy_of_the_project(folder: Path) -> Path:
-    colab.working_copy(folder, ROOT)
-    return folder
-
-
-@pytest.mark.slow
-def test_the_address_can_be_set_everywhere(tmp_path: Path) -> None:
-    root = copy_of_the_project(tmp_path)
-    old, new = Repository.declared(root), Repository.parse("https://github.com/Some-One/my-book", "stable")
-    changed = set_repository.set_everywhere(new, root)
-    assert Repository.declared(root) == new
-    assert set_repository.disagreements(root) == []
-    notebooks_of_the_book = chapters.notebooks(root)
-    assert set(notebooks_of_the_book) <= set(changed)
-    for path in set_repository.text_files(root):
-        text = path.read_text(encoding="utf-8")
-        assert old.slug not in text, path
-        assert old.pages.lower() not in text.lower(), path
-    assert guard.check(root) == guard.check(ROOT)
-    assert gate.check(root) == gate.check(ROOT)
-    assert set_repository.set_everywhere(new, root) == []  # nothing left to do
-    set_repository.set_everywhere(old, root)
-    for path in changed:
-        assert path.read_bytes() == (ROOT / path.relative_to(root)).read_bytes(), path
-
-
-def test_what_is_replaced() -> None:
-    old = Repository("OWNER", "book", "main")
-    new = Repository("Me", "mine", "stable")
-    text = (
-        "https://github.com/OWNER/book.git git+https://github.com/OWNER/book@main "
-        "https://github.com/OWNER/book/blob/main/x.ipynb https://github.com/OWNER/book/blob/mainly/x "
-        "https://colab.research.google.com/github/OWNER/book/blob/main/book/x.ipynb "
-        "https://OWNER.github.io/book/x.html https://github.com/OWNER/book-two "
-        "https://github.com/karpathy/book\ncd book\ncd book-two"
-    )
-    assert set_repository.replace(text, old, new) == (
-        "https://github.com/Me/mine.git git+https://github.com/Me/mine@stable "
-        "https://github.com/Me/mine/blob/stable/x.ipynb https://github.com/Me/mine/blob/mainly/x "
-        "https://colab.research.google.com/github/Me/mine/blob/stable/book/x.ipynb "
-        "https://me.github.io/mine/x.html https://github.com/OWNER/book-two "
-        "https://github.com/karpathy/book\ncd mine\ncd book-two"
-    )
-
-
-DISAGREEMENTS = {
-    "_config.yml": ("repository:\n  url: https://github.com/other/one\n  branch: main\n", "_config.yml does not name"),
-    "_config.yml, branch": ("repository:\n  url: {url}\n  branch: old\n", "_config.yml: branch old, declared is main"),
-    "README.md": ("# Book\n", "README.md does not name"),
-    "CITATION.cff": ("repository-code: https://github.com/a/b\n", "CITATION.cff does not name"),
-    "CHANGELOG.md": ("[0.1.0]: https://github.com/else/{name}/releases\n", "CHANGELOG.md:1: else/"),
-    "book/intro.md": ("See https://else.github.io/{name}/x.html\n", "book/intro.md:1: else.github.io/"),
-    "book/links.md": ("{url}/blob/old/x.md\n", "book/links.md:1: branch old, declared is main"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", DISAGREEMENTS)
-def test_a_place_that_disagrees_is_named(project: TinyProject, case: str) -> None:
-    assert set_repository.disagreements(project.root) == []
-    here = Repository.declared(project.root)
-    text, culprit = DISAGREEMENTS[case]
-    (project.root / case.split(",")[0]).write_text(text.format(url=here.url, name=here.name))
-    problems = set_repository.disagreements(project.root)
-    assert any(culprit in problem for problem in problems), problems
-
-
-def test_an_old_colab_cell_is_named(project: TinyProject) -> None:
-    project.replace("counting", "@main", "@old", cell=1)
-    assert any("01_counting.ipynb: the second cell" in each for each in set_repository.disagreements(project.root))
-
-
-@pytest.mark.parametrize("address", ["github.com/me/book", "https://gitlab.com/me/book", "https://github.com/me", ""])
-def test_an_address_that_is_none(address: str) -> None:
-    with pytest.raises(ValueError, match="is not an address such as"):
-        Repository.parse(address)
-
-
-@pytest.mark.parametrize("address", ["https://github.com/me/book.git", "https://github.com/me/book/"])
-def test_an_address_as_people_paste_it(address: str) -> None:
-    assert Repository.parse(address).url == "https://github.com/me/book"
 
 
 # Commands and services ------------------------------------------------------------------------------------------------
@@ -639,17 +495,20 @@ def test_the_whole_run_is_executable() -> None:
 
 
 def test_pins_are_exact_and_hold_what_is_asked_for() -> None:
-    import pin
+    import tomllib
+
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    lines = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line and line[0] != "#"]
-    assert all(re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", line) for line in lines), "exact, without labels or hosts"
-    pins = {canonicalize_name(asked.name): asked for asked in map(Requirement, lines)}
-    assert len(pins) == len(lines)
-    for asked in pin.declared():
-        version = str(pins[canonicalize_name(asked.name)].specifier).removeprefix("==")
-        assert asked.specifier.contains(version), f"{asked} is pinned to {version}"
+    pins = [Requirement(line) for line in (ROOT / "requirements.txt").read_text().splitlines() if line and line[0] != "#"]
+    assert all(re.fullmatch(r"==[0-9][0-9a-z.]*", str(pin.specifier)) for pin in pins), "exact, without labels or hosts"
+    pinned = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
+    assert len(pinned) == len(pins)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for line in sum(project["optional-dependencies"].values(), project["dependencies"]):
+        asked = Requirement(line)
+        if asked.name != project["name"]:
+            assert asked.specifier.contains(pinned[canonicalize_name(asked.name)]), f"{asked} has no fitting pin"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)

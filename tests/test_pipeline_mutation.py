@@ -85,7 +85,7 @@ def test_each_mutation_of_an_executed_notebook_turns_it_red(project: TinyProject
 
 def test_one_altered_line_turns_the_gate_red(project: TinyProject) -> None:
     assert project.gate() == []
-    module = project.package / "counting.py"
+    module = project.module("counting")
     module.write_text(module.read_text().replace("return sum(", "return 1 + sum("))
     assert any("counting.py differs from line" in problem for problem in project.gate())
     project.replace("counting", "return sum(", "return 1 + sum(")
@@ -120,7 +120,7 @@ def copied(tmp_path: Path) -> tuple[Path, Path]:
 def test_in_a_chapter_an_altered_line_turns_the_gate_red(copied: tuple[Path, Path]) -> None:
     root, path = copied
     before = gate.check(root)
-    module = root / chapters.PACKAGE / f"{chapters.Notebook(path, root).module}.py"
+    module = root / chapters.PACKAGE / f"{chapters.Notebook(path, root).module.replace('.', '/')}.py"
     text = module.read_text(encoding="utf-8")
     changed = re.sub(r"^(    return .+)$", r"\1  # altered", text, count=1, flags=re.M)
     assert changed != text

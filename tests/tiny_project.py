@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import chapters
 import export
 import gate
 import guard
 import nbformat
 import notebooks
-import set_repository
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,20 +61,26 @@ def _half(number: int) -> int:
     return number // 2
 '''
 SOUND = {
-    "grammar": ("appendix/caption_grammar", "A small grammar", "from dataclasses import dataclass", GRAMMAR),
-    "counting": ("history/01_counting", "Counting words", "from transformer_lib.grammar import Word", COUNTING),
-    "doubling": (
+    "data.grammar": ("appendix/caption_grammar", "A small grammar", "from dataclasses import dataclass", GRAMMAR),
+    "models.counting": (
+        "history/01_counting",
+        "Counting words",
+        "from transformer_lib.data.grammar import Word",
+        COUNTING,
+    ),
+    "models.doubling": (
         "history/02_doubling",
         "Doubling",
-        "from transformer_lib.counting import count\nfrom transformer_lib.grammar import Word",
+        "from transformer_lib.data.grammar import Word\nfrom transformer_lib.models.counting import count",
         DOUBLING,
     ),
 }
+PLACES = {module.split(".")[1]: place for module, (place, *_) in SOUND.items()}
 INIT = '''"""A small library."""
 
-from .counting import LIMIT, count
-from .doubling import double
-from .grammar import Word
+from .data.grammar import Word
+from .models.counting import LIMIT, count
+from .models.doubling import double
 
 __all__ = ["LIMIT", "Word", "count", "double"]
 '''
@@ -96,8 +102,7 @@ class TinyProject:
 
     def cells(self, module: str, title: str, imports: str, code: str) -> list[nbformat.NotebookNode]:
         """The cells of a chapter, with counts as if it had been executed."""
-        colab_cell = set_repository.Repository.declared(self.root).colab_cell
-        sources = [colab_cell, f"#| default_exp {module}", f"#| export\n{imports}", f"#| export\n{code.strip()}"]
+        sources = [chapters.colab_cell(self.root), f"#| default_exp {module}", f"#| export\n{imports}", f"#| export\n{code.strip()}"]
         cells = [new_code_cell(source, execution_count=count) for count, source in enumerate(sources, 1)]
         shown = new_code_cell("print(6)\nassert 2 * 3 == 6", execution_count=len(cells) + 1)
         shown.outputs = [new_output("stream", name="stdout", text="6\n")]
@@ -114,8 +119,12 @@ class TinyProject:
         return path
 
     def path(self, module: str) -> Path:
-        """The notebook of a module."""
-        return self.root / "book" / f"{SOUND[module][0]}.ipynb"
+        """The notebook of a module, named without its folder."""
+        return self.root / "book" / f"{PLACES[module]}.ipynb"
+
+    def module(self, module: str) -> Path:
+        """The file of a module, named without its folder."""
+        return next(self.package.rglob(f"{module}.py"), self.package / f"{module}.py")
 
     def edit(self, module: str, change) -> None:
         """Change one notebook through a function of its parsed content."""

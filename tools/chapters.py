@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,11 @@ CHAPTER_PARTS = PARTS[1:]
 PACKAGE = "transformer_lib"
 BY_HAND = {"__init__.py", "__main__.py", "py.typed"}  # in the package and its folders
 SHIPPED = "pretrained"  # folder of the package with the models that come with it: made by commands, not by notebooks
+
+COLAB_CELL = """import sys
+
+if "google.colab" in sys.modules:
+    %pip install -q "attention-step-by-step[viz] @ git+{}@{}\""""
 
 DEFAULT_EXP = re.compile(r"^#\|\s*default_exp\s+(\S+)\s*$", re.M)
 EXPORT = re.compile(r"^#\|\s*(export\w*)[ \t]*(.*)$", re.M)
@@ -137,3 +143,14 @@ def notebooks(root: Path = ROOT) -> list[Path]:
 def book(root: Path = ROOT) -> list[Notebook]:
     """The notebooks, read."""
     return [Notebook(path, root) for path in notebooks(root)]
+
+
+def repository(root: Path = ROOT) -> tuple[str, str]:
+    """The project's address and the branch that readers get: both are declared in pyproject.toml."""
+    declared = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    return declared["project"]["urls"]["Homepage"], declared["tool"]["transformer-lib"]["branch"]
+
+
+def colab_cell(root: Path = ROOT) -> str:
+    """The source of every notebook's second cell: on Colab it installs the package."""
+    return COLAB_CELL.format(*repository(root))

@@ -170,7 +170,8 @@ def import_order(pages: list[Notebook], modules: dict[str, Module]) -> Iterator[
         for line, target in imports(module):
             where = f"{module.label}:{line}"
             if target not in modules:
-                yield f"{where}: imports {PACKAGE}.{target}, which is not a module; name the one that defines it"
+                full = f"{PACKAGE}.{target}".rstrip(".")
+                yield f"{where}: imports {full}, which is not a module; name the one that defines it"
             elif LAYERS.get(target.split(".")[0], 0) > floor:
                 yield f"{where}: imports {target}, but {target.split('.')[0]} comes after {name.split('.')[0]}"
             elif here and places.get(target, 0) > here:

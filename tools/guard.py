@@ -21,9 +21,8 @@ from pathlib import Path
 import nbformat
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from chapters import ROOT, Cell, Notebook, book
+from chapters import ROOT, Cell, Notebook, book, colab_cell
 from notebooks import CELL_METADATA, METADATA
-from set_repository import Repository
 
 LONG_CELL = 25
 IGNORED_OUTPUTS = 2
@@ -131,7 +130,7 @@ def pictures(chapter: Notebook) -> Iterator[str]:
             yield f"{chapter.name}, cell {cell.index}: a figure without alt text (cell metadata mystnb.image.alt)"
 
 
-def furniture(chapter: Notebook, colab_cell: str) -> Iterator[str]:
+def furniture(chapter: Notebook, install: str) -> Iterator[str]:
     """Title, Colab cell and metadata are the standard ones."""
     if not chapter.cells or chapter.cells[0].kind != "markdown":
         yield f"{chapter.name}: the first cell must be the title"
@@ -140,7 +139,7 @@ def furniture(chapter: Notebook, colab_cell: str) -> Iterator[str]:
     for cell in chapter.cells[1:]:
         if cell.kind == "markdown" and (found := re.search(r"^# \S.*$", fenced_out(cell.source), re.M)):
             yield f"{chapter.name}, cell {cell.index}: a second title, {found[0]!r}"
-    if len(chapter.cells) < 2 or chapter.cells[1].kind != "code" or chapter.cells[1].source != colab_cell:
+    if len(chapter.cells) < 2 or chapter.cells[1].kind != "code" or chapter.cells[1].source != install:
         yield f"{chapter.name}, cell 1: must be the standard Colab cell (python tools/notebooks.py --clean)"
     held = chapter.data["metadata"]
     odd = [key for key in sorted(METADATA.keys() | held.keys()) if held.get(key) != METADATA.get(key)]
@@ -154,7 +153,7 @@ def fenced_out(source: str) -> str:
     return re.sub(r"^(`{3,}|~{3,}|:{3,}).*?^\1", "", source, flags=re.M | re.S)
 
 
-def check_notebook(chapter: Notebook, colab_cell: str) -> list[str]:
+def check_notebook(chapter: Notebook, root: Path = ROOT) -> list[str]:
     """Every problem of one notebook."""
     try:
         nbformat.validate(nbformat.from_dict(chapter.data))
@@ -165,14 +164,13 @@ def check_notebook(chapter: Notebook, colab_cell: str) -> list[str]:
         *switches(chapter),
         *portable(chapter),
         *pictures(chapter),
-        *furniture(chapter, colab_cell),
+        *furniture(chapter, colab_cell(root)),
     ]
 
 
 def check(root: Path = ROOT) -> list[str]:
     """Every problem of every notebook of the book."""
-    colab_cell = Repository.declared(root).colab_cell
-    return [problem for chapter in book(root.resolve()) for problem in check_notebook(chapter, colab_cell)]
+    return [problem for chapter in book(root.resolve()) for problem in check_notebook(chapter, root)]
 
 
 def length(cell: Cell) -> int:
@@ -191,8 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all")
     chosen = parser.parse_args(arguments).notebooks
     chapters = [Notebook(path.resolve(), ROOT) for path in chosen] or book()
-    colab_cell = Repository.declared().colab_cell
-    problems = [problem for chapter in chapters for problem in check_notebook(chapter, colab_cell)]
+    problems = [problem for chapter in chapters for problem in check_notebook(chapter)]
     for chapter in chapters:
         long = [f"{cell.index} ({length(cell)})" for cell in chapter.exported if length(cell) > LONG_CELL]
         if long:

@@ -21,8 +21,7 @@ import nbformat
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from cells import fold
-from chapters import ROOT, notebooks
-from set_repository import Repository
+from chapters import ROOT, colab_cell, notebooks
 
 METADATA = {
     "accelerator": "GPU",
@@ -54,7 +53,7 @@ def clean(notebook: nbformat.NotebookNode) -> None:
     notebook.metadata = nbformat.from_dict(METADATA)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     if len(notebook.cells) > 1 and '"google.colab" in sys.modules' in notebook.cells[1].source:
-        notebook.cells[1].source = Repository.declared().colab_cell
+        notebook.cells[1].source = colab_cell()
     for cell in notebook.cells:
         kept = {key: cell.metadata[key] for key in CELL_METADATA if cell.metadata.get(key) and key not in FOLDED}
         if cell.cell_type == "code" and fold(cell.source, kept.get("tags", [])) is not None:

@@ -17,7 +17,6 @@ pytest.importorskip("tomllib", reason="the book needs Python 3.11; only the libr
 pytest.importorskip("nbdev", reason="the pipeline's tests need the book's environment")
 
 import chapters
-import colab
 import compare
 import export
 import gate
@@ -41,7 +40,6 @@ def test_the_library_is_what_the_notebooks_export() -> None:
 @pytest.mark.slow
 def test_every_notebook_was_executed_and_holds_nothing_of_one_machine() -> None:
     assert guard.check() == []
-
 
 
 def test_every_place_names_the_same_repository() -> None:
@@ -210,7 +208,9 @@ GATE_CASES = {
         "counting.py:.*: imports models.doubling of chapter 2, but belongs to chapter 1",
     ),
     "an import from a later folder": (
-        replacing("grammar", "import dataclass", "import dataclass\nfrom transformer_lib.models.counting import LIMIT", 3),
+        replacing(
+            "grammar", "import dataclass", "import dataclass\nfrom transformer_lib.models.counting import LIMIT", 3
+        ),
         "grammar.py:.*: imports models.counting, but models comes after data",
     ),
     "a circle": (
@@ -266,7 +266,9 @@ def test_export_removes_a_module_whose_notebook_is_gone(project: TinyProject) ->
 
 
 def test_a_page_can_export_several_modules(project: TinyProject) -> None:
-    cells = [new_code_cell(f"#| export models.more\n{code}", execution_count=n) for n, code in ((6, "x = 1"), (7, "y = 2"))]
+    cells = [
+        new_code_cell(f"#| export models.more\n{code}", execution_count=n) for n, code in ((6, "x = 1"), (7, "y = 2"))
+    ]
     project.edit("counting", lambda notebook: notebook.cells.extend(cells))
     assert [path.name for path in export.export(project.path("counting"), project.root)] == ["counting.py", "more.py"]
     text = project.module("more").read_text()
@@ -500,7 +502,9 @@ def test_pins_are_exact_and_hold_what_is_asked_for() -> None:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    pins = [Requirement(line) for line in (ROOT / "requirements.txt").read_text().splitlines() if line and line[0] != "#"]
+    pins = [
+        Requirement(line) for line in (ROOT / "requirements.txt").read_text().splitlines() if line and line[0] != "#"
+    ]
     assert all(re.fullmatch(r"==[0-9][0-9a-z.]*", str(pin.specifier)) for pin in pins), "exact, without labels or hosts"
     pinned = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
     assert len(pinned) == len(pins)

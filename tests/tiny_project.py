@@ -102,7 +102,12 @@ class TinyProject:
 
     def cells(self, module: str, title: str, imports: str, code: str) -> list[nbformat.NotebookNode]:
         """The cells of a chapter, with counts as if it had been executed."""
-        sources = [chapters.colab_cell(self.root), f"#| default_exp {module}", f"#| export\n{imports}", f"#| export\n{code.strip()}"]
+        sources = [
+            chapters.colab_cell(self.root),
+            f"#| default_exp {module}",
+            f"#| export\n{imports}",
+            f"#| export\n{code.strip()}",
+        ]
         cells = [new_code_cell(source, execution_count=count) for count, source in enumerate(sources, 1)]
         shown = new_code_cell("print(6)\nassert 2 * 3 == 6", execution_count=len(cells) + 1)
         shown.outputs = [new_output("stream", name="stdout", text="6\n")]

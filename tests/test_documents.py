@@ -107,3 +107,16 @@ def test_every_table_has_as_many_cells_as_columns() -> None:
             assert len(counts) == 1, f"{path.name}: {table}"
             tables += 1
     assert tables > 10
+
+
+def test_the_last_page_tells_what_the_records_say() -> None:
+    page = (ROOT / "book" / "ending" / "looking_back.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .* \| ([\d.]+) million \| ([\d.]+) \|$", page, re.M)
+    names = ("gru", "luong-general", "bahdanau", "transformer")
+    records = [json.loads((ROOT / "results" / f"multi30k-de-en-{name}.json").read_text()) for name in names]
+    scores = [record["metrics"]["test_bleu"]["value"] for record in records]
+    assert rows == [
+        (f"{record['parameters'] / 1e6:.1f}", f"{score + 1e-9:.1f}")
+        for record, score in zip(records, scores, strict=True)
+    ]
+    assert round(scores[2] - scores[0]) == 10  # "the size of the step from one vector to attention"

@@ -61,9 +61,9 @@ def load_marian(model: Transformer, theirs: nn.Module) -> None:
 
     def attention(ours: nn.Module, name: str) -> None:
         parts = [f"{name}.{part}_proj" for part in "qkv"]
-        ours.project.weight.data.copy_(torch.cat([weights[f"{part}.weight"][:, order] for part in parts]))
-        ours.project.bias.data.copy_(torch.cat([weights[f"{part}.bias"] for part in parts]))
-        linear(ours.output, f"{name}.out_proj", rows=True, columns=False)
+        ours.in_proj_weight.data.copy_(torch.cat([weights[f"{part}.weight"][:, order] for part in parts]))
+        ours.in_proj_bias.data.copy_(torch.cat([weights[f"{part}.bias"] for part in parts]))
+        linear(ours.out_proj, f"{name}.out_proj", rows=True, columns=False)
 
     def norm(ours: nn.Module, name: str) -> None:
         ours.weight.data.copy_(weights[f"{name}.weight"][order])
@@ -73,12 +73,11 @@ def load_marian(model: Transformer, theirs: nn.Module) -> None:
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for number, layer in enumerate(stack.layers):
             name = f"model.{side}.layers.{number}"
-            first = "attention" if side == "encoder" else "self_attention"
-            attention(getattr(layer, first), f"{name}.self_attn")
-            norm(getattr(layer, f"around_{first}").norm, f"{name}.self_attn_layer_norm")
+            attention(layer.self_attn, f"{name}.self_attn")
+            norm(layer.norm1, f"{name}.self_attn_layer_norm")
             if side == "decoder":
-                attention(layer.cross_attention, f"{name}.encoder_attn")
-                norm(layer.around_cross_attention.norm, f"{name}.encoder_attn_layer_norm")
-            linear(layer.feed_forward.widen, f"{name}.fc1", rows=False, columns=True)
-            linear(layer.feed_forward.narrow, f"{name}.fc2", rows=True, columns=False)
-            norm(layer.around_feed_forward.norm, f"{name}.final_layer_norm")
+                attention(layer.cross_attn, f"{name}.encoder_attn")
+                norm(layer.norm2, f"{name}.encoder_attn_layer_norm")
+            linear(layer.feed_forward.linear1, f"{name}.fc1", rows=False, columns=True)
+            linear(layer.feed_forward.linear2, f"{name}.fc2", rows=True, columns=False)
+            norm(layer.norm3 if side == "decoder" else layer.norm2, f"{name}.final_layer_norm")

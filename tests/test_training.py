@@ -508,12 +508,12 @@ def test_a_gradient_that_is_not_finite_is_refused_before_it_does_harm():
     run = trainer()
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     with torch.no_grad():
-        run.model.decoder.layers[0].feed_forward.widen.weight[0, 0] = math.nan
+        run.model.decoder.layers[0].feed_forward.linear1.weight[0, 0] = math.nan
     with pytest.raises(ValueError, match=r"the gradient of update 1 is not finite .*lower learning rate"):
         run.fit()
     after_it = run.model.state_dict()
     changed = [name for name in before if not torch.equal(before[name], after_it[name])]
-    assert changed == ["decoder.layers.0.feed_forward.widen.weight"] and run.progress.step == 0
+    assert changed == ["decoder.layers.0.feed_forward.linear1.weight"] and run.progress.step == 0
 
 
 # ---------------------------------------------------------------- files

@@ -20,11 +20,11 @@ from .models.latent_attention import IfThenConfig, IfThenModel  # isort: split
 from .models.self_attention import SelfAttention  # isort: split
 from .models.attention import scaled_dot_product_attention  # isort: split
 from .models.masks import causal_mask, padding_mask  # isort: split
-from .models.multi_head import KeyValueCache, MultiHeadAttention  # isort: split
+from .models.multi_head import KeyValueCache, MultiHeadAttention, record_attention  # isort: split
 from .models.positions import LearnedPositions, SinusoidalPositions  # isort: split
 from .models.sublayers import FeedForward, LayerNorm  # isort: split
 from .models.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, Transformer, TransformerConfig  # isort: split
-from .models.convert import from_torch_transformer, to_torch_transformer  # isort: split
+from .models.convert import config_from_torch, from_torch, to_torch  # isort: split
 from .training.loop import evaluate_loss, train_on  # isort: split
 from .training.loss import smoothed_loss  # isort: split
 from .training.schedule import TrainingConfig  # isort: split
@@ -82,6 +82,7 @@ __all__ = [  # noqa: RUF022  in the order of the book
     "padding_mask",
     "KeyValueCache",
     "MultiHeadAttention",
+    "record_attention",
     "LearnedPositions",
     "SinusoidalPositions",
     "FeedForward",
@@ -92,8 +93,9 @@ __all__ = [  # noqa: RUF022  in the order of the book
     "EncoderLayer",
     "Transformer",
     "TransformerConfig",
-    "from_torch_transformer",
-    "to_torch_transformer",
+    "config_from_torch",
+    "from_torch",
+    "to_torch",
     "evaluate_loss",
     "train_on",
     "smoothed_loss",

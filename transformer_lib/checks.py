@@ -54,7 +54,7 @@ def _misfit(
 ) -> Exception | None:
     """The error to raise for the first argument that does not fit, or None if all do."""
     from beartype.door import is_bearable
-    from jaxtyping import jaxtyped
+    from jaxtyping import Shaped, jaxtyped
 
     try:
         given = inspect.signature(function).bind(*args, **kwargs).arguments
@@ -67,6 +67,10 @@ def _misfit(
 
     @jaxtyped(typechecker=None)
     def first() -> Exception | None:
+        width = getattr(args[0], "d_model", None) if args else None
+        if isinstance(width, int):  # a module knows what D is
+            is_bearable(torch.empty(width, device="meta"), Shaped[Tensor, "D"])
+            sizes["D"] = width
         for name, value in given.items():
             if name not in hints or isinstance(hints[name], str):
                 continue

@@ -15,80 +15,41 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
+from transformer_lib.checks import check_number, check_probability, explained
 from transformer_lib.models.masked_softmax import masked_softmax
 
 # %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #f1d947fc
-def _check_heads(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    dropout: float,
-    scale: float | None,
+def _check(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
 ) -> None:
-    """Refuse what cannot be attention, by name."""
-    shapes = f"queries {tuple(queries.shape)}, keys {tuple(keys.shape)}, values {tuple(values.shape)}"
-    if min(queries.dim(), keys.dim(), values.dim()) < 2:
+    """Refuse what PyTorch would broadcast, or take for something else, without a word."""
+    shapes = [tuple(tensor.shape) for tensor in (queries, keys, values)]
+    if len({shape[:-2] for shape in shapes}) > 1 or not all(shapes[0][-1:]):
         raise ValueError(
-            f"queries, keys and values need a length and a width: {shapes}"
+            f"queries, keys and values of shapes {shapes} must be (*B, T, K), "
+            "(*B, S, K) and (*B, S, V), with K at least 1"
         )
-    if not queries.shape[:-2] == keys.shape[:-2] == values.shape[:-2]:
-        raise ValueError(
-            f"queries, keys and values differ in the axes before length and width: {shapes}"
-        )
-    if queries.shape[-1] != keys.shape[-1]:
-        raise ValueError(f"queries and keys differ in width: {shapes}")
-    if keys.shape[-2] != values.shape[-2]:
-        raise ValueError(f"keys and values differ in length: {shapes}")
-    devices = {
-        tensor.device
-        for tensor in (queries, keys, values, mask)
-        if tensor is not None
-    }
-    if len(devices) > 1:
-        raise ValueError(
-            f"queries, keys, values and mask are on different devices: {sorted(map(str, devices))}"
-        )
-    for name, tensor in (("queries", queries), ("keys", keys), ("values", values)):
-        if not tensor.is_floating_point():
-            raise TypeError(
-                f"{name} have dtype {tensor.dtype}, expected vectors of floats"
-            )
-    if (
-        not queries.dtype == keys.dtype == values.dtype
-        and not torch.is_autocast_enabled(queries.device.type)
-    ):
-        raise TypeError(
-            f"queries are {queries.dtype}, keys {keys.dtype} and values {values.dtype}: expected one dtype"
-        )
-    if mask is not None:
-        _check_mask(mask, (*queries.shape[:-1], keys.shape[-2]))
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout={dropout} must be at least 0 and below 1")
-    if scale is not None and not math.isfinite(scale):
-        raise ValueError(f"scale={scale} must be finite")
-
-
-def _check_mask(mask: Tensor, scores: tuple[int, ...]) -> None:
-    """Refuse a mask that is not boolean, or does not broadcast to scores of this shape."""
+    if mask is None:
+        return
     if mask.dtype != torch.bool:
         raise TypeError(
             f"mask has dtype {mask.dtype}, expected torch.bool (True = may be attended to)"
         )
+    scores = (*queries.shape[:-1], keys.shape[-2])
     sizes = zip(mask.shape[::-1], scores[::-1], strict=False)
-    if mask.dim() > len(scores) or not all(
-        size in (1, full) for size, full in sizes
-    ):
+    if mask.dim() > len(scores) or any(n not in (1, full) for n, full in sizes):
         raise ValueError(
             f"mask of shape {tuple(mask.shape)} does not broadcast to the scores {scores}"
         )
 
 # %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #0b290fec
+@explained
 def explicit_attention(
     queries: Float[Tensor, "*B T K"],
     keys: Float[Tensor, "*B S K"],
     values: Float[Tensor, "*B S V"],
     mask: Bool[Tensor, "..."] | None = None,
+    *,
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> tuple[Float[Tensor, "*B T V"], Float[Tensor, "*B T S"]]:
@@ -100,28 +61,31 @@ def explicit_attention(
         queries: what is looked for.
         keys: what is compared with the queries.
         values: what is averaged.
-        mask: True where a query may look; broadcast to the scores, (..., T, S).
+        mask: True where a query may attend; broadcast to the scores, (..., T, S).
         dropout: probability of dropping a weight; the rest is scaled up. Give 0 outside training.
         scale: factor of the scores; None for 1 / sqrt(K).
 
     Returns:
-        One average for each query, and the weights before dropout; both are zero for a query that may look nowhere.
+        One average for each query, and the weights before dropout; both are zero for a query that may attend nowhere.
 
     Raises:
-        TypeError: if the mask is not boolean, or queries, keys and values are not floats of one type.
-        ValueError: if shapes or devices do not fit, dropout is not in [0, 1), or the scale is not finite.
+        TypeError: if the mask is not boolean.
+        ValueError: if shapes do not fit, dropout is not in [0, 1), or the scale is not finite.
 
     Source: Vaswani et al. (2017), eq. 1. Chapter: Scaled dot-product attention.
     """
-    _check_heads(queries, keys, values, mask, dropout, scale)
-    factor = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
-    scores = (queries * factor) @ keys.transpose(-2, -1)  # (*B, T, S)
+    _check(queries, keys, values, mask)
+    check_probability(dropout=dropout)
+    scale = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
+    check_number(scale=scale)
+    scores = (queries * scale) @ keys.transpose(-2, -1)  # (*B, T, S)
     weights = masked_softmax(
         scores, None if mask is None else torch.atleast_2d(mask)
     )
     return F.dropout(weights, dropout) @ values, weights
 
 # %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #f0153ace
+@explained
 def softmax_jacobian(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B S S"]:
     """How each weight of a softmax changes with each score: diag(w) - w w'.
 
@@ -131,7 +95,7 @@ def softmax_jacobian(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B S S"]:
     Returns:
         Entry (i, j) is the derivative of weight i with respect to score j.
 
-    Source: none; derived in the chapter. Chapter: Scaled dot-product attention.
+    Chapter: Scaled dot-product attention.
     """
     return torch.diag_embed(weights) - weights.unsqueeze(-1) * weights.unsqueeze(-2)
 
@@ -171,27 +135,29 @@ def _fused(
         return F.scaled_dot_product_attention(*four, **settings).to(queries.dtype)
 
 # %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #990818be
+@explained
 def scaled_dot_product_attention(
     queries: Float[Tensor, "*B T K"],
     keys: Float[Tensor, "*B S K"],
     values: Float[Tensor, "*B S V"],
     mask: Bool[Tensor, "..."] | None = None,
+    *,
     dropout: float = 0.0,
     scale: float | None = None,
     causal: bool = False,
 ) -> Float[Tensor, "*B T V"]:
     """The same attention through PyTorch's fused kernel, which never writes the weights down.
 
-    Unlike the bare kernel it promises zeros, and a finite gradient, for a query that may look nowhere.
+    Unlike the bare kernel it promises zeros, and a finite gradient, for a query that may attend nowhere.
 
     Args:
         queries: what is looked for.
         keys: what is compared with the queries.
         values: what is averaged.
-        mask: True where a query may look; broadcast to the scores, (..., T, S).
+        mask: True where a query may attend; broadcast to the scores, (..., T, S).
         dropout: probability of dropping a weight; the rest is scaled up. Give 0 outside training.
         scale: factor of the scores; None for 1 / sqrt(K).
-        causal: let query t look at the keys 0 to t only, counted from the first key even where there are more keys
+        causal: let query t attend to the keys 0 to t only, counted from the first key even where there are more keys
             than queries; for queries that come after kept keys, give ``causal_mask(T, past)`` as the mask. Cannot be
             combined with a mask.
 
@@ -199,13 +165,21 @@ def scaled_dot_product_attention(
         One average for each query.
 
     Raises:
-        TypeError: if the mask is not boolean, or queries, keys and values are not floats of one type.
-        ValueError: if shapes or devices do not fit, dropout is not in [0, 1), the scale is not finite, or
-            a mask comes with ``causal``.
+        TypeError: if the mask is not boolean.
+        ValueError: if shapes do not fit, dropout is not in [0, 1), the scale is not finite, or a mask comes with
+            ``causal``.
+
+    Example:
+        >>> q, k, v = torch.randn(3, 2, 5, 4)
+        >>> scaled_dot_product_attention(q, k, v, causal=True).shape
+        torch.Size([2, 5, 4])
 
     Source: Vaswani et al. (2017), eq. 1. Chapter: Scaled dot-product attention.
     """
-    _check_heads(queries, keys, values, mask, dropout, scale)
+    _check(queries, keys, values, mask)
+    check_probability(dropout=dropout)
+    if scale is not None:
+        check_number(scale=scale)
     if causal and mask is not None:
         raise ValueError("causal=True and a mask: put both into one mask")
     if mask is not None:

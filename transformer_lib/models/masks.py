@@ -12,13 +12,15 @@ __all__ = ['padding_mask', 'causal_mask', 'combine_masks']
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from transformer_lib.checks import check_whole, explained
 from transformer_lib.data.tokenizer import PAD
 
 # %% ../../book/transformer/10_masks.ipynb #6a51c838
+@explained
 def padding_mask(
-    tokens: Int[Tensor, "B S"], pad: int = PAD
+    tokens: Int[Tensor, "B S"], *, pad: int = PAD
 ) -> Bool[Tensor, "B 1 1 S"]:
-    """Every query of every head may look at tokens, and at no padding.
+    """Every query of every head may attend to tokens, and to no padding.
 
     Args:
         tokens: token ids.
@@ -28,52 +30,58 @@ def padding_mask(
         True at tokens; broadcasts over heads and queries.
 
     Raises:
-        TypeError: if the tokens are not whole numbers.
-        ValueError: if the tokens are not a batch of rows.
+        ValueError: if the tokens are not rows of whole numbers.
 
-    Source: none; the paper does not speak of padding. Chapter: Masks.
+    Example:
+        >>> padding_mask(torch.tensor([[7, 2, 0]]))
+        tensor([[[[ True,  True, False]]]])
+
+    Chapter: Masks.
     """
-    if tokens.dim() != 2:
-        raise ValueError(
-            f"tokens have shape {tuple(tokens.shape)}, expected (B, S)"
-        )
+    check_whole("pad", pad, 0)
     if (
-        tokens.is_floating_point()
-        or tokens.is_complex()
+        tokens.dim() != 2
+        or tokens.is_floating_point()
         or tokens.dtype == torch.bool
     ):
-        raise TypeError(f"tokens have dtype {tokens.dtype}, expected whole numbers")
+        raise ValueError(
+            f"tokens of shape {tuple(tokens.shape)} and dtype {tokens.dtype} "
+            "must be (B, S) token ids"
+        )
     return (tokens != pad)[:, None, None, :]
 
 # %% ../../book/transformer/10_masks.ipynb #ff845ff5
 def causal_mask(
-    length: int, past: int = 0, device: torch.device | str | None = None
-) -> Bool[Tensor, "T S"]:
-    """Query t may look at itself and at everything before it.
+    length: int, past: int = 0, *, device: torch.device | str | None = None
+) -> Bool[Tensor, "1 1 T S"]:
+    """Query t may attend to itself and to everything before it.
 
     Args:
         length: number T of queries.
-        past: number of positions before the first query, to which all queries may look.
+        past: number of positions before the first query, to which all queries may attend.
         device: where to make the mask.
 
     Returns:
-        True where query t may look, for T queries and S = past + T keys.
+        True where query t may attend, for T queries and S = past + T keys; broadcasts over sentences and heads.
 
     Raises:
-        ValueError: if a length is negative.
+        ValueError: if a length is negative or no whole number.
+
+    Example:
+        >>> causal_mask(2, past=1)
+        tensor([[[[ True,  True, False],
+                  [ True,  True,  True]]]])
 
     Source: Vaswani et al. (2017), section 3.2.3. Chapter: Masks.
     """
-    for name, value in (("length", length), ("past", past)):
-        if value < 0:
-            raise ValueError(f"{name}={value} must not be negative")
-    return torch.ones(length, past + length, dtype=torch.bool, device=device).tril(
-        past
-    )
+    check_whole("length", length, 0)
+    check_whole("past", past, 0)
+    shape = (1, 1, length, past + length)
+    return torch.ones(shape, dtype=torch.bool, device=device).tril(past)
 
 # %% ../../book/transformer/10_masks.ipynb #ca5b3f1b
 def combine_masks(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
-    """A query may look where every mask lets it.
+    """A query may attend where every mask lets it.
 
     Args:
         masks: boolean masks whose shapes broadcast; None allows everything.
@@ -83,30 +91,15 @@ def combine_masks(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | N
 
     Raises:
         TypeError: if a mask is not boolean.
-        ValueError: if the shapes do not broadcast or the masks are on different devices.
 
-    Source: none. Chapter: Masks.
+    Chapter: Masks.
     """
     combined: Tensor | None = None
     for mask in masks:
-        if mask is None:
-            continue
-        if mask.dtype != torch.bool:
+        if mask is not None and mask.dtype != torch.bool:
             raise TypeError(
                 f"a mask has dtype {mask.dtype}, expected torch.bool (True = may be attended to)"
             )
-        if combined is None:
-            combined = mask
-            continue
-        if mask.device != combined.device:
-            raise ValueError(
-                f"masks are on different devices: {combined.device} and {mask.device}"
-            )
-        try:
-            combined = combined & mask
-        except RuntimeError as error:
-            shapes = f"{tuple(combined.shape)} and {tuple(mask.shape)}"
-            raise ValueError(
-                f"masks of shapes {shapes} do not broadcast"
-            ) from error
+        if mask is not None:
+            combined = mask if combined is None else combined & mask
     return combined

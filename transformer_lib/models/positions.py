@@ -15,11 +15,11 @@ from collections.abc import Callable
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformer_lib.checks import check_positive
+from transformer_lib.checks import check_positive, explained
 
 # %% ../../book/transformer/12_positions.ipynb #b1344400
 def sinusoids(
-    length: int, d_model: int, dtype: torch.dtype | None = None
+    length: int, d_model: int, *, dtype: torch.dtype | None = None
 ) -> Float[Tensor, "T D"]:
     """The table of sinusoidal positions: pairs of sine and cosine, slower from pair to pair.
 
@@ -67,14 +67,11 @@ class _Positions(nn.Module):
         check_positive(d_model=d_model, max_length=max_length)
         self.d_model, self.max_length = d_model, max_length
 
-    def _table_on(self, device: torch.device) -> Tensor:
-        """The table, for inputs on this device."""
-        if self.table.device != device:
-            raise ValueError(
-                f"embedded is on {device}, but the positions are on {self.table.device}"
-            )
-        return self.table
+    def _rows(self, first: int, last: int, device: torch.device) -> Tensor:
+        """Some rows of the table, for inputs on this device."""
+        return self.table[first:last]
 
+    @explained
     def forward(
         self, embedded: Float[Tensor, "B T D"], start: int = 0
     ) -> Float[Tensor, "B T D"]:
@@ -88,25 +85,20 @@ class _Positions(nn.Module):
             The sum, of the type of ``embedded``.
 
         Raises:
-            TypeError: if ``embedded`` holds no floating numbers.
-            ValueError: for another shape or device, or a place that the table does not have.
+            ValueError: for vectors of another shape or type, or a place that the table does not have.
         """
-        if embedded.dim() != 3 or embedded.shape[-1] != self.d_model:
+        shape = tuple(embedded.shape)
+        if shape[2:] != (self.d_model,) or not embedded.is_floating_point():
             raise ValueError(
-                f"embedded has shape {tuple(embedded.shape)}, expected (B, T, d_model={self.d_model})"
+                f"embedded is a {embedded.dtype} tensor of shape {shape}, "
+                f"expected vectors of shape (B, T, {self.d_model})"
             )
-        if not embedded.is_floating_point():
-            raise TypeError(
-                f"embedded has dtype {embedded.dtype}, expected a floating type"
-            )
-        end = start + embedded.shape[1]
+        end = start + shape[1]
         if start < 0 or end > self.max_length:
             raise ValueError(
                 f"positions {start} to {end - 1} are not within max_length={self.max_length}"
             )
-        return embedded + self._table_on(embedded.device)[start:end].to(
-            embedded.dtype
-        )
+        return embedded + self._rows(start, end, embedded.device).to(embedded.dtype)
 
 # %% ../../book/transformer/12_positions.ipynb #d0208716
 class SinusoidalPositions(_Positions):
@@ -121,6 +113,10 @@ class SinusoidalPositions(_Positions):
     Raises:
         ValueError: if a size is not positive or the width is odd.
 
+    Example:
+        >>> SinusoidalPositions(8)(torch.zeros(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
+
     Source: Vaswani et al. (2017), section 3.5. Chapter: Positions.
     """
 
@@ -133,7 +129,7 @@ class SinusoidalPositions(_Positions):
     def _fill(self) -> None:
         with torch.device("cpu"):
             self.table.copy_(
-                sinusoids(self.max_length, self.d_model, self.table.dtype)
+                sinusoids(self.max_length, self.d_model, dtype=self.table.dtype)
             )
 
     def _apply(
@@ -145,13 +141,12 @@ class SinusoidalPositions(_Positions):
             self._fill()
         return self
 
-    def _table_on(self, device: torch.device) -> Tensor:
-        if (
-            self.table.is_meta and device.type != "meta"
-        ):  # weights were assigned to a model without memory
+    def _rows(self, first: int, last: int, device: torch.device) -> Tensor:
+        if self.table.is_meta and device.type != "meta":
+            # weights were assigned to a model without memory
             self.table = torch.empty_like(self.table, device=device)
             self._fill()
-        return super()._table_on(device)
+        return super()._rows(first, last, device)
 
 # %% ../../book/transformer/12_positions.ipynb #3aa2844e
 class LearnedPositions(_Positions):
@@ -163,6 +158,10 @@ class LearnedPositions(_Positions):
 
     Raises:
         ValueError: if a size is not positive.
+
+    Example:
+        >>> LearnedPositions(8)(torch.zeros(2, 5, 8)).shape
+        torch.Size([2, 5, 8])
 
     Source: Gehring et al. (2017), section 3.1. Chapter: Positions.
     """

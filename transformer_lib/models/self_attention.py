@@ -12,71 +12,17 @@ __all__ = ['soft_lookup', 'plain_self_attention', 'SelfAttention']
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from transformer_lib.checks import check_positive
+from transformer_lib.checks import check_number, check_positive, explained
 from transformer_lib.models.masked_softmax import attend
 
-# %% ../../book/transformer/08_self_attention.ipynb #81981afc
-def _check_lookup(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    sharpness: float | int,
-) -> None:
-    """Refuse what cannot be looked up, by name."""
-    given = {"queries": queries, "keys": keys, "values": values}
-    for name, tensor in given.items():
-        if not tensor.is_floating_point():
-            raise TypeError(
-                f"{name} have dtype {tensor.dtype}, expected vectors of floats"
-            )
-        if tensor.dim() < 2:
-            raise ValueError(
-                f"{name} have shape {tuple(tensor.shape)}, expected at least (positions, width)"
-            )
-    shapes = ", ".join(
-        f"{name} {tuple(tensor.shape)}" for name, tensor in given.items()
-    )
-    if queries.shape[-1] != keys.shape[-1]:
-        raise ValueError(f"queries and keys differ in width: {shapes}")
-    if keys.shape[-2] != values.shape[-2]:
-        raise ValueError(f"keys and values differ in number: {shapes}")
-    if not queries.shape[:-2] == keys.shape[:-2] == values.shape[:-2]:
-        raise ValueError(
-            f"queries, keys and values are not batches of one size: {shapes}"
-        )
-    devices = {
-        tensor.device
-        for tensor in (queries, keys, values, mask)
-        if tensor is not None
-    }
-    if len(devices) > 1:
-        raise ValueError(
-            f"queries, keys, values and mask are on different devices: {sorted(map(str, devices))}"
-        )
-    if not (
-        queries.dtype == keys.dtype == values.dtype
-        or torch.is_autocast_enabled(queries.device.type)
-    ):
-        raise TypeError(
-            f"queries are {queries.dtype}, keys {keys.dtype} and values {values.dtype}: expected one dtype"
-        )
-    if not 0 < sharpness <= torch.finfo(queries.dtype).max:
-        raise ValueError(
-            f"sharpness={sharpness} must be positive and finite, in {queries.dtype} too"
-        )
-    if mask is not None and mask.dim() != queries.dim():
-        raise ValueError(
-            f"mask has shape {tuple(mask.shape)}, expected {queries.dim()} axes that fit the scores "
-            f"{(*queries.shape[:-1], keys.shape[-2])}; a mask of keys (B, S) becomes (B, 1, S) with mask[:, None]"
-        )
-
 # %% ../../book/transformer/08_self_attention.ipynb #cbd37fc6
+@explained
 def soft_lookup(
     queries: Float[Tensor, "*B T K"],
     keys: Float[Tensor, "*B S K"],
     values: Float[Tensor, "*B S V"],
     mask: Bool[Tensor, "*#B #T #S"] | None = None,
+    *,
     sharpness: float | int = 1.0,
 ) -> tuple[Float[Tensor, "*B T V"], Float[Tensor, "*B T S"]]:
     """A dictionary that answers by degrees: the mean of all values, by how well their keys match the query.
@@ -85,24 +31,36 @@ def soft_lookup(
         queries: what is looked for, T at a time.
         keys: what is compared with the queries.
         values: what is handed over, one for each key.
-        mask: True where a query may look; it has as many axes as the queries.
-        sharpness: factor of the scores; the larger, the closer to the value of the best key alone. Together they must
-            fit into the dtype.
+        mask: True where a query may attend; it has as many axes as the queries.
+        sharpness: factor of the scores; the larger, the closer to the value of the best key alone.
 
     Returns:
-        One answer for each query, and the weights behind it; both are zero for a query that may look nowhere.
+        One answer for each query, and the weights behind it; both are zero for a query that may attend nowhere.
 
     Raises:
-        TypeError: if vectors are not floats of one type or the mask is not boolean.
-        ValueError: if shapes or devices do not fit, or the sharpness is not positive and finite.
+        TypeError: if the mask is not boolean.
+        ValueError: if shapes do not fit, or the sharpness is not positive and finite.
 
     Source: Vaswani et al. (2017), section 3.2. Chapter: Self-attention.
     """
-    _check_lookup(queries, keys, values, mask, sharpness)
+    check_number(
+        above=0, at_most=torch.finfo(queries.dtype).max, sharpness=sharpness
+    )
+    if queries.shape[:-2] != keys.shape[:-2]:
+        raise ValueError(
+            f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} "
+            "are not batches of one size"
+        )
+    if mask is not None and mask.dim() != queries.dim():
+        raise ValueError(
+            f"mask has shape {tuple(mask.shape)}, expected {queries.dim()} axes; "
+            "a mask of keys (B, S) becomes mask[:, None]"
+        )
     scores = sharpness * queries @ keys.transpose(-2, -1)  # (*B, T, S)
     return attend(scores, values, mask)
 
 # %% ../../book/transformer/08_self_attention.ipynb #8022d064
+@explained
 def plain_self_attention(
     inputs: Float[Tensor, "B S D"], mask: Bool[Tensor, "#B #S #S"] | None = None
 ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B S S"]]:
@@ -114,11 +72,6 @@ def plain_self_attention(
 
     Returns:
         For each position a mean of all, and the weights behind it; both are zero where it may look nowhere.
-
-    Raises:
-        TypeError: if the inputs are not floats or the mask is not boolean.
-        ValueError: if shapes or devices do not fit.
-
     Source: Vaswani et al. (2017), section 3.2.1, without projections and scale. Chapter: Self-attention.
     """
     return soft_lookup(inputs, inputs, inputs, mask)
@@ -137,11 +90,21 @@ class SelfAttention(nn.Module):
     Raises:
         ValueError: if a width is not positive.
 
+    Example:
+        >>> attention = SelfAttention(8)
+        >>> outputs, weights = attention(torch.randn(2, 5, 8))
+        >>> weights.shape
+        torch.Size([2, 5, 5])
+
     Source: Vaswani et al. (2017), section 3.2, without the scale. Chapter: Self-attention.
     """
 
     def __init__(
-        self, d_model: int, d_key: int | None = None, d_value: int | None = None
+        self,
+        d_model: int,
+        *,
+        d_key: int | None = None,
+        d_value: int | None = None,
     ) -> None:
         super().__init__()
         d_key = d_model if d_key is None else d_key
@@ -152,6 +115,7 @@ class SelfAttention(nn.Module):
         self.key = nn.Linear(d_model, d_key, bias=False)
         self.value = nn.Linear(d_model, d_value, bias=False)
 
+    @explained
     def forward(
         self,
         inputs: Float[Tensor, "B S D"],
@@ -165,23 +129,7 @@ class SelfAttention(nn.Module):
 
         Returns:
             For each position a mean of all values, and the weights behind it; both are zero where it may look nowhere.
-
-        Raises:
-            TypeError: if the inputs are not floats or the mask is not boolean.
-            ValueError: if widths, shapes or devices do not fit.
         """
-        if inputs.dim() != 3 or inputs.shape[-1] != self.d_model:
-            raise ValueError(
-                f"inputs have shape {tuple(inputs.shape)}, expected (batch, positions, {self.d_model})"
-            )
-        if not inputs.is_floating_point():
-            raise TypeError(
-                f"inputs have dtype {inputs.dtype}, expected vectors of floats"
-            )
-        if inputs.device != self.query.weight.device:
-            raise ValueError(
-                f"inputs are on {inputs.device}, but the weights are on {self.query.weight.device}"
-            )
         return soft_lookup(
             self.query(inputs), self.key(inputs), self.value(inputs), mask
         )

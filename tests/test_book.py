@@ -298,6 +298,8 @@ def test_what_only_html_can_carry() -> None:
     assert "data-module" not in book_pages.tidy('<div class="cell docutils container">')
     heading = '<h1><span class="section-number">17. </span>Translating</h1>'
     assert book_pages.tidy(heading) == '<h1><span class="section-number">Chapter 17 </span>Translating</h1>'
+    heading = heading.replace("17.", "C.")
+    assert book_pages.tidy(heading) == '<h1><span class="section-number">Appendix C </span>Translating</h1>'
     assert book_pages.tidy('<th class="head"><p></p></th>') == '<td class="head"></td>'
     assert book_pages.tidy('<th class="head"><p>a</p></th>') == '<th class="head"><p>a</p></th>'
 
@@ -613,13 +615,19 @@ EARLIER = [  # a loud page
         [],
     ),
 ]
+APPENDIX = [
+    ("markdown", "# Drawing\n\n> Draws.\n", []),
+    ("code", "#| default_exp viz\n", []),
+    ("code", "#| export\ndef plot():\n    return 1", []),
+    ("markdown", "## Lines\n\n### Thin ones\n\n```{math}\n:label: eq-a\nx\n```\n\n## Areas", []),
+]
 SAMPLE = [
     ("markdown", "# Translating\n\n> What this chapter builds, in a line.\n", []),
     ("code", 'import sys\n\nif "google.colab" in sys.modules:\n    %pip install -q "transformer-lib"', []),
     ("code", "#| default_exp translation.translator", []),
     ("code", "#| hide\nhidden_name = 1", []),
     ("markdown", ":::{admonition} Start here\n:class: start-here\nRead {chapter}`16` first.\n:::", []),
-    ("markdown", "A formula $x$ by {cite:t}`bahdanau2015`, in {chapter}`17`. As chapter 16 said.\n\n"
+    ("markdown", "A formula $x$ by {cite:t}`bahdanau2015`, in {chapter}`17`. As chapter 16 said in appendix A.\n\n"
      "Of [chapter 6]{.plain}.\n\n"
      "```{math}\n:label: eq-17-x\nx = 1\n```\n\nSee {eq}`eq-17-x`.", []),
     ("code", "from transformer_lib.decoding.search import beam_search", []),
@@ -660,6 +668,8 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "first-run.json").write_text(json.dumps(RECORD), encoding="utf-8")
     (tmp_path / "results" / "study.json").write_text(json.dumps(STUDY), encoding="utf-8")
+    (tmp_path / "book" / "appendix").mkdir()
+    write_notebook(tmp_path / "book" / "appendix" / "drawing.ipynb", APPENDIX)
     write_notebook(tmp_path / "book" / "translation" / "16_decoding.ipynb", EARLIER)
     write_notebook(tmp_path / "book" / "translation" / "17_translating.ipynb", SAMPLE)
     (tmp_path / "book" / "index.md").write_text(
@@ -669,6 +679,7 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     chapters = [{"file": f"book/translation/{name}"} for name in ("16_decoding", "17_translating")]
     parts = [{"caption": "Translation", "numbered": True, "chapters": chapters}]
+    parts.append({"caption": "Appendix", "chapters": [{"file": "book/appendix/drawing"}]})
     contents = {"format": "jb-book", "root": "book/index", "parts": parts}
     (tmp_path / "_toc.yml").write_text(yaml.safe_dump(contents), encoding="utf-8")
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
@@ -714,6 +725,12 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     loaded += re.findall(r'<link[^>]*rel="(?:stylesheet|preload|icon|shortcut icon)"[^>]*href="([^"]+)"', page)
     assert loaded and not [url for url in loaded if "//" in url]
     assert "thebe" not in page
+
+    appendix = (built / "book" / "appendix" / "drawing.html").read_text(encoding="utf-8")
+    assert '<span class="section-number">Appendix A </span>Drawing' in appendix and "(A.1)" in appendix
+    assert re.findall(r'<span class="section-number">(A[.\d]+) </span>', appendix) == ["A.1.", "A.1.1.", "A.2."]
+    assert re.search(r'<a [^>]*href="../appendix/drawing.html"[^>]*>\s*A. Drawing', page)
+    assert re.search(r'<a [^>]*href="../appendix/drawing.html"[^>]*><[^>]*>appendix A<', page)
 
     index = (built / "book" / "index.html").read_text(encoding="utf-8")
     assert "The hurried" in index and 'href="translation/17_translating.html"' in index

@@ -120,13 +120,13 @@ class SayWhereBuilt(SphinxTransform):
         places: list[cells.Built] | None = None
         seen: set[tuple[str, str]] = set()
         for cell in list(self.document.findall(is_element("cell_code"))):
-            if cell.get("hide_mode"):
-                continue
             code = "\n".join(
                 block.astext()
                 for part in cell.findall(is_element("cell_code_source"))
                 for block in part.findall(nodes.literal_block)
             )
+            if cell.get("hide_mode") and not cells.only_imports(code):
+                continue
             names = [
                 name
                 for name in dict.fromkeys(cells.imported(code))

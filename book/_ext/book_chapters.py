@@ -275,6 +275,37 @@ def _renumber(env: BuildEnvironment) -> None:
             ]
 
 
+def _letter(env: BuildEnvironment) -> None:
+    """Give the sections of each lettered appendix its letter: C, C.1, C.1.1."""
+
+    def walk(
+        entries: nodes.Node, lead: tuple[str | int, ...], numbers: dict[str, Any]
+    ) -> None:
+        items = [
+            item for item in entries.children if isinstance(item, nodes.list_item)
+        ]
+        for i, item in enumerate(items, 1):
+            number = (*lead, i)
+            for part in item.children:
+                if isinstance(part, nodes.bullet_list):
+                    walk(part, number, numbers)
+                elif part.children and isinstance(part[0], nodes.reference):
+                    part[0]["secnumber"] = list(number)
+                    numbers[part[0]["anchorname"]] = number
+
+    for found in chapters():
+        if found.number.isdigit() or found.docname not in env.tocs:
+            continue
+        page = env.tocs[found.docname][0]
+        numbers: dict[str, Any] = {"": (found.number,)}
+        page[0][0]["secnumber"] = [found.number]
+        env.titles[found.docname]["secnumber"] = [found.number]
+        for part in page.children[1:]:
+            if isinstance(part, nodes.bullet_list):
+                walk(part, (found.number,), numbers)
+        env.toc_secnumbers[found.docname] = numbers
+
+
 def _keep_file_numbers(app: Sphinx) -> None:
     """Renumber between Sphinx's two steps: after the sections have their numbers, before the figures take theirs."""
     original = TocTreeCollector.assign_figure_numbers
@@ -285,6 +316,7 @@ def _keep_file_numbers(app: Sphinx) -> None:
         self: TocTreeCollector, env: BuildEnvironment
     ) -> list[str]:
         _renumber(env)
+        _letter(env)
         return original(self, env)
 
     assign_figure_numbers.keeps_file_numbers = True

@@ -67,11 +67,16 @@ def describe(doctree: nodes.document) -> str | None:
     return None
 
 
+def _chapter(found: re.Match[str]) -> str:
+    kind = "Chapter" if found[2].isdigit() else "Appendix"
+    return f'{found[1]}<span class="section-number">{kind} {found[2]} </span>'
+
+
 def tidy(body: str) -> str:
     """The page's text with what only HTML can carry: names of modules, "Chapter 3", roles that mean something."""
     body = EXPORTED.sub(r'class="\1" data-module="transformer_lib.\2"', body)
     body = THEBE.sub("", body)
-    body = CHAPTER.sub(r'\1<span class="section-number">Chapter \2 </span>', body)
+    body = CHAPTER.sub(_chapter, body)
     for theirs, ours in REPLACED.items():
         body = body.replace(theirs, ours)
     return EMPTY_HEAD.sub(r"<td\1></td>", body)

@@ -93,6 +93,14 @@ def targets(node: ast.stmt) -> list[str]:
     ]
 
 
+def only_imports(code: str) -> bool:
+    """Whether a cell does nothing but import."""
+    tree = parsed(code)
+    return bool(tree and tree.body) and all(
+        isinstance(node, ast.Import | ast.ImportFrom) for node in tree.body
+    )
+
+
 def default_label(code: str, draws: bool = False) -> str:
     """What a folded cell without a label of its own is called, after what it defines or shows."""
     tree = parsed(code)
@@ -116,7 +124,7 @@ def default_label(code: str, draws: bool = False) -> str:
         )
         plural = {"Class": "Classes", "Function": "Functions", "Code": "Code of"}
         return f"{kind if len(named) == 1 else plural[kind]} {names}"
-    if body and all(isinstance(node, ast.Import | ast.ImportFrom) for node in body):
+    if only_imports(code):
         return "Imports"
     if body and sum(isinstance(node, ast.Assert) for node in body) > len(body) / 2:
         return "Checks"

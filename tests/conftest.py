@@ -26,6 +26,14 @@ else:
     hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the longest tests to the service, where the variable CI is set."""
+    if not os.environ.get("CI"):
+        left_out = [item for item in items if item.get_closest_marker("ci")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     """Several tests at a time, each on one thread: faster than all of them fighting for the cores."""

@@ -9,7 +9,9 @@ import pytest
 TESTS = Path(__file__).parent
 MODULES = (
     "metrics",
-    "data",
+    "tokenizer",
+    "batching",
+    "files",
     "recurrent",
     "alignment",
     "scores",

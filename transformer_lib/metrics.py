@@ -9,43 +9,19 @@ Chapter: Translation as prediction (book/history/01_translation_as_prediction.ip
 __all__ = ['sequence_log_probability', 'perplexity', 'exact_match', 'Bleu', 'bleu', 'alignment_error_rate']
 
 # %% ../book/history/01_translation_as_prediction.ipynb #b73becfc
-import math
 import operator
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-# %% ../book/history/01_translation_as_prediction.ipynb #f852f7bc
-def _check_logits(logits: Tensor, targets: Tensor) -> None:
-    """Refuse logits and targets that do not belong together."""
-    if not logits.is_floating_point():
-        raise TypeError(
-            f"logits has dtype {logits.dtype}, expected floating-point scores"
-        )
-    if (
-        targets.is_floating_point()
-        or targets.is_complex()
-        or targets.dtype == torch.bool
-    ):
-        raise TypeError(
-            f"targets has dtype {targets.dtype}, expected integer tokens"
-        )
-    if logits.ndim != 3:
-        raise ValueError(
-            f"logits has shape {tuple(logits.shape)}, expected three dimensions (B, T, V)"
-        )
-    if targets.shape != logits.shape[:2]:
-        raise ValueError(
-            f"targets has shape {tuple(targets.shape)}, expected {tuple(logits.shape[:2])} "
-            f"to go with logits of shape {tuple(logits.shape)}"
-        )
+from transformer_lib.checks import check_choice, check_texts, check_whole, explained
 
 # %% ../book/history/01_translation_as_prediction.ipynb #f8be452c
+@explained
 def sequence_log_probability(
     logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], pad: int = 0
 ) -> Float[Tensor, " B"]:
@@ -53,32 +29,33 @@ def sequence_log_probability(
 
     Args:
         logits: scores of the next token at each step, before the softmax.
-        targets: the tokens that did come, end of sentence included.
+        targets: the correct tokens, end of sentence included.
         pad: the token that fills up short rows; it adds nothing.
 
     Returns:
-        log P(target | source) of each row, in nats; in float32 for logits in half
-        precision, in the type of the logits otherwise.
+        log P(target | source) of each row, in nats, at least in float32.
 
     Raises:
-        TypeError: if logits are not floating point or targets are not integers.
-        ValueError: if the shapes disagree, or a token is not below V.
+        TypeError: targets are not integers, or do not fit the logits.
+        ValueError: a token is not in the vocabulary.
 
     Source: Sutskever et al. (2014), eq. 1.
     Chapter: Translation as prediction.
     """
-    _check_logits(logits, targets)
-    real = targets != pad  # (B, T)
+    whole = not targets.is_floating_point() and targets.dtype != torch.bool
+    if not whole or targets.shape != logits.shape[:2]:
+        raise TypeError("logits and targets do not belong together")
+    real = targets != pad
     tokens = targets.masked_fill(~real, 0).long()
-    last = logits.shape[-1] - 1
-    outside = (tokens < 0) | (tokens > last)
+    outside = (tokens < 0) | (tokens >= logits.shape[-1])
     if outside.any():
         raise ValueError(
-            f"targets holds {int(tokens[outside][0])}, expected tokens from 0 to {last}"
+            f"targets holds {int(tokens[outside][0])}, expected tokens from 0 to "
+            f"{logits.shape[-1] - 1}"
         )
     precision = torch.promote_types(logits.dtype, torch.float32)
-    log_p = logits.log_softmax(-1, dtype=precision)  # (B, T, V)
-    chosen = log_p.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)  # (B, T)
+    log_p = logits.log_softmax(-1, dtype=precision)
+    chosen = log_p.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
     return chosen.masked_fill(~real, 0.0).sum(-1)
 
 # %% ../book/history/01_translation_as_prediction.ipynb #9224cfbe
@@ -86,75 +63,66 @@ def perplexity(log_probability: float, n_tokens: int) -> float:
     """The number of equally likely tokens a model seems to choose from at each step.
 
     Args:
-        log_probability: the sum of the log-probabilities of all tokens, in nats.
-        n_tokens: how many tokens that sum runs over, ends of sentences included.
+        log_probability: the log-probabilities of all tokens, summed, in nats.
+        n_tokens: how many tokens that are, ends of sentences included.
 
     Returns:
-        exp(-log_probability / n_tokens): 1 for a model that is always sure and right,
-        infinite for one that called impossible what did happen.
+        1 for a model that is always sure and right, infinity for one that gave
+        probability zero to what happened.
 
     Raises:
-        ValueError: if there are no tokens, or the log-probability is positive
-            (a loss has the opposite sign).
+        ValueError: no tokens, or a positive sum (a loss has the opposite sign).
+
+    Example:
+        >>> perplexity(-6.0, n_tokens=3)  # -2 nats a token
+        7.38905609893065
 
     Source: the exponential of Shannon's entropy per symbol (1948), section 7.
     Chapter: Translation as prediction.
     """
-    if n_tokens < 1:
-        raise ValueError(f"n_tokens={n_tokens}, expected at least 1")
-    rounding = 1e-5 * n_tokens
-    if math.isnan(log_probability) or log_probability > rounding:
+    check_whole("n_tokens", n_tokens)
+    if not log_probability <= 1e-5 * n_tokens:  # room for rounding; NaN is refused
         raise ValueError(
-            f"log_probability={log_probability}, expected at most 0 (a loss is minus a log-probability)"
+            f"log_probability={log_probability} must be at most 0: a loss is minus it"
         )
-    try:
-        return math.exp(-log_probability / n_tokens)
-    except OverflowError:
-        return math.inf
+    return float(
+        torch.tensor(-log_probability / n_tokens, dtype=torch.float64).exp()
+    )
 
 # %% ../book/history/01_translation_as_prediction.ipynb #64c1e2a0
-def _check_corpus(hypotheses: Any, references: Any) -> None:
-    """Refuse anything but two lists of equal length, the first one of strings."""
+def _check_corpus(hypotheses: Sequence[str], references: Sequence[object]) -> None:
+    """Refuse anything but two lists of one length, the first one of strings."""
     for name, texts in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(texts, str) or not isinstance(texts, Sequence):
-            raise TypeError(
-                f"{name} is a {type(texts).__name__}, expected a list with one entry for each sentence"
-            )
-    if len(hypotheses) != len(references):
+            raise TypeError(f"{name} is a {type(texts).__name__}, expected a list")
+    check_texts(hypotheses, "hypotheses")
+    if not 0 < len(hypotheses) == len(references):
         raise ValueError(
-            f"hypotheses has {len(hypotheses)} sentences and references has {len(references)}, expected as many"
+            f"hypotheses has {len(hypotheses)} sentences and references has "
+            f"{len(references)}, expected as many, and at least one"
         )
-    if not hypotheses:
-        raise ValueError("hypotheses is empty, expected at least one sentence")
-    for i, text in enumerate(hypotheses):
-        if not isinstance(text, str):
-            raise TypeError(
-                f"hypotheses[{i}] is a {type(text).__name__}, expected a string"
-            )
 
 # %% ../book/history/01_translation_as_prediction.ipynb #d02e0216
+@explained
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """The share of hypotheses that equal their reference exactly.
+    """The fraction of hypotheses that equal their reference exactly.
 
     Args:
-        hypotheses: what a system wrote, one string for each sentence.
+        hypotheses: what a model wrote, one string for each sentence.
         references: what it should have written.
 
-    Returns:
-        A share from 0 to 1.
-
     Raises:
-        TypeError: if one of them is not a list of strings.
-        ValueError: if the lists are empty or differ in length.
+        TypeError: an entry is not a string.
+        ValueError: the lists are empty or differ in length.
+
+    Example:
+        >>> exact_match(["ein Hund", "eine Katze"], ["ein Hund", "die Katze"])
+        0.5
 
     Chapter: Translation as prediction.
     """
     _check_corpus(hypotheses, references)
-    for i, text in enumerate(references):
-        if not isinstance(text, str):
-            raise TypeError(
-                f"references[{i}] is a {type(text).__name__}, expected a string"
-            )
+    check_texts(references, "references")
     return sum(map(operator.eq, hypotheses, references)) / len(hypotheses)
 
 # %% ../book/history/01_translation_as_prediction.ipynb #165c96d1
@@ -166,11 +134,10 @@ class Bleu:
         score: BLEU of the whole corpus, from 0 to 100.
         signature: sacreBLEU's record of references, case, tokenizer, smoothing and
             version; print it with the score.
-        precisions: share of matching n-grams for n = 1 to 4, in percent.
+        precisions: matching n-grams for n = 1 to 4, in percent.
         brevity_penalty: the factor for output that is too short, from 0 to 1.
         hypothesis_length: tokens in all hypotheses.
-        reference_length: tokens in all references; of several, the one closest in
-            length to the hypothesis counts.
+        reference_length: tokens in the references (of several, the closest in length).
 
     Chapter: Translation as prediction.
     """
@@ -185,22 +152,8 @@ class Bleu:
     def __str__(self) -> str:
         return f"BLEU = {self.score:.2f} ({self.signature})"
 
-# %% ../book/history/01_translation_as_prediction.ipynb #c2f56eb4
-def _reference_streams(references: Sequence[Any]) -> list[list[str | None]]:
-    """One list for each set of references, with None where a sentence has fewer."""
-    rows = [[entry] if isinstance(entry, str) else entry for entry in references]
-    for i, row in enumerate(rows):
-        if not isinstance(row, Sequence) or not all(
-            isinstance(text, str) for text in row
-        ):
-            raise TypeError(
-                f"references[{i}] is {row!r}, expected a string or a list of strings"
-            )
-        if not row or not all(text.strip() for text in row):
-            raise ValueError(f"references[{i}] is empty, expected a translation")
-    return [list(stream) for stream in zip_longest(*rows)]
-
 # %% ../book/history/01_translation_as_prediction.ipynb #e60ceb30
+@explained
 def bleu(
     hypotheses: Sequence[str],
     references: Sequence[str] | Sequence[Sequence[str]],
@@ -211,20 +164,21 @@ def bleu(
     """Corpus BLEU, computed by sacreBLEU, with its signature.
 
     Args:
-        hypotheses: what a system wrote, one string (it may be empty) for each sentence.
-        references: what it should have written, one string for each sentence, or a
-            list of good translations for each sentence.
+        hypotheses: what a model wrote, one string (it may be empty) for each sentence.
+        references: one good translation for each sentence, or a list of them.
         tokenize: how sacreBLEU cuts the text: "13a" for plain text, "none" for text
             with spaces between its tokens, or another of its names, such as "intl".
         lowercase: whether to ignore case.
 
-    Returns:
-        The score from 0 to 100, its parts, and the signature.
-
     Raises:
-        TypeError: if hypotheses or references are not lists of strings.
-        ValueError: if they are empty or differ in length, a reference is empty, or
+        TypeError: an entry is not a string.
+        ValueError: the lists are empty or differ in length, a reference is empty, or
             the tokenizer is unknown.
+
+    Example:
+        >>> result = bleu(["ein Hund läuft im Park"], ["ein Hund läuft im Park herum"])
+        >>> round(result.score, 1), round(result.brevity_penalty, 3)
+        (81.9, 0.819)
 
     Source: Papineni et al. (2002), section 2.3; Post (2018).
     Chapter: Translation as prediction.
@@ -232,11 +186,14 @@ def bleu(
     from sacrebleu.metrics import BLEU
 
     _check_corpus(hypotheses, references)
-    streams = _reference_streams(references)
-    if tokenize not in BLEU.TOKENIZERS:
-        raise ValueError(
-            f"tokenize={tokenize!r} is unknown, expected one of {', '.join(BLEU.TOKENIZERS)}"
-        )
+    check_choice("tokenize", tokenize, BLEU.TOKENIZERS)
+    rows = [[entry] if isinstance(entry, str) else entry for entry in references]
+    for i, row in enumerate(rows):
+        if not all(
+            text.strip() for text in check_texts(row, f"references[{i}]") or [""]
+        ):
+            raise ValueError(f"references[{i}] is empty, expected a translation")
+    streams = [list(stream) for stream in zip_longest(*rows)]
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
     result = metric.corpus_score(list(hypotheses), streams)
     return Bleu(
@@ -248,29 +205,8 @@ def bleu(
         reference_length=int(result.ref_len),
     )
 
-# %% ../book/history/01_translation_as_prediction.ipynb #3c23f289
-def _links(name: str, sentence: int, links: Any) -> set[tuple[int, int]]:
-    """The links of one sentence as a set of pairs of whole numbers."""
-    if not isinstance(links, Collection) or isinstance(links, str):
-        raise TypeError(
-            f"{name}[{sentence}] is a {type(links).__name__}, expected a collection of (source, target) pairs"
-        )
-    found = set()
-    for link in links:
-        try:
-            source, target = (operator.index(position) for position in link)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"{name}[{sentence}] holds {link!r}, expected (source, target) pairs: one collection for each sentence"
-            ) from None
-        if source < 0 or target < 0:
-            raise ValueError(
-                f"{name}[{sentence}] holds {link!r}, expected positions from 0 on"
-            )
-        found.add((source, target))
-    return found
-
 # %% ../book/history/01_translation_as_prediction.ipynb #b3af0227
+@explained
 def alignment_error_rate(
     predicted: Sequence[Collection[tuple[int, int]]],
     sure: Sequence[Collection[tuple[int, int]]],
@@ -279,44 +215,41 @@ def alignment_error_rate(
     """How far predicted word alignments are from gold ones, over a corpus.
 
     Args:
-        predicted: for each sentence, the (source, target) positions that were linked,
-            counted from 0.
+        predicted: for each sentence the (source, target) positions that were linked,
+            from 0.
         sure: the links that must be found.
-        possible: links that may be predicted as well. A sure link is always possible
-            and need not be repeated; without this argument only sure links are.
+        possible: links that may be predicted as well; a sure link is always possible.
 
     Returns:
-        The error rate, from 0 (all sure links, and none that is not possible) to 1
-        (nothing in common).
+        0 if all sure links are found and no impossible one, 1 if none is shared.
 
     Raises:
-        TypeError: if one of them is not a list of collections.
-        ValueError: if the numbers of sentences differ, a link is not a pair of
-            positions, or there are no links at all.
+        TypeError: an entry is not a collection of pairs of whole numbers.
+        ValueError: the numbers of sentences differ, a position is negative, or there
+            are no links at all.
+
+    Example:
+        >>> gold = [[(0, 0), (1, 1)]]
+        >>> round(alignment_error_rate([[(0, 0), (1, 2)]], gold), 2)
+        0.5
 
     Source: Och and Ney (2003), section 5.
     Chapter: Translation as prediction.
     """
-    possible = sure if possible is None else possible
-    for name, part in (
-        ("predicted", predicted),
-        ("sure", sure),
-        ("possible", possible),
-    ):
-        if not isinstance(part, Sequence):
-            raise TypeError(
-                f"{name} is a {type(part).__name__}, expected a list with one entry for each sentence"
-            )
-    if not len(predicted) == len(sure) == len(possible):
+    parts = predicted, sure, sure if possible is None else possible
+    if len({len(part) for part in parts}) > 1:
         raise ValueError(
-            f"predicted has {len(predicted)} sentences, sure has {len(sure)} and possible has {len(possible)}, "
-            "expected as many"
+            f"predicted has {len(parts[0])} sentences, sure has {len(parts[1])} and "
+            f"possible has {len(parts[2])}, expected as many"
         )
     found = total = 0
-    for i in range(len(predicted)):
-        a, s = _links("predicted", i, predicted[i]), _links("sure", i, sure[i])
-        p = s | _links("possible", i, possible[i])
-        found += len(a & s) + len(a & p)
+    for links in zip(*parts, strict=True):
+        a, s, p = (
+            {tuple(map(operator.index, link)) for link in one} for one in links
+        )
+        if bad := [link for link in a | s | p if len(link) != 2 or min(link) < 0]:
+            raise ValueError(f"{bad[0]} is no link: two positions, counted from 0")
+        found += len(a & s) + len(a & (s | p))
         total += len(a) + len(s)
     if total == 0:
         raise ValueError("predicted and sure hold no links, expected at least one")

@@ -17,7 +17,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformer_lib.checks import check_whole
+from transformer_lib.checks import (
+    check_positive,
+    check_text,
+    check_whole,
+    explained,
+)
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 
@@ -25,50 +30,67 @@ from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 Example = tuple[list[int], list[int]]
 
 
+@explained
 def encode_pairs(
-    pairs: Iterable[Pair], source_tokenizer: Tokenizer, target_tokenizer: Tokenizer
+    pairs: Iterable[Pair | tuple[str, str]],
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
 ) -> list[Example]:
     """The ids of sentence pairs, with their special tokens.
 
     Args:
-        pairs: the sentence pairs.
+        pairs: the sentence pairs: ``Pair`` or (source, target).
         source_tokenizer: turns the sources into ids.
-        target_tokenizer: turns the targets into ids; the same object for a joint vocabulary.
+        target_tokenizer: turns the targets into ids; the same for a joint vocabulary.
 
     Returns:
-        For every pair the source with EOS at its end, and the target between BOS and EOS.
+        For every pair the source with EOS, and the target between BOS and EOS.
 
     Raises:
-        ValueError: a sentence is empty.
+        TypeError: a sentence is no text.
+        ValueError: something that is no pair, or an empty sentence.
+
+    Example:
+        >>> words = Tokenizer.train(["a dog", "ein Hund"], level="word")
+        >>> encode_pairs([("a dog", "ein Hund")], words, words)
+        [([5, 6, 2], [1, 7, 4, 2])]
 
     Chapter: From words to batches.
     """
-    pairs = list(pairs)
+    sources, targets = [], []
     for i, pair in enumerate(pairs):
-        for side in ("source", "target"):
-            if not getattr(pair, side).strip():
+        sides = (pair.source, pair.target) if isinstance(pair, Pair) else pair
+        if isinstance(sides, str) or len(sides) != 2:
+            raise ValueError(f"pairs[{i}] is {pair!r}, expected (source, target)")
+        for name, text in zip(("source", "target"), sides, strict=True):
+            if not check_text(text, f"the {name} of pairs[{i}]").strip():
                 raise ValueError(
-                    f"pairs[{i}] has an empty {side}: leave the pair out, or repair it"
+                    f"the {name} of pairs[{i}] is empty: leave the pair out"
                 )
-    sources = source_tokenizer.encode_batch([pair.source for pair in pairs])
-    targets = target_tokenizer.encode_batch([pair.target for pair in pairs])
-    return [
-        ([*source, EOS], [BOS, *target, EOS])
-        for source, target in zip(sources, targets, strict=True)
-    ]
+        sources.append(sides[0])
+        targets.append(sides[1])
+    encoded = (
+        source_tokenizer.encode_batch(sources), target_tokenizer.encode_batch(targets)
+    )  # fmt: skip
+    return [([*x, EOS], [BOS, *y, EOS]) for x, y in zip(*encoded, strict=True)]
 
 # %% ../../book/history/02_words_to_batches.ipynb #dce3a04f
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Sentence pairs side by side in two tensors, the shorter ones filled up with PAD.
+    """Sentence pairs side by side in two tensors, the shorter ones filled with PAD.
 
     Args:
         source: each row ends with EOS, then PAD.
-        target: each row begins with BOS and ends with EOS, then PAD; T1 is one more than T.
+        target: each row begins with BOS and ends with EOS, then PAD.
         indices: where each row stands in the list that the batch was made from.
 
     Raises:
         ValueError: the three do not have the same number of rows.
+
+    Example:
+        >>> batch = collate([([5, 6, 2], [1, 7, 2]), ([5, 2], [1, 8, 9, 2])])
+        >>> batch.source.tolist(), batch.target_input.tolist()
+        ([[5, 6, 2], [5, 2, 0]], [[1, 7, 2], [1, 8, 9]])
 
     Chapter: From words to batches.
     """
@@ -78,35 +100,35 @@ class Batch:
     indices: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Check that the parts have the same number of rows."""
-        rows = (self.source.shape[0], self.target.shape[0], len(self.indices))
+        rows = len(self.source), len(self.target), len(self.indices)
         if len(set(rows)) > 1:
             raise ValueError(
                 f"source, target and indices must have the same number of rows, got {rows}"
             )
 
     def __len__(self) -> int:
-        """The number of sentence pairs."""
         return len(self.indices)
 
     @property
     def source_mask(self) -> Bool[Tensor, "B S"]:
-        """True where the source holds a token, False where it is padding. Chapter: From words to batches."""
+        """True where the source holds a token. Chapter: From words to batches."""
         return self.source != PAD
 
     @property
     def target_input(self) -> Int[Tensor, "B T"]:
-        """What the decoder is given: the target without its last column. Chapter: From words to batches."""
+        """What the decoder is given: the target without its last column.
+        Chapter: From words to batches."""
         return self.target[:, :-1]
 
     @property
     def target_output(self) -> Int[Tensor, "B T"]:
-        """What the decoder should predict: the target without BOS. Chapter: From words to batches."""
+        """What the decoder should predict: the target without BOS.
+        Chapter: From words to batches."""
         return self.target[:, 1:]
 
     @property
     def n_tokens(self) -> int:
-        """The number of tokens to predict, padding not counted. Chapter: From words to batches."""
+        """The number of tokens to predict. Chapter: From words to batches."""
         return int((self.target_output != PAD).sum())
 
     def to(self, device: torch.device | str) -> "Batch":
@@ -115,62 +137,63 @@ class Batch:
         Args:
             device: such as "cpu" or "cuda".
 
-        Returns:
-            A new batch.
-
         Chapter: From words to batches.
         """
-        return replace(
-            self, source=self.source.to(device), target=self.target.to(device)
-        )
+        source, target = self.source.to(device), self.target.to(device)
+        return replace(self, source=source, target=target)
 
 # %% ../../book/history/02_words_to_batches.ipynb #335f7d06
-def _pad(rows: list[list[int]], name: str) -> Int[Tensor, "B S"]:
-    """The rows as one tensor, filled up with PAD on the right."""
-    padded = pad_sequence(
-        [torch.tensor(row, dtype=torch.long) for row in rows],
-        batch_first=True,
-        padding_value=PAD,
-    )
-    if int((padded != PAD).sum()) != sum(map(len, rows)):
-        guilty = next(i for i, row in enumerate(rows) if PAD in row)
+def _check_ids(ids: Sequence[int], first: list[int], where: str) -> None:
+    """Refuse what is no row of a batch: ids from 1 on, BOS in a target, EOS at the end."""
+    fits = set(map(type, ids)) == {int} and min(ids) > PAD
+    if not fits or ids[-1] != EOS or list(ids[: len(first)]) != first:
+        begin = "BOS, " if first else ""
         raise ValueError(
-            f"the {name} of examples[{guilty}] holds {PAD}, the id of padding"
+            f"the {where} is {ids!r}: expected {begin}ids above 0, and EOS"
         )
-    return padded
 
 
+def _pad(rows: Iterable[list[int]]) -> Int[Tensor, "B S"]:
+    """The rows as one tensor, filled up with PAD on the right."""
+    tensors = [torch.tensor(row) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=PAD)
+
+
+@explained
 def collate(
-    examples: Sequence[Example], indices: Sequence[int] | None = None
+    examples: Sequence[Example], *, indices: Sequence[int] | None = None
 ) -> Batch:
-    """Put examples side by side.
+    """Put examples side by side; fits ``collate_fn`` of a ``DataLoader``.
 
     Args:
         examples: pairs of ids, as ``encode_pairs`` makes them.
-        indices: where the examples stand in a longer list; if None, they are counted from 0.
+        indices: where the examples stand in a longer list; if None, counted from 0.
 
     Returns:
         The batch, on the CPU.
 
     Raises:
-        ValueError: no examples, one without a token to predict or with padding in it, or the wrong number of indices.
+        ValueError: no examples, or one that is no source with EOS and target between
+            BOS and EOS.
+
+    Example:
+        >>> collate([([5, 6, 2], [1, 7, 2]), ([5, 2], [1, 7, 2])]).source_mask.tolist()
+        [[True, True, True], [True, True, False]]
 
     Chapter: From words to batches.
     """
     if not len(examples):
         raise ValueError("examples is empty: a batch needs at least one example")
     for i, (source, target) in enumerate(examples):
-        if len(source) < 1 or len(target) < 2:
-            raise ValueError(
-                f"examples[{i}] has {len(source)} source and {len(target)} target ids: at least EOS, and BOS and EOS"
-            )
+        _check_ids(source, [], f"source of examples[{i}]")
+        _check_ids(target, [BOS], f"target of examples[{i}]")
     sources, targets = zip(*examples, strict=True)
-    rows = tuple(range(len(examples))) if indices is None else tuple(indices)
-    return Batch(_pad(list(sources), "source"), _pad(list(targets), "target"), rows)
+    rows = tuple(range(len(examples)) if indices is None else indices)
+    return Batch(_pad(sources), _pad(targets), rows)
 
 # %% ../../book/history/02_words_to_batches.ipynb #2ace0a20
 def _cut(order: list[int], lengths: list[int], max_tokens: int) -> list[list[int]]:
-    """Cut indices that are sorted by length into groups whose size times longest length is within the budget."""
+    """Cut indices sorted by length into groups: size times longest within the budget."""
     groups: list[list[int]] = [[]]
     for index in order:  # each is at least as long as those before it
         if lengths[index] * (len(groups[-1]) + 1) > max_tokens:
@@ -179,6 +202,7 @@ def _cut(order: list[int], lengths: list[int], max_tokens: int) -> list[list[int
     return groups
 
 
+@explained
 def batches(
     examples: Sequence[Example],
     max_tokens: int,
@@ -187,15 +211,16 @@ def batches(
 ) -> Iterator[Batch]:
     """Cut examples into batches of similar length, each within a budget of tokens.
 
-    Every example is in exactly one batch. The budget counts padding: the number of examples times the longest
-    sequence of the batch, source or target, is at most ``max_tokens``.
+    Every example is in exactly one batch. The budget counts padding: the number of
+    examples times the longest sequence of the batch, source or target.
 
     Args:
         examples: pairs of ids, as ``encode_pairs`` makes them.
         max_tokens: the budget, in tokens of the longer side.
-        seed: of the shuffling, which decides what examples of a length meet and the order of the batches. None: no
-            shuffling, short ones first, for evaluation.
-        epoch: another epoch is another shuffle; the same seed and epoch are the same batches on every machine.
+        seed: of the shuffling, which decides which examples of a length meet, and the
+            order of the batches. None: short ones first, for evaluation.
+        epoch: another epoch is another shuffle; the same seed and epoch are the same
+            batches on every machine.
 
     Returns:
         The batches, made one by one.
@@ -203,9 +228,14 @@ def batches(
     Raises:
         ValueError: no examples, or one that does not fit into the budget.
 
+    Example:
+        >>> examples = [([5, 2], [1, 7, 2]), ([5, 6, 6, 2], [1, 8, 2]), ([6, 2], [1, 2])]
+        >>> [batch.indices for batch in batches(examples, max_tokens=6)]
+        [(2, 0), (1,)]
+
     Source: Vaswani et al. (2017), section 5.1. Chapter: From words to batches.
     """
-    check_whole("max_tokens", max_tokens, 1)
+    check_positive(max_tokens=max_tokens)
     check_whole("epoch", epoch, 0)
     if not len(examples):
         raise ValueError("examples is empty: there is nothing to make batches of")
@@ -213,21 +243,17 @@ def batches(
     longest = max(range(len(examples)), key=lengths.__getitem__)
     if lengths[longest] > max_tokens:
         raise ValueError(
-            f"max_tokens={max_tokens} is less than the {lengths[longest]} tokens of examples[{longest}]: "
-            "raise max_tokens, or leave out long examples yourself"
+            f"max_tokens={max_tokens} is less than the {lengths[longest]} tokens of "
+            f"examples[{longest}]: raise max_tokens, or leave out long examples"
         )
-    chance = (
-        None
-        if seed is None
-        else random.Random(f"{check_whole('seed', seed, 0)} {epoch}")
-    )
     order = list(range(len(examples)))
-    if chance:
+    if seed is not None:
+        chance = random.Random(f"{check_whole('seed', seed, 0)} {epoch}")
         chance.shuffle(order)
-    order.sort(
-        key=lengths.__getitem__
-    )  # stable: examples of one length stay shuffled
+    order.sort(key=lengths.__getitem__)  # stable: equal lengths stay shuffled
     groups = _cut(order, lengths, max_tokens)
-    if chance:
+    if seed is not None:
         chance.shuffle(groups)
-    return (collate([examples[i] for i in group], group) for group in groups)
+    return (
+        collate([examples[i] for i in group], indices=group) for group in groups
+    )

@@ -14,11 +14,16 @@ import os
 from functools import lru_cache
 from typing import Any
 
+from transformer_lib.checks import check_choice, check_text
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.files import DataFile, fetch
 
 # %% ../../book/appendix/real_data.ipynb #0a0c9ed8
-_MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
+_MULTI30K_URL = (
+    "https://raw.githubusercontent.com/multi30k/dataset/"
+    "a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
+)
+_LANGUAGES = ("en", "de", "fr")
 _MULTI30K_LINES = {
     "train": 29000,
     "val": 1014,
@@ -58,7 +63,7 @@ MULTI30K: dict[str, DataFile] = {
 def _read_lines(
     file: DataFile, directory: str | os.PathLike[str] | None
 ) -> list[str]:
-    """The lines of a published gzip file. Only the newline ends a line, no other separator of Unicode."""
+    """The lines of a published gzip file; only the newline ends a line."""
     text = gzip.decompress(fetch(file, directory).read_bytes()).decode("utf-8")
     lines = text.removesuffix("\n").split("\n")
     if len(lines) != file.lines:
@@ -72,16 +77,19 @@ def load_multi30k(
     split: str,
     source: str = "de",
     target: str = "en",
+    *,
     directory: str | os.PathLike[str] | None = None,
 ) -> list[Pair]:
     """Sentence pairs of Multi30k: captions of photographs, translated by people.
 
     Args:
-        split: "train", "val", "test_2016_flickr", "test_2017_flickr" or "test_2017_mscoco".
+        split: "train", "val", "test_2016_flickr", "test_2017_flickr" or
+            "test_2017_mscoco".
         source: the language to translate from, "en", "de" or "fr".
         target: the language to translate into.
-        directory: a folder that has ``multi30k/train.en.gz`` and so on. If None: the folder named by the environment
-            variable ``TRANSFORMER_LIB_DATA``, then the cache, then the network.
+        directory: a folder that has ``multi30k/train.en.gz`` and so on. If None: the
+            folder named by the environment variable ``TRANSFORMER_LIB_DATA``, then the
+            cache, then the network.
 
     Returns:
         The pairs, in the order of the files. Their alignment is empty.
@@ -89,24 +97,22 @@ def load_multi30k(
     Raises:
         FileNotFoundError: the directory does not have the file.
         OSError: the download failed; the message says what to do.
-        ValueError: an unknown split or language, twice the same language, or a file that is not the published one.
+        ValueError: an unknown split or language, twice the same language, or a file
+            that is not the published one.
 
-    Source: Elliott et al. (2016) and, for French and the tests of 2017, (2017). Chapter: Real data.
+    Example:
+        >>> pairs = load_multi30k("val", "en", "de")  # doctest: +SKIP
+        >>> len(pairs)  # doctest: +SKIP
+        1014
+
+    Source: Elliott et al. (2016); for French and the tests of 2017, (2017).
+    Chapter: Real data.
     """
-    languages = ("en", "de", "fr")
-    if split not in _MULTI30K_LINES:
-        raise ValueError(
-            f"split={split!r} is unknown: it must be one of {', '.join(_MULTI30K_LINES)}"
-        )
+    check_choice("split", split, _MULTI30K_LINES)
     for name, language in (("source", source), ("target", target)):
-        if language not in languages:
-            raise ValueError(
-                f"{name}={language!r} is unknown: it must be one of {', '.join(languages)}"
-            )
+        check_choice(name, language, _LANGUAGES)
     if source == target:
-        raise ValueError(
-            f"source and target are both {source!r}: they must be two languages"
-        )
+        raise ValueError(f"source and target are both {source!r}")
     sources, targets = (
         _read_lines(MULTI30K[f"{split}.{language}.gz"], directory)
         for language in (source, target)
@@ -115,27 +121,21 @@ def load_multi30k(
 
 # %% ../../book/appendix/real_data.ipynb #52d6e77c
 @lru_cache
-def _moses(language: str) -> tuple[Any, Any, Any]:
+def _moses(language: str) -> Any:
     """The normaliser, tokenizer and detokenizer of a language, made once."""
-    if language not in ("en", "de", "fr"):
-        raise ValueError(
-            f"language={language!r} is unknown: it must be one of en, de, fr"
-        )
-    import sacremoses  # here, because it costs a fifth of a second and few callers need it
+    check_choice("language", language, _LANGUAGES)
+    import sacremoses as moses  # slow to import, and few callers need it
 
-    kinds = (
-        sacremoses.MosesPunctNormalizer,
-        sacremoses.MosesTokenizer,
-        sacremoses.MosesDetokenizer,
-    )
+    kinds = moses.MosesPunctNormalizer, moses.MosesTokenizer, moses.MosesDetokenizer
     return tuple(kind(lang=language) for kind in kinds)
 
 
-def moses_tokenize(text: str, language: str, lowercase: bool = True) -> str:
-    """Prepare a sentence as the literature on Multi30k does: lower-case, normalise punctuation, split off punctuation.
+def moses_tokenize(text: str, language: str, *, lowercase: bool = True) -> str:
+    """Lower-case, normalise punctuation and split it off, as the literature does.
 
-    The order matters: the Moses scripts keep a full stop on what looks like an abbreviation, and upper-case letters are
-    a part of that look. No dashes are split and nothing is escaped.
+    The order matters: the Moses scripts keep a full stop on what looks like an
+    abbreviation, and upper-case letters are a part of that look. No dashes are split
+    and nothing is escaped.
 
     Args:
         text: a sentence.
@@ -148,13 +148,16 @@ def moses_tokenize(text: str, language: str, lowercase: bool = True) -> str:
     Raises:
         ValueError: the language is unknown.
 
+    Example:
+        >>> moses_tokenize("A man's dog, asleep.", "en")
+        "a man 's dog , asleep ."
+
     Chapter: Real data.
     """
     normaliser, tokenizer, _ = _moses(language)
-    normal = normaliser.normalize(text.lower() if lowercase else text)
-    return tokenizer.tokenize(
-        normal, return_str=True, aggressive_dash_splits=False, escape=False
-    )
+    text = check_text(text).lower() if lowercase else check_text(text)
+    options = {"return_str": True, "aggressive_dash_splits": False, "escape": False}
+    return str(tokenizer.tokenize(normaliser.normalize(text), **options))
 
 
 def moses_detokenize(text: str, language: str) -> str:
@@ -164,12 +167,15 @@ def moses_detokenize(text: str, language: str) -> str:
         text: tokens separated by spaces.
         language: "en", "de" or "fr".
 
-    Returns:
-        The sentence.
-
     Raises:
         ValueError: the language is unknown.
 
+    Example:
+        >>> moses_detokenize("a man 's dog , asleep .", "en")
+        "a man's dog, asleep."
+
     Chapter: Real data.
     """
-    return _moses(language)[2].detokenize(text.split(), unescape=False)
+    return str(
+        _moses(language)[2].detokenize(check_text(text).split(), unescape=False)
+    )

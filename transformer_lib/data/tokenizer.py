@@ -10,63 +10,65 @@ __all__ = ['PAD', 'BOS', 'EOS', 'UNK', 'Tokenizer']
 
 # %% ../../book/history/02_words_to_batches.ipynb #0d237535
 import json
-import operator
 import os
+import random
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-import tokenizers
 from jaxtyping import Int
 from torch import Tensor
-from transformer_lib.checks import check_texts, check_whole
+from transformer_lib.checks import (
+    check_choice,
+    check_probability,
+    check_texts,
+    check_whole,
+    explained,
+)
 from transformer_lib.data.files import write_atomically
 
 # %% ../../book/history/02_words_to_batches.ipynb #4b0b4cd7
 @lru_cache(maxsize=1)
 def _byte_letters() -> dict[str, int]:
-    """The 256 letters that stand for the 256 bytes, each visible and none of them white space.
+    """The 256 letters that stand for the 256 bytes, each visible and none a space.
 
-    Returns:
-        The byte of every letter. Printable bytes of Latin-1 stand for themselves; the others, in order, are
-        written with the letters from code point 256 on. The order of the table is that of the code points.
+    Printable bytes of Latin-1 stand for themselves; the others, in order, are written
+    with the letters from code point 256 on. The table is in the order of code points.
 
     Source: Radford et al. (2019), section 2.2. Chapter: From words to batches.
     """
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in printable]
-    letters = {chr(byte): byte for byte in printable} | {
-        chr(256 + i): byte for i, byte in enumerate(hidden)
-    }
+    letters = {chr(byte): byte for byte in printable}
+    letters |= {chr(256 + i): byte for i, byte in enumerate(hidden)}
     return dict(sorted(letters.items()))
 
 # %% ../../book/history/02_words_to_batches.ipynb #1f767c34
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 _N_SPECIAL = 4
-_UNK_TEXT = (
-    "⟨unk⟩"  # how an unknown word is written when ids are turned back into text
-)
+_UNK_TEXT = "⟨unk⟩"  # how an unknown word is written when ids become text again
 
 # %% ../../book/history/02_words_to_batches.ipynb #ecef04e9
 def _learn_words(texts: list[str], vocab_size: int | None) -> tuple[str, ...]:
-    """The most frequent words; words that are equally frequent in the order of the alphabet."""
+    """The most frequent words; equally frequent ones in the order of the alphabet."""
     counts = Counter(word for text in texts for word in text.split())
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
-    return tuple(
-        ranked if vocab_size is None else ranked[: vocab_size - _N_SPECIAL]
-    )
+    return tuple(ranked[: None if vocab_size is None else vocab_size - _N_SPECIAL])
 
 
 def _learn_merges(
     texts: list[str], vocab_size: int
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """The pieces and the merges of byte-level BPE, learned by the ``tokenizers`` library."""
+    """The pieces and the merges of byte-level BPE, learned by ``tokenizers``."""
+    import tokenizers
+
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
-    model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
-        add_prefix_space=False
-    )
+    byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.pre_tokenizer = byte_level  # type: ignore[assignment]
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=vocab_size - _N_SPECIAL,
         min_frequency=2,
@@ -78,56 +80,53 @@ def _learn_merges(
     pieces = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
     return tuple(pieces), tuple((left, right) for left, right in learned["merges"])
 
-# %% ../../book/history/02_words_to_batches.ipynb #ea1d7a51
-def _check_vocabulary(
-    level: str, pieces: tuple[str, ...], merges: tuple[tuple[str, str], ...]
-) -> None:
-    """Refuse a level, pieces and merges that do not make a tokenizer."""
-    if level not in ("bpe", "word"):
-        raise ValueError(f"level={level!r} is unknown: it must be 'bpe' or 'word'")
-    known = set(pieces)
-    if len(known) < len(pieces):
-        raise ValueError("pieces holds one piece twice")
-    if level == "word":
-        if merges:
-            raise ValueError("merges must be empty at level 'word'")
-        if bad := [word for word in pieces if word.split() != [word]]:
-            raise ValueError(
-                f"pieces holds {bad[0]!r}: a word is not empty and holds no white space"
-            )
-        return
-    letters = _byte_letters().keys()
-    if missing := letters - known:
-        raise ValueError(f"pieces lacks {len(missing)} of the 256 byte letters")
-    if foreign := set("".join(pieces)) - letters:
-        raise ValueError(
-            f"pieces holds {min(foreign)!r}, which is none of the 256 byte letters"
-        )
-    for left, right in merges:
-        if not {left, right, left + right} <= known:
-            raise ValueError(
-                f"merges joins {left!r} and {right!r}, but not all of it is in pieces"
-            )
+
+def _join_at_random(
+    pieces: list[str],
+    rank: dict[tuple[str, str], int],
+    dropout: float,
+    chance: random.Random,
+) -> list[str]:
+    """A word's letters joined by the merges, each possible one left out now and then.
+
+    Source: Provilkov et al. (2020), algorithm 1. Chapter: From words to batches.
+    """
+    while True:
+        joins = [
+            (rank[pair], i)
+            for i, pair in enumerate(pairwise(pieces))
+            if pair in rank and chance.random() >= dropout
+        ]
+        if not joins:
+            return pieces
+        _, i = min(joins)
+        pieces = [*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :]]
 
 # %% ../../book/history/02_words_to_batches.ipynb #cc7b52a0
 @dataclass(frozen=True, repr=False)
 class Tokenizer:
-    """Turns text into ids and ids into text; made by ``Tokenizer.train`` or ``Tokenizer.load``.
+    """Turns text into ids and ids into text; see ``Tokenizer.train``.
 
-    The ids 0 to 3 are padding, beginning, end and unknown; no text, whatever it holds, is ever turned into the
-    first three. The pieces follow from id 4 on.
+    The ids 0 to 3 are padding, beginning, end and unknown; no text is ever turned into
+    the first three. The pieces follow from id 4 on.
 
     Args:
-        level: "bpe", pieces of words over bytes: every text can be written, and comes back exactly. Or "word",
-            words separated by white space: an unknown word becomes id 3.
+        level: "bpe", subwords over bytes: every text can be written, and comes back
+            exactly, spaces and all. Or "word", words between white space: an unknown
+            word becomes id 3.
         pieces: what the ids from 4 on stand for.
-        merges: for "bpe", the pairs of pieces to join, in the order in which they were learned.
+        merges: for "bpe", the pairs of pieces to join, in the order of learning.
 
     Raises:
         ValueError: the level is unknown, or pieces and merges do not fit together.
 
-    Source: Sennrich et al. (2016), section 3.2; over bytes, Radford et al. (2019), section 2.2.
-    Chapter: From words to batches.
+    Example:
+        >>> tokenizer = Tokenizer.train(["a dog sleeps", "a cat"], level="word")
+        >>> tokenizer.encode("a dog barks"), tokenizer.decode([4, 6])
+        ([4, 6, 3], 'a dog')
+
+    Source: Sennrich et al. (2016), section 3.2; over bytes, Radford et al. (2019),
+    section 2.2. Chapter: From words to batches.
     """
 
     level: str
@@ -135,45 +134,50 @@ class Tokenizer:
     merges: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that the parts fit together."""
-        _check_vocabulary(self.level, self.pieces, self.merges)
+        check_choice("level", self.level, ("bpe", "word"))
+        known, letters = set(self.pieces), set(_byte_letters())
+        if self.level == "word":
+            fits = not self.merges and all(w.split() == [w] for w in self.pieces)
+        else:
+            joined = {part for a, b in self.merges for part in (a, b, a + b)}
+            fits = letters <= known >= joined and letters >= set("".join(known))
+        if not fits or len(known) < len(self.pieces):
+            raise ValueError(
+                f"pieces and merges do not make a {self.level!r} vocabulary: words hold "
+                "no white space and need no merges; subwords hold the 256 byte letters "
+                "and what the merges join; none stands there twice"
+            )
 
     @classmethod
+    @explained
     def train(
         cls, texts: Iterable[str], vocab_size: int | None = None, level: str = "bpe"
     ) -> "Tokenizer":
-        """Learn a vocabulary from texts: those of the training split, and of no other.
+        """Learn a vocabulary from texts: those of the training split, and no other.
 
         Args:
             texts: the sentences; for a joint vocabulary those of both languages.
-            vocab_size: the largest number of ids, the four special ones included. Fewer are used when the texts
-                do not hold so many pieces that occur twice. At level "bpe" it is needed and at least 260; at level
-                "word" it may be None, for all words.
+            vocab_size: the largest number of ids, the four special ones included. At
+                level "bpe" at least 260; at level "word" None stands for all words.
             level: "bpe" or "word".
 
         Returns:
             The tokenizer: for the same texts always the same.
 
         Raises:
-            ValueError: no words to learn from, an unknown level, or a vocabulary that is too small.
+            ValueError: no words to learn from, an unknown level, or a vocabulary that
+                is too small.
 
         Chapter: From words to batches.
         """
-        if level not in ("bpe", "word"):
-            raise ValueError(
-                f"level={level!r} is unknown: it must be 'bpe' or 'word'"
-            )
-        if vocab_size is None and level == "bpe":
-            raise ValueError(
-                "vocab_size=None: level 'bpe' needs a number, for example vocab_size=10000"
-            )
-        if vocab_size is not None:
+        check_choice("level", level, ("bpe", "word"))
+        if level == "bpe" or vocab_size is not None:
             least = _N_SPECIAL + (256 if level == "bpe" else 1)
-            check_whole(f"level {level!r}: vocab_size", vocab_size, least)
+            vocab_size = check_whole("vocab_size", vocab_size, least)
         lines = check_texts(texts)
         if not any(line.strip() for line in lines):
             raise ValueError(
-                f"texts holds no words to learn from ({len(lines)} texts)"
+                f"texts holds no words to learn from: {len(lines)} texts"
             )
         if vocab_size is None or level == "word":
             return cls(level, _learn_words(lines, vocab_size))
@@ -181,86 +185,98 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids, the four special ones included. Chapter: From words to batches."""
+        """The number of ids, special ones included. Chapter: From words to batches."""
         return _N_SPECIAL + len(self.pieces)
 
     def __len__(self) -> int:
-        """The number of ids, as ``vocab_size``."""
         return self.vocab_size
 
     def __repr__(self) -> str:
-        """Short: the vocabulary is not printed."""
         return f"Tokenizer(level={self.level!r}, vocab_size={self.vocab_size})"
 
     @cached_property
     def _ids(self) -> dict[str, int]:
         """The id of every piece."""
-        return {
-            piece: index
-            for index, piece in enumerate(self.pieces, start=_N_SPECIAL)
-        }
+        return {piece: i for i, piece in enumerate(self.pieces, start=_N_SPECIAL)}
 
     @cached_property
     def _bytes(self) -> list[bytes]:
         """The bytes that every piece stands for, at level "bpe"."""
-        return [
-            bytes(_byte_letters()[letter] for letter in piece)
-            for piece in self.pieces
-        ]
+        letters = _byte_letters()
+        return [bytes(letters[letter] for letter in piece) for piece in self.pieces]
 
     @cached_property
-    def _model(self) -> tokenizers.Tokenizer:
-        """The fast encoder of level "bpe". It knows no special tokens, so it cannot find any in a text."""
+    def _rank(self) -> dict[tuple[str, str], int]:
+        """The place of every merge."""
+        return {pair: place for place, pair in enumerate(self.merges)}
+
+    @cached_property
+    def _model(self) -> Any:
+        """The fast encoder of level "bpe": it has no special tokens to find in a text."""
+        import tokenizers
+
         model = tokenizers.Tokenizer(
             tokenizers.models.BPE(self._ids, list(self.merges))
         )
-        model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
-            add_prefix_space=False
-        )
+        byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        model.pre_tokenizer = byte_level  # type: ignore[assignment]
         return model
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text, without special ones around it.
+    def encode(
+        self, text: str, *, dropout: float | int = 0.0, seed: int = 0
+    ) -> list[int]:
+        """The ids of a text, without special ones around it; none for the empty text.
 
         Args:
             text: any string.
-
-        Returns:
-            The ids; none for the empty text.
+            dropout: at level "bpe", the probability of leaving out a merge
+                (BPE-dropout), so that a model in training sees words cut in many ways.
+            seed: of that chance; the same seed cuts the same way.
 
         Raises:
-            ValueError: the text is not a string, or not valid Unicode.
+            TypeError: the text is not a string.
+            ValueError: the text is not valid Unicode.
 
         Chapter: From words to batches.
         """
-        return self.encode_batch([text])[0]
+        return self.encode_batch([text], dropout=dropout, seed=seed)[0]
 
-    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+    def encode_batch(
+        self, texts: Iterable[str], *, dropout: float | int = 0.0, seed: int = 0
+    ) -> list[list[int]]:
         """The ids of many texts, faster than one by one.
 
         Args:
             texts: any strings.
-
-        Returns:
-            The ids of each text.
-
-        Raises:
-            ValueError: one of the texts is not a string, or not valid Unicode.
+            dropout: as for ``encode``.
+            seed: as for ``encode``; one seed for all texts.
 
         Chapter: From words to batches.
         """
+        check_probability(dropout=dropout)
         lines = check_texts(texts)
         if self.level == "word":
-            return [
-                [self._ids.get(word, UNK) for word in line.split()]
-                for line in lines
-            ]
-        # A space in front makes the first word the same piece as elsewhere; decode takes it away.
-        encoded = self._model.encode_batch(
-            [" " + line if line else "" for line in lines]
+            return [[self._ids.get(word, UNK) for word in x.split()] for x in lines]
+        # A space in front makes the first word the same piece as elsewhere.
+        lines = [" " + line if line else "" for line in lines]
+        if not dropout:
+            return [encoding.ids for encoding in self._model.encode_batch(lines)]
+        chance, split = (
+            random.Random(seed),
+            self._model.pre_tokenizer.pre_tokenize_str,
         )
-        return [encoding.ids for encoding in encoded]
+        return [
+            [
+                self._ids[piece]
+                for word, _ in split(line)
+                for piece in _join_at_random(
+                    list(word), self._rank, dropout, chance
+                )
+            ]
+            for line in lines
+        ]
 
+    @explained
     def decode(self, ids: Iterable[int] | Int[Tensor, " T"]) -> str:
         """The text of the ids: up to the first EOS, without PAD and BOS.
 
@@ -268,30 +284,27 @@ class Tokenizer:
             ids: from 0 to ``vocab_size`` - 1; a row of a tensor will do.
 
         Returns:
-            The text. At level "word" words are joined by single spaces. At level "bpe" bytes that are no valid
-            UTF-8, which a model may produce, become the replacement character U+FFFD.
+            The text. Words are joined by single spaces; subwords give back the text
+            exactly, and bytes that are no valid UTF-8 become U+FFFD.
 
         Raises:
-            ValueError: an id is out of range.
+            ValueError: an id is no whole number, or out of range.
 
         Chapter: From words to batches.
         """
         kept = []
-        for position, index in enumerate(map(operator.index, ids)):
-            if not 0 <= index < self.vocab_size:
-                raise ValueError(
-                    f"ids[{position}]={index} is out of range: ids go from 0 to {self.vocab_size - 1}"
-                )
+        for index in ids:
+            index = check_whole("an id", index, 0)
+            if index >= self.vocab_size:
+                raise ValueError(f"an id={index} must be below {self.vocab_size}")
             if index == EOS:
                 break
             if index not in (PAD, BOS):
                 kept.append(index - _N_SPECIAL)
         if self.level == "word":
             return " ".join(_UNK_TEXT if i < 0 else self.pieces[i] for i in kept)
-        text = b"".join(
-            _UNK_TEXT.encode() if i < 0 else self._bytes[i] for i in kept
-        ).decode("utf-8", "replace")
-        return text.removeprefix(" ")
+        pieces = (_UNK_TEXT.encode() if i < 0 else self._bytes[i] for i in kept)
+        return b"".join(pieces).decode("utf-8", "replace").removeprefix(" ")
 
     def tokens(self, text: str) -> list[str]:
         """The pieces of a text as strings to look at, one for each id of ``encode``.
@@ -300,20 +313,18 @@ class Tokenizer:
             text: any string.
 
         Returns:
-            The pieces. A space inside a piece is written ▁, and a byte that is no letter by itself like \\xf0.
-
-        Raises:
-            ValueError: the text is not a string, or not valid Unicode.
+            The pieces. A space inside a piece is written ▁, and a byte that is no
+            letter by itself like \\xf0.
 
         Chapter: From words to batches.
         """
         indices = [index - _N_SPECIAL for index in self.encode(text)]
         if self.level == "word":
             return [_UNK_TEXT if i < 0 else self.pieces[i] for i in indices]
-        return [
-            self._bytes[i].decode("utf-8", "backslashreplace").replace(" ", "▁")
-            for i in indices
-        ]
+        texts = (
+            self._bytes[i].decode("utf-8", "backslashreplace") for i in indices
+        )
+        return [text.replace(" ", "▁") for text in texts]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the tokenizer to one JSON file, completely or not at all.
@@ -323,15 +334,14 @@ class Tokenizer:
 
         Chapter: From words to batches.
         """
-        content = {
+        head = {
             "format": "transformer_lib.Tokenizer",
             "version": 1,
             "level": self.level,
         }
-        content |= {"pieces": self.pieces, "merges": self.merges}
-        write_atomically(
-            Path(path), json.dumps(content, ensure_ascii=False).encode("utf-8")
-        )
+        content = head | {"pieces": self.pieces, "merges": self.merges}
+        text = json.dumps(content, ensure_ascii=False)
+        write_atomically(Path(path), text.encode("utf-8"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
@@ -339,9 +349,6 @@ class Tokenizer:
 
         Args:
             path: the file.
-
-        Returns:
-            The tokenizer, equal to the saved one.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -351,21 +358,19 @@ class Tokenizer:
         """
         try:
             content = json.loads(Path(path).read_bytes())
-            if (
-                not isinstance(content, dict)
-                or content.get("format") != "transformer_lib.Tokenizer"
-            ):
-                raise ValueError("it has another format")
-            if content["version"] != 1:
-                raise ValueError(
-                    f"it has version {content['version']!r}, this library reads version 1"
-                )
-            return cls(
-                content["level"],
-                tuple(check_texts(content["pieces"], "pieces")),
-                tuple((left, right) for left, right in content["merges"]),
+            kind, version = content["format"], content["version"]
+            level, pieces, merges = (
+                content[k] for k in ("level", "pieces", "merges")
             )
-        except (ValueError, TypeError, KeyError) as error:
+            if (kind, version) != ("transformer_lib.Tokenizer", 1):
+                raise ValueError(
+                    f"it has another format: {kind}, version {version}"
+                )
+            if not isinstance(pieces, list):
+                raise ValueError("pieces is no list")
+            words = tuple(check_texts(pieces, "pieces"))
+            return cls(level, words, tuple((left, right) for left, right in merges))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(
-                f"{os.fspath(path)} cannot be read as a tokenizer saved by Tokenizer.save: {error}"
+                f"{os.fspath(path)} cannot be read as a tokenizer: {error}"
             ) from error

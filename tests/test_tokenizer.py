@@ -1,0 +1,378 @@
+"""The tokenizer: byte-pair encoding equal to the plain library and to a naive loop, every text back exactly."""
+
+import hashlib
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import tokenizers
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
+
+from transformer_lib.data import tokenizer
+from transformer_lib.data.batching import encode_pairs
+from transformer_lib.data.captions import Pair
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+
+TEXTS = [
+    "the small dog runs through the park .",
+    "the dogs are running and the children are running too .",
+    "der kleine Hund läuft durch den Park .",
+    "die Hunde laufen, und die Kinder laufen auch.",
+    "<pad> <s> </s> <unk> <pad> </s> <pad>",
+] * 3
+BPE = Tokenizer.train(TEXTS, vocab_size=330)
+WORDS = Tokenizer.train(TEXTS, level="word")
+LOOK_ALIKES = ["<pad>", "<s>", "</s>", "<unk>", "[PAD]", "⟨unk⟩", "<|endoftext|>", " ", "  ", "\n", "Ġ", "▁"]
+
+
+def test_special_ids():
+    assert (PAD, BOS, EOS, UNK) == (0, 1, 2, 3)
+
+
+def test_byte_letters_are_those_of_the_library():
+    letters = tokenizer._byte_letters()
+    assert set(letters) == set(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    assert sorted(letters.values()) == list(range(256))
+    pre = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    text = "".join(map(chr, range(1, 2048)))
+    (piece, _), *_ = pre.pre_tokenize_str(text)
+    assert bytes(letters[letter] for letter in piece) == text.encode()
+
+
+def test_bpe_equals_the_plain_library():
+    plain = tokenizers.Tokenizer(tokenizers.models.BPE())
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    plain.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=330,
+        min_frequency=2,
+        special_tokens=["\ue000", "\ue001", "\ue002", "\ue003"],  # so that pieces begin at 4
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    plain.train_from_iterator([" " + text for text in TEXTS], trainer)
+    assert plain.get_vocab_size() == BPE.vocab_size == len(BPE) == 330
+    for text in [*TEXTS, "Läufer überquert 12 Straßen!", "unseen  words\nand 🐕"]:
+        ids = plain.encode(" " + text).ids
+        assert BPE.encode(text) == ids
+        assert BPE.decode(ids) == plain.decode(ids)[1:] == text
+
+
+def naive_merges(words: Counter, n_merges: int) -> list[tuple[str, str]]:
+    """Byte-pair encoding as its definition reads; ties go to the older pieces."""
+    letters = list(tokenizer._byte_letters())
+    age = {letter: i for i, letter in enumerate(letters)}
+    split = {word: list(word) for word in words}
+    merges = []
+    for _ in range(n_merges):
+        counts = Counter()
+        for word, pieces in split.items():
+            for pair in pairwise(pieces):
+                counts[pair] += words[word]
+        if not counts:
+            break
+        best = max(counts, key=lambda pair: (counts[pair], -age[pair[0]], -age[pair[1]]))
+        if counts[best] < 2:
+            break
+        merges.append(best)
+        age.setdefault("".join(best), len(age))
+        for word, pieces in split.items():
+            joined, i = [], 0
+            while i < len(pieces):
+                step = 2 if tuple(pieces[i : i + 2]) == best else 1
+                joined.append("".join(pieces[i : i + step]))
+                i += step
+            split[word] = joined
+    return merges
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text("abcd", min_size=1, max_size=8), min_size=1, max_size=30), st.integers(1, 25))
+def test_merges_equal_those_of_the_naive_loop(words, n_merges):
+    trained = Tokenizer.train([" ".join(words)], vocab_size=260 + n_merges)
+    expected = naive_merges(Counter("Ġ" + word for word in words), len(trained.merges))
+    assert list(trained.merges) == expected
+    assert trained.vocab_size <= 260 + n_merges
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(st.text())
+def test_bpe_gives_back_every_string(text):
+    ids = BPE.encode(text)
+    assert BPE.decode(ids) == text
+    assert BPE.decode([BOS, *ids, EOS, PAD, PAD]) == text
+    assert all(4 <= index < BPE.vocab_size for index in ids)
+    assert len(BPE.tokens(text)) == len(ids)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([*LOOK_ALIKES, "dog", "Hund", "ä", "\x00", "\u2028", "\r", "🐕"])).map("".join))
+def test_look_alikes_of_special_tokens_are_text(text):
+    ids = BPE.encode(text)
+    assert BPE.decode(ids) == text
+    assert not {PAD, BOS, EOS, UNK} & set(ids)
+    assert not {PAD, BOS, EOS} & set(WORDS.encode(text))
+
+
+def test_training_text_that_holds_special_looking_words():
+    """Even a piece that reads like a mark has an ordinary id."""
+    trained = Tokenizer.train(["<pad> </s>"] * 50, vocab_size=280)
+    assert trained.tokens("<pad>") == ["▁<", "pad", ">"]
+    assert min(trained.encode("<pad> </s> <unk>")) > UNK
+    words = Tokenizer.train(["<pad> ⟨unk⟩"], level="word")
+    assert sorted(words.encode("<pad> ⟨unk⟩")) == [4, 5]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(max_size=20), max_size=8))
+def test_encoding_many_equals_encoding_one_by_one(texts):
+    for one in (BPE, WORDS):
+        assert one.encode_batch(texts) == [one.encode(text) for text in texts]
+
+
+def test_first_word_is_the_same_piece_as_elsewhere():
+    assert BPE.encode("the the") == BPE.encode("the") * 2
+
+
+def test_pieces_are_readable():
+    tokenizer = Tokenizer.train(["über über über"], vocab_size=270)
+    assert tokenizer.tokens("über 🐕") == ["▁über", "▁", "\\xf0", "\\x9f", "\\x90", "\\x95"]
+    assert WORDS.tokens("the zebra runs") == ["the", "⟨unk⟩", "runs"]
+    assert repr(BPE) == "Tokenizer(level='bpe', vocab_size=330)"
+
+
+def test_words_are_ranked_by_frequency_then_alphabet():
+    tokenizer = Tokenizer.train(["b b a", "c a d"], level="word")
+    assert tokenizer.pieces == ("a", "b", "c", "d")
+    assert Tokenizer.train(["b b a", "c a d"], vocab_size=7, level="word").pieces == ("a", "b", "c")
+    assert Tokenizer.train(["z z a"], vocab_size=5, level="word").pieces == ("z",)
+    assert Tokenizer.train(["z a"], vocab_size=500, level="word").vocab_size == 6
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(TEXTS), max_size=4).map(" \t ".join))
+def test_word_level_gives_back_known_words(text):
+    assert WORDS.decode(WORDS.encode(text)) == " ".join(text.split())
+    assert WORDS.encode(text) == [4 + WORDS.pieces.index(word) for word in text.split()]
+
+
+def test_unknown_words():
+    assert WORDS.encode("the zebra") == [*WORDS.encode("the"), UNK]
+    assert WORDS.decode([UNK, *WORDS.encode("runs")]) == "⟨unk⟩ runs"
+    assert BPE.decode([*BPE.encode("runs"), UNK]) == "runs⟨unk⟩"
+
+
+def test_decode_stops_at_the_end():
+    ids = BPE.encode("the dog")
+    assert BPE.decode([BOS, *ids, EOS, *ids]) == "the dog"
+    assert BPE.decode([BOS, *ids, EOS, 10**9]) == "the dog"  # what follows the end is not looked at
+    assert BPE.decode(torch.tensor([BOS, *ids, PAD])) == "the dog"
+    assert BPE.decode([]) == WORDS.decode([EOS]) == ""
+    assert BPE.encode("") == WORDS.encode("") == WORDS.encode(" ") == []
+    broken = BPE.encode("🐕")[1:-1]  # a model may stop in the middle of a character
+    assert "\ufffd" in BPE.decode(broken)
+
+
+def test_a_joint_vocabulary_is_one_tokenizer():
+    pairs = [Pair("the dog", "der Hund"), Pair("the park", "der park")]
+    joint = Tokenizer.train([text for pair in pairs for text in (pair.source, pair.target)], level="word")
+    (source, _), (park, target) = encode_pairs(pairs, joint, joint)
+    assert park[1] == target[2] == joint.encode("park")[0]
+    assert source == [*joint.encode("the dog"), EOS]
+
+
+@pytest.mark.slow
+def test_training_is_the_same_on_one_thread_and_on_many():
+    script = (
+        "import sys, hashlib, random; from transformer_lib.data.tokenizer import Tokenizer; r = random.Random(3)\n"
+        "texts = [' '.join(''.join(r.choices('abcdeé', k=r.randint(1, 6))) for _ in range(9)) for _ in range(400)]\n"
+        "t = Tokenizer.train(texts, 600)\n"
+        "print(hashlib.sha256(repr((t.pieces, t.merges, t.encode_batch(texts))).encode()).hexdigest())"
+    )
+    settings_ = ({"RAYON_NUM_THREADS": "1"}, {"RAYON_NUM_THREADS": "3"})
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | extra,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for extra in settings_
+    ]
+    assert len(set(runs)) == 1 and len(runs[0].strip()) == 64
+
+
+def test_vocabulary_is_pinned():
+    """The same texts give the same ids, whatever the machine and the version of the libraries."""
+    digest = hashlib.sha256(json.dumps([BPE.pieces, BPE.merges, BPE.encode_batch(TEXTS)]).encode()).hexdigest()
+    assert digest == "e9797051d92284f4b3dfbc7f3c6bd2338af0797f7f9ab8ffa6e4205fcca84791"
+
+
+@pytest.mark.parametrize("tokenizer", [BPE, WORDS], ids=["bpe", "word"])
+def test_save_and_load(tokenizer, tmp_path):
+    path = tmp_path / "new" / "tokenizer.json"
+    tokenizer.save(path)
+    loaded = Tokenizer.load(str(path))
+    assert loaded == tokenizer and hash(loaded) == hash(tokenizer)
+    assert loaded.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
+    assert [file.name for file in path.parent.iterdir()] == ["tokenizer.json"]
+
+
+def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "tokenizer.json"
+    WORDS.save(path)
+
+    def fail(*_):
+        raise OSError(28, "disk full")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        BPE.save(path)
+    assert Tokenizer.load(path) == WORDS
+    assert list(tmp_path.iterdir()) == [path]
+
+
+GOOD = {"format": "transformer_lib.Tokenizer", "version": 1, "level": "word", "pieces": ["a", "b"], "merges": []}
+LETTERS = list(tokenizer._byte_letters())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "cannot be read as a tokenizer"),
+        ('{"format": "transformer_lib.Tok', "cannot be read as a tokenizer"),
+        ("[]", "cannot be read as a tokenizer"),
+        ("{}", "cannot be read as a tokenizer"),
+        (json.dumps({"version": "1.0", "model": {"type": "BPE", "vocab": {}}}), "cannot be read as a tokenizer"),
+        (json.dumps(GOOD | {"version": 2}), "another format.*version 2"),
+        (json.dumps({key: GOOD[key] for key in ("format", "version", "level")}), "pieces"),
+        (json.dumps(GOOD | {"level": "char"}), "level='char' is unknown"),
+        (json.dumps(GOOD | {"pieces": "ab"}), "pieces is no list"),
+        (json.dumps(GOOD | {"pieces": {"a": 1}}), "pieces is no list"),
+        ("[" * 100_000, "cannot be read as a tokenizer"),
+        (json.dumps(GOOD | {"pieces": [1, 2]}), "cannot be read as a tokenizer"),
+        (json.dumps(GOOD | {"pieces": None}), "cannot be read as a tokenizer"),
+        (json.dumps(GOOD | {"pieces": ["a", "a"]}), "twice"),
+        (json.dumps(GOOD | {"pieces": ["a", "b c"]}), "white space"),
+        (json.dumps(GOOD | {"merges": [["a", "b"]]}), "do not make a 'word' vocabulary"),
+        (json.dumps(GOOD | {"level": "bpe"}), "256 byte letters"),
+        (json.dumps(GOOD | {"level": "bpe", "pieces": [*LETTERS, "日"]}), "byte letters"),
+        (
+            json.dumps(GOOD | {"level": "bpe", "pieces": LETTERS, "merges": [["a", "b"]]}),
+            "do not make a 'bpe' vocabulary",
+        ),
+        (json.dumps(GOOD | {"level": "bpe", "pieces": LETTERS, "merges": [["a"]]}), "cannot be read as a tokenizer"),
+        ("\xff\xfe", "cannot be read as a tokenizer"),
+    ],
+)
+def test_unreadable_tokenizers_are_refused(content, message, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content.encode("latin-1" if content.startswith("\xff") else "utf-8"))
+    with pytest.raises(ValueError, match=message) as caught:
+        Tokenizer.load(path)
+    assert str(path) in str(caught.value)
+
+
+def without_tokenizers(script):
+    """A script run where the tokenizers library cannot be imported."""
+    block = "import sys\nsys.modules['tokenizers'] = None\n"
+    command = [sys.executable, "-W", "error", "-c", block + script]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.slow
+def test_words_need_no_tokenizers_and_importing_loads_nothing_heavy():
+    """Importing sets no warning filter, and neither tokenizers, matplotlib, sacrebleu nor sacremoses is imported."""
+    done = without_tokenizers(
+        "import warnings\nimport torch\nbefore = list(warnings.filters)\nimport transformer_lib as t\n"
+        "assert warnings.filters == before\n"
+        "heavy = {'matplotlib', 'sacrebleu', 'sacremoses', 'onnx', 'transformers'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "words = t.Tokenizer.train(['ein Hund'], level='word')\n"
+        "batch = t.collate(t.encode_pairs([('ein Hund', 'ein Hund')], words, words))\n"
+        "print(words.decode(batch.source[0]))"
+    )
+    assert done.stdout == "ein Hund\n", done.stderr
+    missing = without_tokenizers("import transformer_lib as t\nt.Tokenizer.train(['ein Hund'], 300)")
+    assert missing.returncode == 1 and "tokenizers" in missing.stderr.splitlines()[-1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=40), st.floats(0, 0.99), st.integers(0, 5))
+def test_dropout_cuts_in_other_ways_and_loses_nothing(text, dropout, seed):
+    ids = BPE.encode(text, dropout=dropout, seed=seed)
+    assert BPE.decode(ids) == text
+    assert ids == BPE.encode(text, dropout=dropout, seed=seed)
+    assert len(ids) >= len(BPE.encode(text))
+
+
+def test_dropout_near_none_and_near_all():
+    rank, never = BPE._rank, random.Random(0)
+    for text in TEXTS:  # the slow loop cuts as the library does
+        words = BPE._model.pre_tokenizer.pre_tokenize_str(" " + text)
+        pieces = [p for word, _ in words for p in tokenizer._join_at_random(list(word), rank, 0.0, never)]
+        assert [BPE._ids[piece] for piece in pieces] == BPE.encode(text)
+    text = TEXTS[0]
+    lengths = [len(BPE.encode(text, dropout=p, seed=1)) for p in (0.0, 0.1, 0.5, 0.999999)]
+    assert lengths == sorted(lengths) and lengths[1] > lengths[0]
+    assert lengths[-1] == len(text.encode()) + 1  # one id for each byte, and the space in front
+    assert BPE.encode(text, dropout=0.5, seed=1) != BPE.encode(text, dropout=0.5, seed=2)
+    assert WORDS.encode(text, dropout=0.5) == WORDS.encode(text)
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Tokenizer.train(None, 300), "texts is None, expected"),
+        (lambda: Tokenizer.train([], 300), "texts holds no words"),
+        (lambda: Tokenizer.train(["", "  \n"], 300), "texts holds no words"),
+        (lambda: Tokenizer.train([], level="word"), "texts holds no words"),
+        (lambda: Tokenizer.train("one string", 300), "texts is 'one string' \\(str\\), expected"),
+        (lambda: Tokenizer.train(["a", "b\ud800"], 300), r"texts\[1\] holds half a surrogate pair"),
+        (lambda: Tokenizer.train(["a"], 300, level="char"), "level='char' is unknown"),
+        (lambda: Tokenizer.train(["a"]), "vocab_size=None"),
+        (lambda: Tokenizer.train(["a"], 259), "vocab_size=259 must be at least 260"),
+        (lambda: Tokenizer.train(["a"], 4, level="word"), "vocab_size=4 must be at least 5"),
+        (lambda: Tokenizer.train(["a"], 0), "vocab_size=0 must be at least"),
+        (lambda: Tokenizer.train(["a"], -300), "vocab_size=-300 must be at least"),
+        (lambda: Tokenizer.train(["a"], True, level="word"), "vocab_size=True must be a whole number"),
+        (lambda: Tokenizer("char", ("a",)), "level='char' is unknown"),
+        (lambda: BPE.encode("half \udc00"), r"half a surrogate pair, '\\udc00' at position 5"),
+        (lambda: WORDS.encode("half \udc00"), "half a surrogate pair"),
+        (lambda: BPE.encode_batch("one string"), "texts is 'one string' \\(str\\), expected"),
+        (lambda: BPE.decode([5, 330]), "an id=330 must be below 330"),
+        (lambda: BPE.decode([-1]), "an id=-1 must be at least 0"),
+        (lambda: WORDS.decode([10**6]), "an id=1000000 must be below"),
+        (lambda: BPE.decode([5.7]), "an id=5.7 must be a whole number"),
+        (lambda: BPE.decode("56"), "an id='5' must be a whole number"),
+        (lambda: BPE.encode("a", dropout=1), r"dropout=1 must be"),
+        (lambda: BPE.encode(b"bytes"), r"texts\[0\] is b'bytes'"),
+    ],
+)
+def test_bad_input_names_the_thing(call, message):
+    with pytest.raises((ValueError, TypeError, FileNotFoundError)) as caught:
+        call()
+    if not isinstance(caught.value, TypeCheckError) and not isinstance(caught.value.__cause__, TypeCheckError):
+        assert re.search(message, str(caught.value))  # test_errors.py asks again, where annotations are not checked
+
+
+def test_loading_a_tokenizer_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.json"):
+        Tokenizer.load(tmp_path / "nothing.json")

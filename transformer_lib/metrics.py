@@ -17,7 +17,6 @@ from itertools import zip_longest
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-
 from transformer_lib.checks import check_choice, check_texts, check_whole, explained
 
 # %% ../book/history/01_translation_as_prediction.ipynb #f8be452c

@@ -1,0 +1,350 @@
+"""One suite of laws that every translator obeys, whatever is inside: what search, training and plots rely on."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from transformer_lib.data.tokenizer import BOS, EOS, PAD
+from transformer_lib.decoding.greedy import generate, greedy_decode
+from transformer_lib.decoding.sampling import sample
+from transformer_lib.decoding.search import WithoutCache, beam_search
+from transformer_lib.models import seq2seq
+from transformer_lib.models.seq2seq import (
+    Memory,
+    Seq2Seq,
+    build_model,
+    keep,
+    model_name,
+    model_names,
+    reorder,
+    select,
+    sequence_loss,
+)
+from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors
+
+RECURRENT = {"source_vocab_size": 13, "target_vocab_size": 11, "d_model": 8, "d_hidden": 8, "dropout": 0.0}
+TRANSFORMER = {
+    "source_vocab_size": 13, "target_vocab_size": 11, "tie_embeddings": "target", "d_model": 8, "n_heads": 2,
+    "n_encoder_layers": 2, "n_decoder_layers": 2, "d_ff": 16, "dropout": 0.0, "max_length": 12,
+}  # fmt: skip
+TRANSLATORS = {
+    "gru": ("gru", RECURRENT),
+    "gru, deep and reversed": ("gru", RECURRENT | {"n_layers": 2, "reverse_source": True}),
+    "bahdanau": ("bahdanau", RECURRENT),
+    "bahdanau, deep": ("bahdanau", RECURRENT | {"n_layers": 2}),
+    **{f"luong {score}": ("luong", RECURRENT | {"score": score}) for score in ("dot", "general", "concat", "location")},
+    "luong without feeding": ("luong", RECURRENT | {"input_feeding": False}),
+    "luong local-m": ("luong", RECURRENT | {"score": "dot", "local": "m", "window": 2}),
+    "luong local-p": ("luong", RECURRENT | {"score": "concat", "local": "p", "window": 2}),
+    "hard": ("hard", RECURRENT),
+    "hard, gumbel and fed": ("hard", RECURRENT | {"estimator": "gumbel", "input_feeding": True}),
+    "transformer": ("transformer", TRANSFORMER),
+    "transformer, pre-norm": ("transformer", TRANSFORMER | {"norm_first": True, "positions": "learned"}),
+    "transformer, wide heads": ("transformer", TRANSFORMER | {"d_key": 3, "d_value": 5, "activation": "gelu"}),
+    "transformer, one sided": ("transformer", TRANSFORMER | {"n_encoder_layers": 1, "n_decoder_layers": 3}),
+}
+WITHOUT_CACHE = "transformer without cache"
+every_translator = pytest.mark.parametrize("name", [*TRANSLATORS, WITHOUT_CACHE])
+every_model = pytest.mark.parametrize("name", TRANSLATORS)  # those with weights and a cache of their own
+
+SOURCE = torch.tensor([[5, 6, 7, 8, 9, EOS], [10, 4, EOS, PAD, PAD, PAD], [7, EOS, PAD, PAD, PAD, PAD]])
+TARGET = torch.tensor([[BOS, 4, 5, 6, 7], [BOS, 8, 9, PAD, PAD], [BOS, PAD, PAD, PAD, PAD]])
+LENGTHS = (TARGET != PAD).sum(dim=1).tolist()
+
+
+@functools.cache
+def trained(name: str) -> Seq2Seq:
+    """A small translator in double precision, with weights large enough for every input to matter."""
+    kind, config = TRANSLATORS["transformer" if name == WITHOUT_CACHE else name]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(sorted(TRANSLATORS).index(name) if name in TRANSLATORS else 0)
+        model = build_model(kind, config).double().eval()
+        with torch.no_grad():
+            for weights in model.parameters():
+                weights.add_(0.4 * torch.randn_like(weights))
+    return WithoutCache(model).eval() if name == WITHOUT_CACHE else model
+
+
+@pytest.fixture
+def model(name: str) -> Seq2Seq:
+    return copy.deepcopy(trained(name))
+
+
+def read(model: Seq2Seq, source: Tensor = SOURCE) -> Memory:
+    with torch.no_grad():
+        return model.encode(source, source != PAD)
+
+
+def same(ours: Tensor, theirs: Tensor, tolerance: float = 1e-9) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+def real(logits: Tensor, lengths: list[int] = LENGTHS) -> Tensor:
+    """The logits at real target positions, one row each."""
+    return torch.cat([row[:length] for row, length in zip(logits, lengths, strict=True)])
+
+
+def rows_of(hypotheses: Tensor) -> list[list[int]]:
+    """Token ids without padding."""
+    return [[token for token in row if token != PAD] for row in hypotheses.tolist()]
+
+
+def test_every_registered_translator_is_held_to_the_laws() -> None:
+    translators = {name for name in model_names() if issubclass(seq2seq._MODELS[name].model_class, Seq2Seq)}
+    shipped = {
+        name for name in translators if seq2seq._MODELS[name].model_class.__module__.startswith("transformer_lib.")
+    }
+    assert shipped == {kind for kind, _ in TRANSLATORS.values()}
+
+
+# What the logits depend on --------------------------------------------------------------------------------------------
+
+
+@every_translator
+def test_logits_do_not_see_the_future_and_do_see_the_past(model: Seq2Seq) -> None:
+    source, target = SOURCE[:1], TARGET[:1]
+    with torch.no_grad():
+        before = model(source, target)
+        for t in range(1, target.shape[1]):
+            changed = target.clone()
+            changed[0, t] = 10
+            after = model(source, changed)
+            same(after[:, :t], before[:, :t], 1e-12)
+            moved = (after[:, t:] - before[:, t:]).abs().amax(dim=-1) > 1e-9
+            assert moved.all(), f"the token at {t} is not read by all that follow"
+
+
+@every_translator
+def test_logits_depend_on_the_source_and_on_its_order(model: Seq2Seq) -> None:
+    with torch.no_grad():
+        before = model(SOURCE[:1], TARGET[:1])
+        other = model(SOURCE[:1, [1, 0, 2, 3, 4, 5]], TARGET[:1])
+    assert (before - other).abs().max() > 1e-7
+
+
+@every_translator
+def test_padding_changes_nothing(model: Seq2Seq) -> None:
+    with torch.no_grad():
+        before = model(SOURCE, TARGET)
+        longer = torch.nn.functional.pad(SOURCE, (0, 3), value=PAD)
+        same(real(model(longer, TARGET)), real(before))
+        same(real(model(SOURCE, torch.nn.functional.pad(TARGET, (0, 2), value=PAD))), real(before))
+
+
+@every_translator
+def test_company_changes_nothing(model: Seq2Seq) -> None:
+    with torch.no_grad():
+        together = model(SOURCE, TARGET)
+        for i, length in enumerate(LENGTHS):
+            alone = model(SOURCE[i : i + 1, : (SOURCE[i] != PAD).sum()], TARGET[i : i + 1, :length])
+            same(alone[0], together[i, :length])
+        order = torch.tensor([2, 0, 1])
+        same(model(SOURCE[order], TARGET[order]), together[order])
+
+
+@every_model
+def test_padding_earns_no_gradient_and_no_loss(model: Seq2Seq) -> None:
+    words = torch.tensor([[4, 5, 6, 7, EOS], [8, 9, EOS, PAD, PAD], [EOS, PAD, PAD, PAD, PAD]])
+    losses, gradients = [], []
+    for extra in (0, 2):
+        model.zero_grad()
+        target, right = (torch.nn.functional.pad(ids, (0, extra), value=PAD) for ids in (TARGET, words))
+        loss = sequence_loss(model(SOURCE, target), right)
+        loss.backward()
+        losses.append(loss.detach())
+        gradients.append([weights.grad.clone() for weights in model.parameters() if weights.grad is not None])
+    same(losses[1], losses[0])
+    assert all(gradient.isfinite().all() for gradient in gradients[0]) and len(gradients[0]) == len(gradients[1])
+    for one, other in zip(*gradients, strict=True):
+        same(one, other)
+
+
+# One step after another -----------------------------------------------------------------------------------------------
+
+
+@every_translator
+@torch.no_grad()
+def test_steps_are_teacher_forcing(model: Seq2Seq) -> None:
+    memory, target = read(model), TARGET.where(TARGET != PAD, 4)
+    state, steps = model.start(memory), []
+    for token in target.T:
+        logits, state = model.step(token, state)
+        steps.append(logits)
+    same(torch.stack(steps, dim=1), model.decode(target, memory))
+
+
+@every_translator
+@torch.no_grad()
+def test_a_reordered_state_goes_its_own_way(model: Seq2Seq) -> None:
+    """One that was stepped may be used up, but then it says so."""
+    _, state = model.step(TARGET[:, 0], model.start(read(model)))
+    copied = reorder(state, torch.arange(3))
+    expected, _ = model.step(torch.tensor([4, 5, 6]), state)
+    other, _ = model.step(torch.tensor([7, 8, 9]), reorder(copied, torch.arange(3)))
+    same(model.step(torch.tensor([4, 5, 6]), copied)[0], expected, 0)
+    assert (other - expected).abs().max() > 1e-6
+    try:
+        again, _ = model.step(torch.tensor([4, 5, 6]), state)
+    except ValueError as error:
+        assert "reorder it first" in str(error)
+    else:
+        same(again, expected, 0)
+
+
+@every_translator
+@torch.no_grad()
+def test_rows_can_be_repeated_and_exchanged_and_the_memory_is_shared(model: Seq2Seq) -> None:
+    """Two rows for each sentence, which then change places, as the hypotheses of a beam do."""
+    memory = read(model)
+    _, state = model.step(TARGET[:, 0], model.start(memory))
+    state = reorder(state, torch.tensor([0, 0, 1, 1, 2, 2]))
+    assert (
+        state.memory is memory or model.start(memory).memory is state.memory or state.memory.outputs is memory.outputs
+    )
+    second = torch.tensor([4, 5, 6, 7, 8, 9])
+    _, state = model.step(second, state)
+    order = torch.tensor([1, 0, 2, 2, 5, 4])
+    state = reorder(state, order)
+    logits, _ = model.step(torch.full((6,), 10), state)
+    written = torch.stack([torch.full((6,), BOS), second[order], torch.full((6,), 10)], dim=1)
+    twice = read(model, SOURCE.repeat_interleave(2, dim=0))
+    same(logits, model.decode(written, twice)[:, -1])
+
+
+@every_translator
+@torch.no_grad()
+def test_finished_sentences_can_leave(model: Seq2Seq) -> None:
+    memory = read(model)
+    _, state = model.step(TARGET[:, 0], model.start(memory))
+    state = reorder(state, torch.tensor([0, 0, 1, 1, 2, 2]))
+    state = keep(state, torch.tensor([2, 0]))
+    second = torch.tensor([4, 5, 6, 7])
+    logits, _ = model.step(second, state)
+    alone = read(model, SOURCE[[2, 2, 0, 0]])
+    same(logits, model.decode(torch.stack([torch.full((4,), BOS), second], dim=1), alone)[:, -1])
+    with pytest.raises(ValueError, match="rows"):
+        keep(reorder(state, torch.tensor([0, 1, 2])), torch.tensor([0]))
+
+
+@every_translator
+@torch.no_grad()
+def test_a_memory_is_that_of_its_sentences(model: Seq2Seq) -> None:
+    chosen = select(read(model), torch.tensor([2, 0, 2]))
+    target = TARGET[[2, 0, 1]]
+    expected = model.decode(target, read(model, SOURCE[[2, 0, 2]]))
+    same(model.decode(target, chosen), expected)
+    assert type(chosen) is type(read(model))
+
+
+@every_model
+@torch.no_grad()
+def test_the_cache_changes_nothing(model: Seq2Seq) -> None:
+    plain = WithoutCache(model)
+    state, other = model.start(read(model)), plain.start(read(model))
+    for token in TARGET.clamp_min(4).T:
+        (logits, state), (slow, other) = model.step(token, state), plain.step(token, other)
+        same(logits, slow)
+    assert rows_of(greedy_decode(model, SOURCE, max_length=8)) == rows_of(greedy_decode(plain, SOURCE, max_length=8))
+
+
+# Decoding -------------------------------------------------------------------------------------------------------------
+
+
+@every_translator
+def test_greedy_decoding_is_a_beam_of_one_and_needs_no_company(model: Seq2Seq) -> None:
+    together = rows_of(greedy_decode(model, SOURCE, max_length=9, min_length=3))
+    assert all(len(row) > 3 for row in together)
+    for i, expected in enumerate(together):
+        length = int((SOURCE[i] != PAD).sum())
+        assert rows_of(greedy_decode(model, SOURCE[i : i + 1, :length], max_length=9, min_length=3)) == [expected]
+    beams = beam_search(model, SOURCE, beam_size=1, max_length=9, min_length=3)
+    assert [list(best.tokens) for (best,) in beams] == together
+
+
+@every_translator
+def test_a_beam_needs_no_company_and_scores_what_it_says(model: Seq2Seq) -> None:
+    options = {"beam_size": 3, "n_best": 2, "max_length": 6}
+    together = beam_search(model, SOURCE, **options)
+    for i, found in enumerate(together):
+        length = int((SOURCE[i] != PAD).sum())
+        (alone,) = beam_search(model, SOURCE[i : i + 1, :length], **options)
+        assert [list(one.tokens) for one in alone] == [list(one.tokens) for one in found]
+        for one in found:
+            with torch.no_grad():
+                given = torch.tensor([[BOS, *one.tokens[:-1]]])
+                logits = model(SOURCE[i : i + 1, :length], given).log_softmax(dim=-1)
+            picked = logits[0].gather(1, torch.tensor(one.tokens)[:, None])
+            assert one.log_probability == pytest.approx(picked.sum().item(), abs=1e-6)
+
+
+@every_translator
+def test_prefixes_are_kept_and_the_model_comes_back_in_its_mode(model: Seq2Seq) -> None:
+    prefix = torch.tensor([[4, 5], [6, PAD], [PAD, PAD]])
+    model.train()
+    ids = rows_of(greedy_decode(model, SOURCE, max_length=6, prefix=prefix, min_length=3))
+    assert model.training
+    assert ids[0][:2] == [4, 5] and ids[1][:1] == [6] and all(len(row) >= 4 or row[-1] != EOS for row in ids)
+    model.eval()
+    assert ids[2] == rows_of(greedy_decode(model, SOURCE[2:, :2], max_length=6, min_length=3))[0]
+
+
+@every_translator
+def test_tokens_stream_and_samples_repeat(model: Seq2Seq) -> None:
+    ids = rows_of(greedy_decode(model, SOURCE, max_length=6))
+    written: list[list[int]] = [[], [], []]
+    for rows, tokens in generate(model, SOURCE, lambda logits: logits.argmax(dim=-1), max_length=6):
+        for row, token in zip(rows.tolist(), tokens.tolist(), strict=True):
+            written[row].append(token)
+    assert written == ids
+    drawn = [
+        sample(model, SOURCE, max_length=6, generator=torch.Generator().manual_seed(seed)).tolist()
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    cold = sample(model, SOURCE, max_length=6, top_k=1, generator=torch.Generator().manual_seed(3))
+    assert rows_of(cold) == ids
+
+
+# Saved and loaded, in other types -------------------------------------------------------------------------------------
+
+
+@every_model
+def test_a_model_is_rebuilt_from_its_name_configuration_and_weights(model: Seq2Seq, tmp_path: Path) -> None:
+    save_tensors(tmp_path / "weights.safetensors", model.state_dict(), {})
+    again = build_model(model_name(model), asdict(model.config)).double().eval()
+    load_weights(again, load_tensors(tmp_path / "weights.safetensors")[0], tmp_path)
+    assert again.config == model.config
+    with torch.no_grad():
+        same(again(SOURCE, TARGET), model(SOURCE, TARGET), 0)
+
+
+@every_translator
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_smaller_types_keep_to_themselves_and_come_close(model: Seq2Seq, dtype: torch.dtype) -> None:
+    with torch.no_grad():
+        exact = torch.log_softmax(model(SOURCE, TARGET), dim=-1)
+        model.to(dtype)
+        logits = model(SOURCE, TARGET)
+        assert logits.dtype == dtype and logits.isfinite().all()
+        memory = read(model)
+        assert memory.outputs.dtype == model.step(TARGET[:, 0], model.start(memory))[0].dtype == dtype
+    close = torch.log_softmax(logits.double(), dim=-1)
+    limit = {torch.float32: 1e-4, torch.float16: 0.05, torch.bfloat16: 0.5}[dtype]
+    assert (real(close) - real(exact)).abs().max() < limit
+    assert len(greedy_decode(model, SOURCE, max_length=5)) == 3
+
+
+@every_translator
+def test_nothing_warns_and_no_sentences_are_no_error(model: Seq2Seq) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert greedy_decode(model, SOURCE[:0], max_length=5).shape[0] == 0
+        assert beam_search(model, SOURCE[:0], beam_size=2, max_length=5) == []

@@ -127,13 +127,13 @@ def main() -> None:
         print(json.dumps(rows[-1]), flush=True)
     if given.record is not None:
         from transformer_lib.data.files import write_json
-        from transformer_lib.translation.evaluation import provenance
+        from transformer_lib.translation.evaluation import run_metadata
 
         command = f"python benchmarks/ablations.py --record {given.record}"
         if given.seeds != [0, 1, 2]:
             command += " --seeds " + " ".join(map(str, given.seeds))
         content = {
-            **provenance(command, given.seeds),
+            **run_metadata(command, given.seeds),
             "title": "The recipe of training with one part changed at a time, on captions",
             "data": f"{len(corpus.train)} captions of 4 to 7 words, {len(corpus.held_out)} others to measure on",
             "notes": f"a Transformer of 2 + 2 layers, width 64; {TRAINING['epochs']} passes; highest rate "

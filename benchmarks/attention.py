@@ -26,7 +26,7 @@ from transformer_lib.models.attention import (
     scaled_dot_product_attention,
 )
 from transformer_lib.models.masks import causal_mask
-from transformer_lib.translation.evaluation import provenance
+from transformer_lib.translation.evaluation import run_metadata
 
 Step = Callable[[], None]
 
@@ -116,7 +116,7 @@ def main() -> None:
         changed = [f"--{name} {value}" for name, value in vars(given).items() if value != parser.get_default(name)]
         extra = [text for text in changed if not text.startswith("--record")]
         content = {
-            **provenance(" ".join([command, *extra]), [0]),
+            **run_metadata(" ".join([command, *extra]), [0]),
             "title": "Explicit and fused attention: time and memory of a training step against length",
             "data": f"random numbers, {given.heads} heads of width {given.width}, {given.dtype}, causal",
             "notes": f"threads: {torch.get_num_threads()}; median of {given.repeats} steps in turns",

@@ -6,7 +6,7 @@ The clock is the processor time of the training. Waiting for other work does not
 arithmetic units, as those of most virtual machines do, work on the other core makes every step longer: run this on a
 machine that does nothing else. A model that is through with its passes earlier stops then; the others are stopped when
 the time is over, and go with the pass after which their validation loss was lowest. What
-``TRANSFORMER`` and ``RECURRENT`` do not say is taken from the recipe of the kind; see ``RECIPES``.
+``TRANSFORMER`` and ``RECURRENT`` do not say is the default of the kind; see ``TRAINING_DEFAULTS``.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from typing import Any
 import torch
 
 from transformer_lib.data.files import write_json
-from transformer_lib.translation.evaluation import evaluate_run, provenance
+from transformer_lib.translation.evaluation import evaluate_run, run_metadata
 from transformer_lib.translation.options import TrainOptions
-from transformer_lib.translation.runs import start_run
+from transformer_lib.translation.runs import create_run
 
 PAIRS = 50_000
 TRANSFORMER = {
-    "norm_first": True,
-    "dropout": 0.0,
+    "model_options": {"norm_first": True, "dropout": 0.0},
     "smoothing": 0.0,
     "max_tokens": 700,
     "epochs": 4,
@@ -46,7 +45,7 @@ def climb(model: str, seconds: float, seed: int = 0) -> dict[str, Any]:
     chosen = TRANSFORMER if model == "transformer" else RECURRENT
     options = TrainOptions(model=model, n_captions=PAIRS, seed=seed, **chosen)
     with tempfile.TemporaryDirectory() as folder:
-        run = start_run(options, Path(folder) / "run", torch.device("cpu"))
+        run = create_run(options, Path(folder) / "run", torch.device("cpu"))
         started = time.process_time()
         finished = run.trainer.fit(print, save_every=10**9, stop=lambda: time.process_time() - started > seconds)
         used = time.process_time() - started
@@ -70,7 +69,7 @@ def main() -> int:
     parser.add_argument("--record", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    about = provenance(f"python benchmarks/captions_ladder.py {shlex.join(sys.argv[1:])}", [0])
+    about = run_metadata(f"python benchmarks/captions_ladder.py {shlex.join(sys.argv[1:])}", [0])
     rows = []
     for model in given.models:
         rows.append(climb(model, given.seconds))

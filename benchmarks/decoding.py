@@ -31,7 +31,7 @@ from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.decoding.search import WithoutCache, beam_search
 from transformer_lib.models.transformer import Transformer, TransformerConfig
-from transformer_lib.translation.evaluation import provenance
+from transformer_lib.translation.evaluation import run_metadata
 
 Written = Callable[[], list[list[int]]]
 ROWS, LENGTH, VOCABULARY = 32, 40, 10_000
@@ -140,7 +140,7 @@ def main() -> None:
         command = f"python benchmarks/decoding.py --record {given.record}"
         command += f" --device {given.device}" * (given.device != "cpu")
         content = {
-            **provenance(command, [0]),
+            **run_metadata(command, [0]),
             "title": "Decoding beside Hugging Face's, and a cache beside none: how many times as fast",
             "data": f"random numbers, {ROWS} sentences of 10 to 20 tokens, {LENGTH} tokens written for each",
             "notes": f"threads: {torch.get_num_threads()}; medians of {given.repeats} searches in turns; 3 + 3 layers, "

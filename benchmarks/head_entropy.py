@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from transformer_lib.data.files import write_json
-from transformer_lib.translation.evaluation import _typed, evaluate_run, provenance
+from transformer_lib.translation.evaluation import typed, evaluate_run, run_metadata
 from transformer_lib.translation.options import load_corpus, read_options
 from transformer_lib.translation.translator import Translator
 
@@ -28,7 +28,7 @@ def entropies(translator: Translator, pairs: list) -> dict[str, str]:
     """For each part of the model, layer by layer: the mean entropy of a row of weights, over positions and heads."""
     sums, rows = dict.fromkeys(PARTS, 0.0), dict.fromkeys(PARTS, 0)
     for pair in pairs:
-        looks = translator._look(pair.source, pair.target)  # the text is tokenised already
+        looks = translator.attention(pair.source, pair.target, prepared=True)  # the text is tokenised already
         for part in PARTS:
             weights = getattr(looks, part)  # (layers, heads, T, S)
             sums[part] = sums[part] - torch.xlogy(weights, weights).sum(dim=(-2, -1))
@@ -39,9 +39,9 @@ def entropies(translator: Translator, pairs: list) -> dict[str, str]:
 
 def row(folder: Path, sentences: int) -> dict[str, Any]:
     """One run: its scores, and the entropies of its heads."""
-    options, _ = read_options(folder)
-    translator = Translator.from_pretrained(folder, "cpu")
-    scores = evaluate_run(folder, "validation", "cpu")
+    options = read_options(folder)
+    translator = Translator.from_pretrained(folder, device="cpu")
+    scores = evaluate_run(folder, "validation", device="cpu")
     table = translator.model.source_embedding.weight
     return {
         "norm": "pre-norm" if translator.model.config.norm_first else "post-norm",
@@ -61,12 +61,12 @@ def main() -> None:
     rows, commands = [], []
     for folder in given.runs:
         rows.append(row(folder, given.sentences))
-        commands.append(f"transformer-lib train {_typed(read_options(folder)[0])}")
+        commands.append(f"transformer-lib train {typed(read_options(folder))}")
         print(rows[-1], flush=True)
     if given.record is not None:
         names = " ".join(f"runs/{'post' if row['norm'] == 'post-norm' else 'pre'}-norm" for row in rows)
         content = {
-            **provenance(f"python benchmarks/head_entropy.py {names} --record {given.record}", [0]),
+            **run_metadata(f"python benchmarks/head_entropy.py {names} --record {given.record}", [0]),
             "title": "How widely each head looks, after two trainings that differ in the place of the norm",
             "data": f"the first {given.sentences} sentences of the validation part of Multi30k, English to German",
             "notes": "entropies in nats, one for each layer; scores with a beam of 5, averaged weights; the runs: "

@@ -106,14 +106,14 @@ def identical(one: dict[str, dict[str, torch.Tensor]], other: dict[str, dict[str
 def record(path: Path, rows: list[dict], given: argparse.Namespace) -> None:
     """Write the figures in the form of all records."""
     from transformer_lib.data.files import write_json
-    from transformer_lib.translation.evaluation import provenance
+    from transformer_lib.translation.evaluation import run_metadata
 
     command = f"python benchmarks/kill.py --record {path}"
     command += "".join(
         f" --{name} {getattr(given, name)}" for name in DEFAULTS if getattr(given, name) != DEFAULTS[name]
     )
     content = {
-        **provenance(command, [given.seed]),
+        **run_metadata(command, [given.seed]),
         "title": "Trainings killed with SIGKILL at random moments and resumed, against one that was never stopped",
         "data": "200 captions of 4 to 8 words, 6 passes, a save every 3 updates and after each pass",
         "notes": "identical: every tensor of every file, bit for bit: weights, averages, moments and random numbers",

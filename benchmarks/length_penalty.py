@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from transformer_lib.data.files import write_json
-from transformer_lib.translation.evaluation import evaluate_run, provenance
+from transformer_lib.translation.evaluation import evaluate_run, run_metadata
 from transformer_lib.translation.translator import find_pretrained
 
 ALPHAS = (0.0, 0.6, 1.0, 1.2, 1.5, 2.0)
@@ -27,12 +27,12 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = []
     for alpha in ALPHAS:
-        scores = evaluate_run(given.model, "validation", "cpu", length_penalty=alpha)
+        scores = evaluate_run(given.model, "validation", device="cpu", length_penalty=alpha)
         rows.append({"alpha": alpha, "validation_bleu": scores["bleu"]})
         print(rows[-1], flush=True)
     if given.record is not None:
         content = {
-            **provenance(f"python benchmarks/length_penalty.py --model {given.model} --record {given.record}", [0]),
+            **run_metadata(f"python benchmarks/length_penalty.py --model {given.model} --record {given.record}", [0]),
             "title": "BLEU for several length penalties",
             "data": f"the {scores['sentences']:,} sentences of the validation part of Multi30k",
             "notes": f"{find_pretrained(given.model).name}; a beam of {scores['beam_size']}; {scores['signature']}",

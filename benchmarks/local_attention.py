@@ -21,7 +21,7 @@ from transformer_lib.data.files import write_json
 from transformer_lib.models.alignment import Attention, Score
 from transformer_lib.models.scores import ConcatScore, GeneralScore, LocalAttention
 from transformer_lib.models.seq2seq import Memory
-from transformer_lib.translation.evaluation import provenance
+from transformer_lib.translation.evaluation import run_metadata
 
 WIDTH, WINDOW, BATCH, QUERIES = 128, 10, 8, 16
 LENGTHS = (16, 64, 256, 1024)
@@ -89,7 +89,7 @@ def main() -> None:
     rows = [row(kind, length, given.device, given.repeats) for kind in SCORES for length in LENGTHS]
     print(json.dumps(rows, indent=2))
     if given.record:
-        record = provenance(f"python benchmarks/local_attention.py --record {given.record}", seeds=[0])
+        record = run_metadata(f"python benchmarks/local_attention.py --record {given.record}", seeds=[0])
         record["title"] = "Global attention divided by local attention, against the length of the source"
         record["data"] = (
             f"random vectors {WIDTH} wide, batch {BATCH}, window {WINDOW} to either side, one query when decoding, "

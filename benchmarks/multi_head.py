@@ -20,7 +20,7 @@ from torch import nn
 from transformer_lib.data.files import write_json
 from transformer_lib.models.masks import causal_mask
 from transformer_lib.models.multi_head import MultiHeadAttention, record_attention
-from transformer_lib.translation.evaluation import provenance
+from transformer_lib.translation.evaluation import run_metadata
 
 Step = Callable[[], object]
 ROWS, WIDTH, HEADS = 32, 256, 8
@@ -134,7 +134,7 @@ def main() -> None:
         command = f"python benchmarks/multi_head.py --record {given.record}"
         command += f" --device {given.device}" * (given.device != "cpu")
         content = {
-            **provenance(command, [0]),
+            **run_metadata(command, [0]),
             "title": "Multi-head attention beside PyTorch's, and a cache beside none: ratios of time",
             "data": f"random numbers, {ROWS} sentences, width {WIDTH}, {HEADS} heads",
             "notes": f"threads: {torch.get_num_threads()}; medians of {given.repeats} steps in turns",

@@ -37,7 +37,7 @@ from transformer_lib.models.latent_attention import (
     program_accuracy,
 )
 from transformer_lib.training.loop import train_on
-from transformer_lib.translation.evaluation import provenance
+from transformer_lib.translation.evaluation import run_metadata
 
 PASSES, MIN_COUNT, CLIP = 20, 2, 5.0
 MAX_TOKENS = {"title": 400, "description": 1200}  # of a batch: both hold about forty recipes
@@ -165,7 +165,7 @@ def main() -> None:
     rows += [one_model(study, encoder, attention, given.seeds) for encoder, attention in MODELS]
     if given.record:
         command = f"python benchmarks/recipes.py --text {given.text} --record {given.record}"
-        record = provenance(command, given.seeds)
+        record = run_metadata(command, given.seeds)
         record["title"] = f"Zapier recipes, {given.text}s"
         cut = sum(len(recipe_words(recipe.description)) > MAX_WORDS for recipe in study.splits["test"])
         record["data"] = (

@@ -34,7 +34,7 @@ from transformer_lib.training.costs import (
     padding_share,
 )
 from transformer_lib.training.loss import smoothed_loss
-from transformer_lib.translation.evaluation import provenance
+from transformer_lib.translation.evaluation import run_metadata
 
 Step = Callable[[], object]
 ROWS, LENGTH, WORDS = 32, 24, 4000
@@ -170,7 +170,7 @@ def main() -> None:
         command = f"python benchmarks/scaling.py --record {given.record}"
         command += f" --device {given.device}" * (given.device != "cpu")
         content = {
-            **provenance(command, [0]),
+            **run_metadata(command, [0]),
             "title": "What sorted batches, bfloat16, compilation and fused attention bring to a training step",
             "data": f"random words, {ROWS} sentences of {LENGTH}; 600 captions for the batches",
             "notes": f"threads: {torch.get_num_threads()}; the shortest of {given.repeats} steps in turns",

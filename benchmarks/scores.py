@@ -27,7 +27,7 @@ from transformer_lib.metrics import alignment_error_rate, bleu, exact_match
 from transformer_lib.models.alignment import attention_maps, best_links
 from transformer_lib.models.scores import LuongConfig, LuongSeq2Seq
 from transformer_lib.training.loop import train_on
-from transformer_lib.translation.evaluation import provenance
+from transformer_lib.translation.evaluation import run_metadata
 
 PAIRS, LENGTHS, TESTS = 16_000, (4, 14), 500
 SIZES = {"d_model": 64, "d_hidden": 128, "dropout": 0.0}
@@ -135,7 +135,7 @@ def main() -> None:
     for row in rows:
         print(row)
     if given.record:
-        record = provenance(shlex.join(["python", "benchmarks/scores.py", *sys.argv[1:]]), given.seeds)
+        record = run_metadata(shlex.join(["python", "benchmarks/scores.py", *sys.argv[1:]]), given.seeds)
         record["title"] = "Scores and windows on captions"
         record["data"] = (
             f"{PAIRS} captions of {LENGTHS[0]} to {LENGTHS[1]} words, {PASSES} passes, width {SIZES['d_hidden']}; "

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from transformer_lib.data.files import write_json
 from transformer_lib.models.self_attention import SelfAttention
-from transformer_lib.translation.evaluation import provenance
+from transformer_lib.translation.evaluation import run_metadata
 
 WIDTH, WINDOW, BATCH = 256, 3, 4
 LENGTHS = (16, 64, 256, 1024, 2048)
@@ -100,7 +100,7 @@ def main() -> None:
         print(rows[-1], flush=True)
     if options.record:
         content = {
-            **provenance(shlex.join(["python", *sys.argv]), SEEDS),
+            **run_metadata(shlex.join(["python", *sys.argv]), SEEDS),
             "title": "A layer of self-attention against a recurrent and a convolutional one: work and time",
             "data": f"random vectors, batch {BATCH}, width {WIDTH}, window {WINDOW}, {options.device}",
             "rows": rows,

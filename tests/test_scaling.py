@@ -47,7 +47,7 @@ from transformer_lib.training.distributed import (
 from transformer_lib.training.loss import smoothed_loss
 from transformer_lib.training.schedule import TrainingConfig
 from transformer_lib.training.trainer import Trainer
-from transformer_lib.translation.cli import torchrun_main
+from transformer_lib.translation.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKER = ROOT / "tests" / "distributed_worker.py"
@@ -378,14 +378,14 @@ RUN += ["--n-heads", "2", "--n-layers", "1", "--dropout", "0.1", "--max-tokens",
 
 @pytest.mark.slow
 def test_the_command_trains_and_refuses(tmp_path):
-    command = ["-m", "transformer_lib.translation.cli", "--output", "run"]
+    command = ["-m", "transformer_lib", "train", "--output", "run"]
     written = run_processes([*command, *RUN, "--epochs", "2"], 2, tmp_path)
-    assert "2 processes, 60 pairs" in written[0] and "pass 2:" in written[0] and "done" in written[0]
+    assert "60 pairs" in written[0] and "2 processes" in written[0] and "pass 2:" in written[0] and "done" in written[0]
     assert "pass" not in written[1]  # rank 0 speaks for all
     assert {"config.json", "source.json", "best.safetensors", "last.safetensors"} <= set(os.listdir(tmp_path / "run"))
     for extra, message in (([*RUN, "--epochs", "2"], "holds a run already"), (["--resume", *RUN], "leave out")):
         written = run_processes([*command, *extra], 2, tmp_path, codes=(1,))
-        assert f"scaling: error: {message}" in written[0] or message in written[0]
+        assert "transformer-lib: error: " in written[0] and message in written[0]
         assert "Traceback" not in written[0] + written[1]
     written = run_processes([*command, "--resume"], 2, tmp_path)
     assert "done" in written[0] and "pass" not in written[0]
@@ -394,7 +394,7 @@ def test_the_command_trains_and_refuses(tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_under_torchrun_saves_and_the_run_can_go_on(tmp_path):
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    start += ["-m", "transformer_lib.translation.cli"]
+    start += ["-m", "transformer_lib", "train"]
     settings = {"cwd": tmp_path, "env": {**os.environ, "OMP_NUM_THREADS": "1"}, "text": True}
     options = [*RUN, "--epochs", "6"]
     subprocess.run([*start, "--output", "whole", *options], check=True, capture_output=True, timeout=120, **settings)
@@ -421,17 +421,11 @@ def test_ctrl_c_under_torchrun_saves_and_the_run_can_go_on(tmp_path):
     assert distance(*model) == 0
 
 
-def test_the_command_says_how_it_is_to_be_started(capsys, monkeypatch):
-    monkeypatch.delenv("RANK", raising=False)
-    assert torchrun_main(["--output", "run"]) == 1
-    assert "start this with torchrun" in capsys.readouterr().err
-
-
-def test_every_process_says_what_went_wrong_with_it(capsys, monkeypatch):
+def test_a_process_of_torchrun_says_what_went_wrong_with_it(capsys, monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "3")
-    assert torchrun_main(["--output", "run", "--device", "mps"]) == 1
-    assert "error in process 3: device='mps'" in capsys.readouterr().err
+    assert main(["train", "--output", "run", "--device", "mps"]) == 1
+    assert "error: device='mps'" in capsys.readouterr().err
 
 
 def test_the_chapter_quotes_the_record_of_its_benchmark():

@@ -1,0 +1,274 @@
+"""From text to text: order, scores, unknown words, streaming, attention, saving; and what is refused."""
+
+import re
+import shutil
+
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+from runs import SMALL, options, run_folder
+
+import transformer_lib.translation.translator as module
+from transformer_lib.decoding.search import SearchConfig
+from transformer_lib.models.alignment import AlignedSeq2Seq
+from transformer_lib.models.recurrent import RecurrentConfig
+from transformer_lib.models.seq2seq import build_model
+from transformer_lib.training.checkpoints import load_tensors
+from transformer_lib.translation.text import TextPreparation
+from transformer_lib.translation.translator import (
+    Translator,
+    UnknownWordWarning,
+    find_pretrained,
+    pretrained_names,
+)
+
+
+def load(model="gru", **given):
+    return Translator.from_pretrained(run_folder(model), device="cpu", **given)
+
+
+def captions():
+    return Translator.from_pretrained("captions-en-de", device="cpu")
+
+
+@pytest.mark.parametrize("model", ["gru", "transformer"])
+def test_translation_keeps_order_empty_lines_and_mode(model):
+    translator = load(model)
+    lines = ["a dog is running in the park", "", "the cat", "   ", "zebra crossing 🦓", "the cat"]
+    together = translator.translate(lines, beam_size=2, max_length=12)
+    assert together[1] == together[3] == "" and together[2] == together[5]
+    assert [translator.translate([line], beam_size=2, max_length=12) for line in lines] == [[t] for t in together]
+    for training_mode in (True, False):
+        translator.model.train(training_mode)
+        assert translator.translate(lines, beam_size=2, max_length=12) == together
+        assert translator.model.training is training_mode
+    assert translator.translate([]) == []
+
+
+def test_the_best_translations_come_with_scores_in_order():
+    translator, texts = load("transformer"), ["a dog is running in the park", "", "the cat"]
+    best = translator.search(texts, beam_size=4, n_best=3, max_length=12)
+    assert translator.translate(texts, beam_size=4, max_length=12) == [one[0].text for one in best]
+    for one in (best[0], best[2]):
+        assert len({t.text for t in one}) == 3
+        assert [t.score for t in one] == sorted((t.score for t in one), reverse=True)
+        assert all(t.log_probability < 0 for t in one)
+    assert [t.text for t in best[1]] == ["", "", ""]
+    flat = translator.search(texts[:1], SearchConfig(beam_size=4, length_penalty=0.0, max_length=12))[0][0]
+    assert flat.score == pytest.approx(flat.log_probability)
+    long = translator.search(texts[:1], min_length=9, max_length=9, beam_size=2)[0][0]
+    assert len(translator.target_tokenizer.encode(long.text)) >= 8
+
+
+def test_one_hypothesis_is_greedy_and_so_is_a_stream():
+    from transformer_lib.decoding.greedy import translate
+
+    translator, texts = load("transformer"), ["a dog is running in the park", "the cat"]
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    greedy = translate(translator.model, texts, *tokenizers, max_length=20)
+    assert translator.translate(texts, beam_size=1, max_length=20) == greedy
+    assert ["".join(translator.stream(text, max_length=20)) for text in texts] == greedy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The dog does not cross the street because it is too tired.",
+        "the dog does not cross the street because it is too tired",
+        "A cat",
+        " ",
+    ],
+)
+def test_a_stream_is_the_translation_word_by_word(text):
+    pieces = list(captions().stream(text))
+    assert "".join(pieces) == captions().translate([text], beam_size=1)[0]
+    assert len(pieces) > 8 or len(text) < 9
+
+
+def test_what_everyone_types_first_works():
+    found = captions().translate(["The dog does not cross the street because it is too tired."])
+    assert found == ["Der Hund überquert die Straße nicht, weil er zu müde ist."]
+
+
+def test_words_that_the_model_does_not_know_are_told():
+    with pytest.warns(UnknownWordWarning, match="the model does not know zebra, quagga"):
+        captions().translate(["The zebra is sleeping.", "the quagga"])
+    found = captions().search(["The zebra is sleeping.", "the dog"])
+    assert [best[0].unknown for best in found] == [("zebra",), ()]
+
+
+def test_averaged_weights_come_first_and_others_can_be_asked_for():
+    folder = run_folder("transformer")
+    for weights, file in ((None, "averaged"), ("best", "best"), ("pass-2", "pass-2")):
+        expected = load_tensors(folder / f"{file}.safetensors")[0]
+        model = load("transformer", weights=weights).model
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
+    for weights, message in (
+        ("pass-9", r"pass-9\.safetensors"),
+        ("last", "is for going on"),
+        ("../gru/best", "must be the name of a file in the folder"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load("transformer", weights=weights)
+
+
+def spied(monkeypatch):
+    """The shapes of the sources that reach the search."""
+    shapes, found = [], module.beam_search
+    monkeypatch.setattr(
+        module, "beam_search", lambda model, source, *rest: shapes.append(tuple(source.shape)) or found(model, source, *rest)
+    )
+    return shapes
+
+
+def test_blank_lines_never_reach_the_model(monkeypatch):
+    shapes = spied(monkeypatch)
+    written = load().translate(["", "the cat", " \t"], max_length=5)
+    assert len(shapes) == 1 and shapes[0][0] == 1 and written[0] == written[2] == ""
+
+
+def test_a_long_line_makes_a_batch_of_its_own(monkeypatch):
+    shapes = spied(monkeypatch)
+    texts = ["the cat"] * 7 + ["the cat " * 20] + ["a dog"] * 6
+    found = captions().translate(texts, beam_size=2, max_tokens=24, max_length=5)
+    assert sorted(shapes) == [(1, 3), (1, 41), (4, 3), (4, 3), (4, 3)]  # 12 tokens at most, but for the long one
+    assert found == captions().translate(texts, beam_size=2, max_length=5)
+
+
+def test_a_line_longer_than_the_positions_is_refused_before_anything_is_translated(monkeypatch):
+    translator = captions()
+    monkeypatch.setattr(module, "beam_search", None)
+    with pytest.raises(ValueError, match=r"texts\[2\] has 1201 tokens, more tokens than the 1024"):
+        translator.translate(["the cat", "", "the dog " * 600])
+    assert translator.refusal("the cat") is None and "1201" in translator.refusal("the dog " * 600)
+
+
+# ---------------------------------------------------------------- attention
+
+
+def test_attention_is_what_the_model_attends_to():
+    translator = captions()
+    translator.model.train()
+    looks = translator.attention("A dog is running.", "ein Hund rennt")
+    assert translator.model.training
+    assert looks.source == ["a", "dog", "is", "running", "<eos>"] and looks.target == ["ein", "Hund", "rennt", "<eos>"]
+    assert looks.cross.shape == (4, 4, 4, 5)
+    assert looks.encoder.shape == (4, 4, 5, 5) and looks.decoder.shape == (4, 4, 4, 4)
+    for weights in (looks.cross, looks.encoder, looks.decoder):
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+    assert looks.decoder.triu(1).abs().max() == 0
+    own = translator.attention("a dog is running")
+    assert " ".join(own.target[:-1]) == translator.translate(["a dog is running"])[0]
+
+
+def aligned():
+    tokenizers = load().source_tokenizer, load().target_tokenizer
+    sizes = [tokenizer.vocab_size for tokenizer in tokenizers]
+    return Translator(AlignedSeq2Seq(RecurrentConfig(*sizes, 8, 8)), *tokenizers)
+
+
+def test_attention_of_a_recurrent_model_is_one_head_of_one_layer():
+    looks = aligned().attention("a dog is running", "ein Hund rennt")
+    rows = len(looks.target)
+    assert looks.cross.shape == (1, 1, rows, len(looks.source)) and looks.encoder is None and looks.decoder is None
+    torch.testing.assert_close(looks.cross.sum(-1), torch.ones(1, 1, rows))
+
+
+# ---------------------------------------------------------------- saving
+
+
+def test_a_translator_is_saved_and_loaded(tmp_path):
+    translator = captions()
+    folder = translator.save_pretrained(tmp_path / "mine", notes={"about": "a test"})
+    again = Translator.from_pretrained(folder, device="cpu")
+    assert again.text == TextPreparation("captions", "en", "de") and again.model.config == translator.model.config
+    for name, tensor in again.model.state_dict().items():
+        assert torch.equal(tensor, translator.model.state_dict()[name])
+    assert again.translate(["The cat."]) == translator.translate(["The cat."])
+    assert (folder / "weights.safetensors").stat().st_size < 4.1 * sum(p.numel() for p in again.model.parameters())
+    half = translator.save_pretrained(tmp_path / "half", half=True)
+    assert (half / "weights.safetensors").stat().st_size < 2.1 * sum(p.numel() for p in again.model.parameters())
+    with pytest.raises(ValueError, match="holds a model already"):
+        translator.save_pretrained(folder)
+
+
+def test_any_trained_model_with_its_tokenizers_can_be_saved(tmp_path):
+    translator = aligned()
+    translator.save_pretrained(tmp_path / "mine")
+    again = Translator.from_pretrained(tmp_path / "mine", device="cpu")
+    assert again.search(["the cat"], max_length=5) == translator.search(["the cat"], max_length=5)
+
+
+def test_names_are_found_and_are_not_shadowed_by_a_folder(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="captions-en-de"):
+        find_pretrained("no-such-model")
+    shutil.copytree(run_folder(), tmp_path / "captions-en-de")
+    monkeypatch.chdir(tmp_path)
+    for name in pretrained_names():
+        assert find_pretrained(name).parent.name == "pretrained"
+    assert find_pretrained("./captions-en-de").resolve() == tmp_path / "captions-en-de"
+
+
+DAMAGES = {
+    "weights cut": ("best.safetensors", lambda content: content[: len(content) // 2], "not a readable checkpoint"),
+    "weights gone": ("best.safetensors", lambda content: b"", "not a readable checkpoint"),
+    "config cut": ("config.json", lambda content: content[:20], "not the configuration of a translator"),
+    "config of another kind": ("config.json", lambda content: b"[1, 2]", "not the configuration of a translator"),
+    "deep config": ("config.json", lambda content: b"[" * 100_000, "not the configuration of a translator"),
+    "an older version": (
+        "config.json",
+        lambda content: b'{"model": "gru", "moses": false}',
+        "older version",
+    ),
+    "no source": ("config.json", lambda content: content.replace(b'"source": "source.json"', b'"x": 1'), "'source'"),
+    "unknown model": ("config.json", lambda content: content.replace(b'"name": "gru"', b'"name": "xyz"'), "'xyz'"),
+    "other width": ("config.json", lambda content: content.replace(b'"d_hidden": 32', b'"d_hidden": 31'), "has shape"),
+    "a field too many": ("config.json", lambda content: content.replace(b'"d_model"', b'"d_mode"'), "d_mode"),
+    "text of another kind": ("config.json", lambda content: content.replace(b'"raw"', b'"rot13"'), "rot13"),
+    "vocabulary cut": ("source.json", lambda content: content[:50], "source.json"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_damaged_files_are_refused(case, tmp_path):
+    name, damage, message = DAMAGES[case]
+    folder = shutil.copytree(run_folder(), tmp_path / "copy")
+    (folder / name).write_bytes(damage((folder / name).read_bytes()))
+    with pytest.raises(ValueError, match=message):
+        Translator.from_pretrained(folder, device="cpu")
+
+
+REFUSED = {
+    "one string": (lambda t: t.translate("the cat"), "texts is 'the cat'|single string"),
+    "a generator": (lambda t: t.translate(text for text in ["the cat"]), "texts is a generator"),
+    "a number among texts": (lambda t: t.translate(["the cat", 5]), r"texts\[1\] is 5"),
+    "a number for a sentence": (lambda t: t.attention("the cat", 5), "translation is 5"),
+    "half a character": (lambda t: t.translate(["\ud800"]), "half a surrogate pair"),
+    "more than the beam": (lambda t: t.search(["a"], beam_size=2, n_best=3), "n_best=3 is more than beam_size=2"),
+    "no beam": (lambda t: t.translate([""], beam_size=0), "beam_size=0"),
+    "no length": (lambda t: t.translate([""], max_length=0), "max_length=0"),
+    "no batch": (lambda t: t.translate([""], max_tokens=-3), "max_tokens=-3"),
+    "no penalty": (lambda t: t.translate(["a"], length_penalty=float("nan")), "length_penalty=nan"),
+    "an option that is none": (lambda t: t.translate(["a"], alpha=1.0), "alpha"),
+    "nothing": (lambda t: t.attention(" "), "empty sentence"),
+    "no attention": (lambda t: t.attention("the cat"), "has no attention to show.*align"),
+    "no model": (lambda t: Translator(None, t.source_tokenizer, t.target_tokenizer), "expected a Seq2Seq"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_translated_is_named(case):
+    call, message = REFUSED[case]
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call(load())
+    assert isinstance(caught.value, TypeCheckError) or re.search(message, str(caught.value))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["bahdanau", "luong-local-p", "hard-gumbel"])
+def test_other_models_translate_too(model):
+    made = options(model, model_options=SMALL)
+    tokenizers = load().source_tokenizer, load().target_tokenizer
+    sizes = [tokenizer.vocab_size for tokenizer in tokenizers]
+    translator = Translator(build_model(*made.model_config(*sizes)), *tokenizers)
+    assert len(translator.translate(["the cat", "a dog"], max_length=5)) == 2

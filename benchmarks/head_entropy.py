@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from transformer_lib.data.files import write_json
-from transformer_lib.translation.evaluation import typed, evaluate_run, run_metadata
+from transformer_lib.translation.evaluation import evaluate_run, run_metadata, typed
 from transformer_lib.translation.options import load_corpus, read_options
 from transformer_lib.translation.translator import Translator
 

@@ -97,7 +97,9 @@ def test_a_recurrent_model_is_slowed_down_and_stopped_when_the_validation_loss_s
 def other_defaults(monkeypatch):
     """The library as it may be in a year: every default is another."""
     tiny = TransformerConfig.tiny
-    presets = {name: lambda **given: replace(tiny(**given), n_heads=8, norm_first=True) for name in ("tiny", "base", "big")}
+    presets = {
+        name: lambda **given: replace(tiny(**given), n_heads=8, norm_first=True) for name in ("tiny", "base", "big")
+    }
     monkeypatch.setattr(options_module, "PRESETS", presets)
     monkeypatch.setattr(options_module, "MODEL_DEFAULTS", {})
     monkeypatch.setattr(options_module, "VARIANTS", {})

@@ -116,7 +116,9 @@ def spied(monkeypatch):
     """The shapes of the sources that reach the search."""
     shapes, found = [], module.beam_search
     monkeypatch.setattr(
-        module, "beam_search", lambda model, source, *rest: shapes.append(tuple(source.shape)) or found(model, source, *rest)
+        module,
+        "beam_search",
+        lambda model, source, *rest: shapes.append(tuple(source.shape)) or found(model, source, *rest),
     )
     return shapes
 

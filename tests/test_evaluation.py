@@ -1,0 +1,125 @@
+"""Scores: what they are computed from, what they come with, and what they refuse to be computed on."""
+
+import json
+import shutil
+from dataclasses import fields
+from shlex import split
+
+import pytest
+from runs import options, pairs_file, run_folder
+
+from transformer_lib.metrics import bleu, exact_match
+from transformer_lib.training.checkpoints import load_tensors
+from transformer_lib.translation.arguments import build_parser
+from transformer_lib.translation.cli import _chosen
+from transformer_lib.translation.evaluation import (
+    bleu_by_length,
+    bleu_interval,
+    evaluate_run,
+    record_run,
+    typed,
+)
+from transformer_lib.translation.options import TrainOptions, load_corpus, read_options
+from transformer_lib.translation.translator import Translator
+
+
+def test_evaluation_scores_what_the_model_writes():
+    folder = run_folder()
+    scores = evaluate_run(folder, "validation", device="cpu")
+    pairs = load_corpus(read_options(folder)).validation
+    found = Translator.from_pretrained(folder, device="cpu").search([pair.source for pair in pairs])
+    written, right = [best[0].text for best in found], [pair.target for pair in pairs]
+    assert scores["bleu"] == round(bleu(written, right, tokenize="13a").score, 2)
+    assert scores["exact_match"] == round(100 * exact_match(written, right), 2)
+    assert scores["sentences"] == 6 and "tok:13a" in scores["signature"] and scores["left_out"] == 0
+    assert scores["bleu_interval"][0] <= scores["bleu"] <= scores["bleu_interval"][1] and 0 <= scores["chrf"] <= 100
+    log = load_tensors(folder / "best.safetensors")[1]
+    assert scores["loss"] == pytest.approx(log["validation_loss"], abs=2e-4)
+    assert "alignment_error_rate" not in scores  # no attention, no alignment
+
+
+def test_a_changed_file_is_not_scored(tmp_path):
+    folder = shutil.copytree(run_folder(), tmp_path / "copy")
+    moved = shutil.copy(pairs_file(), tmp_path / "moved.tsv")
+    again = evaluate_run(folder, device="cpu", data=str(moved), beam_size=1)
+    assert again == evaluate_run(folder, device="cpu", beam_size=1) | {"data": "moved.tsv"}
+    with open(moved, "a", encoding="utf-8") as file:
+        file.write("one more\teins mehr\n")
+    with pytest.raises(ValueError, match="moved.tsv has changed since the training began: its test part"):
+        evaluate_run(folder, device="cpu", data=str(moved))
+
+
+def test_the_interval_is_the_spread_of_scores_on_samples():
+    written = ["a b c d e"] * 10 + ["a b x d e"] * 10
+    right = ["a b c d e"] * 20
+    low, high = bleu_interval(written, right)
+    assert low < bleu(written, right, tokenize="13a").score < high and high - low < 50
+    assert bleu_interval(right, right) == [100.0, 100.0]
+
+
+def test_short_and_long_sentences_are_scored_apart():
+    sources = ["a b", "a b c", "a", "a b c d e f", "a b c d"]
+    written = ["x y z w v", "x y z w", "x y z w", "p q r s t", "x y z u"]
+    right = ["x y z w v", "x y z v", "x y z w", "p q r s u", "x y z u"]
+    found = bleu_by_length(sources, written, right, edges=(2, 4, 5))
+    assert [(group["words"], group["sentences"]) for group in found] == [("1 to 2", 2), ("3 to 4", 2), ("6 or more", 1)]
+    for group, rows in zip(found, ([0, 2], [1, 4], [3]), strict=True):
+        score = bleu([written[row] for row in rows], [right[row] for row in rows], tokenize="none")
+        assert group["bleu"] == round(score.score, 2)
+    (whole,) = bleu_by_length(sources, written, right, edges=())
+    assert whole == {"words": "any", "sentences": 5, "bleu": round(bleu(written, right, tokenize="none").score, 2)}
+
+
+@pytest.mark.parametrize("edges", [(0, 4), (4, 4), (5, 3)])
+def test_groups_of_lengths_must_grow(edges):
+    with pytest.raises(ValueError, match="must grow"):
+        bleu_by_length(["a"], ["b"], ["c"], edges=edges)
+    with pytest.raises(ValueError, match="shorter"):
+        bleu_by_length(["a", "b"], ["b"], ["c", "d"])
+
+
+def test_a_record_says_what_it_takes_to_repeat_it(tmp_path):
+    folder = run_folder("transformer")
+    scores = evaluate_run(folder, device="cpu", beam_size=1)
+    record_run(folder, [scores], tmp_path / "record.json")
+    content = json.loads((tmp_path / "record.json").read_text())
+    told = content["metrics"]["test_bleu"]
+    assert told == {"value": scores["bleu"], "signature": scores["signature"], "interval": scores["bleu_interval"]}
+    assert content["by_length"] == {"test": scores["by_length"]} and len(content["curves"]) == 3
+    assert str(pairs_file().parent) not in (tmp_path / "record.json").read_text()
+    assert content["options"]["training"]["warmup"] == 3 and content["parameters"] == scores["parameters"]
+    with pytest.raises(ValueError, match="holds no run"):
+        record_run(tmp_path, [], tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        TrainOptions(data="my pairs.tsv", model_options={"n_layers": 2, "norm_first": True}, warmup=7),
+        TrainOptions(model="luong-local-m", model_options={"input_feeding": False, "window": 3}),
+        TrainOptions(start_from="captions-en-de", skip_bad=True, source="de", target="en"),
+        options("gru", data="pairs.tsv"),
+    ],
+)
+def test_a_recorded_command_can_be_typed_again(options):
+    given = build_parser().parse_args(["train", "--output", "x", *split(typed(options))])
+    assert TrainOptions(**_chosen(given)) == options
+    assert {entry.name for entry in fields(options)} >= _chosen(given).keys()
+
+
+def test_an_unknown_part_is_named():
+    with pytest.raises(ValueError, match="part='train'"):
+        evaluate_run(run_folder(), "train")
+
+
+@pytest.mark.slow
+def test_the_alignment_is_scored_where_there_is_one(tmp_path):
+    from runs import CPU, SMALL
+
+    from transformer_lib.translation.runs import create_run, train
+
+    plan = TrainOptions(model="bahdanau", n_captions=300, model_options=SMALL, epochs=1, max_tokens=600)
+    run = create_run(plan, tmp_path / "run", CPU)
+    train(run)
+    scores = evaluate_run(run.folder, "validation", device="cpu", beam_size=1, max_length=20)
+    assert 0 <= scores["alignment_error_rate"] <= 1 and "tok:none" in scores["signature"]

@@ -1,0 +1,82 @@
+"""What is handed on: a small folder with a card, and the same model as ONNX."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from runs import pairs_file, run_folder
+from safetensors import safe_open
+
+from transformer_lib.training.checkpoints import load_tensors
+from transformer_lib.translation.export import export_onnx, export_run
+from transformer_lib.translation.translator import Translator, find_pretrained
+
+
+def test_a_model_is_handed_on_in_half_precision_with_a_card(tmp_path):
+    folder, target = run_folder("transformer"), tmp_path / "small"
+    export_run(folder, target)
+    names = {"config.json", "source.json", "target.json", "weights.safetensors", "README.md"}
+    assert {path.name for path in target.iterdir()} == names
+    mean = load_tensors(folder / "averaged.safetensors")[0]
+    for name, tensor in load_tensors(target / "weights.safetensors")[0].items():
+        assert tensor.dtype == torch.float16 and torch.equal(tensor, mean[name].half())
+    translator = Translator.from_pretrained(target, device="cpu")
+    assert all(parameter.dtype == torch.float32 for parameter in translator.model.parameters())
+    with safe_open(target / "weights.safetensors", framework="pt") as file:
+        stored = sum(file.get_tensor(name).numel() for name in file.keys())  # noqa: SIM118
+    assert stored == sum(parameter.numel() for parameter in translator.model.parameters())  # tied ones once
+    with pytest.raises(ValueError, match="holds a model already"):
+        export_run(folder, target)
+
+
+def test_a_card_claims_no_languages_that_nobody_named_and_tells_no_folders(tmp_path):
+    target = export_run(run_folder("transformer"), tmp_path / "small")
+    card, config = (target / "README.md").read_text(), (target / "config.json").read_text()
+    assert "translates the first column of pairs.tsv to the second" in card and "those of the file" in card
+    assert "transformer-lib train --data pairs.tsv" in card and "as people write it" in card
+    assert str(pairs_file().parent) not in card + config
+    assert json.loads(config)["data"]["fingerprint"]
+
+
+def test_what_is_shipped_can_be_exported_as_it_is(tmp_path):
+    target = export_run("captions-en-de", tmp_path / "shipped")
+    shipped = load_tensors(find_pretrained("captions-en-de") / "weights.safetensors")[0]
+    for name, tensor in load_tensors(target / "weights.safetensors")[0].items():
+        assert torch.equal(tensor, shipped[name])
+    card = (target / "README.md").read_text()
+    assert "translates en to de" in card and "no terms" in card
+
+
+ONNX = """
+import sys, warnings
+from pathlib import Path
+from transformer_lib.translation.export import export_onnx
+from transformer_lib.translation.translator import Translator
+folder, target = map(Path, sys.argv[1:])
+translator = Translator.from_pretrained(folder, device="cpu")
+largest = export_onnx(translator, target / "model.onnx")
+before = (target / "model.onnx").read_bytes()
+for name in ("refused.onnx", "model.onnx"):
+    try:
+        export_onnx(translator, str(target / name), tolerance=largest / 2)
+    except ValueError as error:
+        print(error)
+print((target / "model.onnx").read_bytes() == before, *sorted(path.name for path in target.iterdir()))
+print(translator.model.training)
+"""
+
+
+@pytest.mark.slow
+def test_onnx_computes_the_same_and_is_not_kept_if_it_does_not(tmp_path):
+    pytest.importorskip("onnxruntime")  # in a process of its own: the exporter does not take checks of shapes
+    command = [sys.executable, "-c", ONNX, str(run_folder("transformer")), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout.count("differs by") == 2 and done.stdout.endswith("True model.onnx\nFalse\n")
+    assert "Warning" not in done.stderr
+
+
+def test_a_recurrent_model_is_not_written_as_onnx(tmp_path):
+    with pytest.raises(ValueError, match="only a Transformer"):
+        export_onnx(Translator.from_pretrained(run_folder(), device="cpu"), tmp_path / "model.onnx")

@@ -4,7 +4,7 @@
 
 Every row trains on the same 12,000 captions of 4 to 14 words with the same batches and is tested on the same 100
 captions of each length, none of which occurs in training. The learning rate falls linearly from ``peak_rate`` to 0. The
-clock is the processor time of the training on one thread; on a machine that does other work it is longer than it had to be.
+clock is the processor time of the training on one thread, and longer where the machine does other work.
 Rows of a record that are there already are not run again, so that the benchmark can be stopped and continued.
 """
 
@@ -100,7 +100,7 @@ class Task:
         return model, {"updates": updates, "seconds": round(used, 1), "train_loss": losses}
 
     def score(self, model: Seq2Seq) -> dict[str, Any]:
-        """By length: exact match and BLEU of greedy translations, and how many tokens are right given the right ones before."""
+        """By length: exact match and BLEU of greedy translations, and tokens that are right after the right ones."""
         exact, scores, forced, shapes = {}, {}, {}, defaultdict(lambda: [0, 0])
         for length, pairs in self.test.items():
             ours = translate(model, [pair.source for pair in pairs], self.english, self.german)

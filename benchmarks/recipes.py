@@ -69,7 +69,7 @@ class Study:
     def evaluate(self, model: IfThenModel, split: str) -> dict[str, float]:
         """What a model gets right."""
         descriptions = [recipe.description for recipe in self.splits[split]]
-        found = predict_programs(model, descriptions, self.coder, MAX_WORDS)
+        found = predict_programs(model, descriptions, self.coder, max_words=MAX_WORDS)
         return self.measure([prediction.program for prediction in found], split)
 
     def train(self, encoder: str, attention: str, rate: float, dropout: float, seed: int) -> tuple[float, IfThenModel]:

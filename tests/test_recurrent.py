@@ -3,6 +3,7 @@
 import copy
 import math
 import re
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -12,19 +13,31 @@ from jaxtyping import TypeCheckError
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transformer_lib.checks import check_positive
 from transformer_lib.data.batching import Batch, collate
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
-from transformer_lib.decoding.greedy import greedy_decode, translate
+from transformer_lib.decoding.greedy import collect_tokens, generate, greedy_decode, translate
 from transformer_lib.models.recurrent import (
     GRU,
-    GRUCell,
     RecurrentConfig,
     RecurrentSeq2Seq,
     RecurrentState,
     reverse_padded,
 )
-from transformer_lib.models.seq2seq import Memory, Seq2Seq, check_tokens, eval_mode, reorder, select, sequence_loss
+from transformer_lib.models.seq2seq import (
+    Memory,
+    Seq2Seq,
+    State,
+    build_model,
+    check_tokens,
+    embedding,
+    eval_mode,
+    model_name,
+    model_names,
+    register_model,
+    reorder,
+    select,
+    sequence_loss,
+)
 from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -58,45 +71,45 @@ def ragged(lengths: list[int], vocab_size: int, seed: int = 0, first: int | None
 
 def reference(ours: GRU) -> nn.GRU:
     """``torch.nn.GRU`` with the weights of ours."""
-    theirs = nn.GRU(ours.d_input, ours.d_hidden, ours.n_layers, batch_first=True).to(next(ours.parameters()).dtype)
-    for layer, cell in enumerate(ours.cells):
-        for name, parameter in cell.named_parameters():
-            getattr(theirs, f"{name}_l{layer}").data.copy_(parameter.data)
+    theirs = nn.GRU(
+        ours.d_input, ours.d_hidden, ours.n_layers, batch_first=True, bidirectional=len(ours.directions) == 2
+    )
+    theirs = theirs.to(next(ours.parameters()).dtype)
+    theirs.load_state_dict(ours.state_dict())
     return theirs
 
 
 # ---------------------------------------------------------------- equal to a reference
 
 
-def test_gru_cell_equals_torch():
-    ours, theirs = GRUCell(5, 7).double(), nn.GRUCell(5, 7).double()
-    theirs.load_state_dict(ours.state_dict())
-    inputs, state = torch.randn(3, 5).double(), torch.randn(3, 7).double()
-    torch.testing.assert_close(ours(inputs, state), theirs(inputs, state), atol=1e-12, rtol=0)
-
-
 @given(
     lengths=st.lists(st.integers(1, 7), min_size=1, max_size=5),
     widths=st.tuples(st.integers(1, 6), st.integers(1, 6)),
     n_layers=st.integers(1, 3),
+    both=st.booleans(),
     with_state=st.booleans(),
     seed=st.integers(0, 1000),
 )
 @pytest.mark.slow
-def test_gru_equals_torch_on_packed_sequences_in_values_and_gradients(lengths, widths, n_layers, with_state, seed):
+def test_gru_equals_torch_on_packed_sequences_in_values_and_gradients(
+    lengths, widths, n_layers, both, with_state, seed
+):
     draw = generator(seed)
-    ours = GRU(*widths, n_layers).double()
+    ours, directions = GRU(*widths, n_layers, bidirectional=both).double(), 1 + both
     theirs = reference(ours)
     inputs = torch.randn(len(lengths), max(lengths), widths[0], generator=draw).double()
-    state = torch.randn(len(lengths), n_layers, widths[1], generator=draw).double() if with_state else None
+    state, theirs_state = None, None
+    if with_state:
+        state = torch.randn(len(lengths), n_layers, directions * widths[1], generator=draw).double()
+        theirs_state = state.unflatten(2, (directions, -1)).flatten(1, 2).transpose(0, 1).contiguous()
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     ours_in, theirs_in = inputs.clone().requires_grad_(), inputs.clone().requires_grad_()
 
     outputs, final = ours(ours_in, mask, state)
     packed = pack_padded_sequence(theirs_in, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
-    packed_out, their_final = theirs(packed, None if state is None else state.transpose(0, 1).contiguous())
+    packed_out, their_final = theirs(packed, theirs_state)
     their_outputs, _ = pad_packed_sequence(packed_out, batch_first=True)
-    their_final = their_final.transpose(0, 1)
+    their_final = their_final.transpose(0, 1).unflatten(1, (n_layers, directions)).flatten(2)
     torch.testing.assert_close(outputs, their_outputs, atol=1e-12, rtol=0)
     torch.testing.assert_close(final, their_final, atol=1e-12, rtol=0)
 
@@ -104,10 +117,8 @@ def test_gru_equals_torch_on_packed_sequences_in_values_and_gradients(lengths, w
     ((outputs * weight_out).sum() + (final * weight_final).sum()).backward()
     ((their_outputs * weight_out).sum() + (their_final * weight_final).sum()).backward()
     torch.testing.assert_close(ours_in.grad, theirs_in.grad, atol=1e-10, rtol=0)
-    for layer, cell in enumerate(ours.cells):
-        for name, parameter in cell.named_parameters():
-            expected = getattr(theirs, f"{name}_l{layer}").grad
-            torch.testing.assert_close(parameter.grad, expected, atol=1e-10, rtol=0)
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, getattr(theirs, name).grad, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -122,9 +133,9 @@ def test_gru_in_other_precisions(device, dtype, tolerance):
 
 
 def test_gradients_agree_with_finite_differences():
-    cell = GRUCell(2, 3).double()
-    inputs, state = torch.randn(2, 2).double().requires_grad_(), torch.randn(2, 3).double().requires_grad_()
-    assert torch.autograd.gradcheck(cell, (inputs, state))
+    gru, mask = GRU(2, 3).double(), torch.tensor([[True, True], [True, False]])
+    inputs, state = torch.randn(2, 2, 2).double().requires_grad_(), torch.randn(2, 1, 3).double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, h: gru(x, mask, h), (inputs, state))
 
 
 def test_loss_equals_the_mean_over_a_loop():
@@ -143,10 +154,9 @@ def test_loss_equals_the_mean_over_a_loop():
 
 
 @pytest.mark.slow
-@MODES
 @given(extra=st.integers(1, 6), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4), reverse=st.booleans())
-def test_padding_and_company_change_nothing(training, extra, lengths, reverse):
-    model = small_model(reverse_source=reverse).train(training)
+def test_padding_and_company_change_nothing(extra, lengths, reverse):
+    model = small_model(reverse_source=reverse)
     source, target = ragged(lengths, 13), ragged([4] * len(lengths), 11, first=BOS)
     expected = model(source, target)
     padded = nn.functional.pad(source, (0, extra), value=PAD)
@@ -156,9 +166,8 @@ def test_padding_and_company_change_nothing(training, extra, lengths, reverse):
         torch.testing.assert_close(alone[0], expected[row], atol=1e-12, rtol=0)
 
 
-@MODES
-def test_decoder_does_not_look_ahead(training):
-    model = small_model(n_layers=2).train(training)
+def test_decoder_does_not_look_ahead():
+    model = small_model(n_layers=2)
     source, target = ragged([5, 3], 13), ragged([6, 6], 11, first=BOS)
     before = model(source, target)
     for position in range(1, 6):
@@ -431,27 +440,76 @@ def test_translate_keeps_the_order_and_takes_no_sentence():
     assert isinstance(translate(model, [""], words, words)[0], str)
 
 
+# ---------------------------------------------------------------- the step loop and the register
+
+
+def test_prefix_minimum_and_penalty_do_what_they_say():
+    source, model = ragged([5, 3], 13), OneRow([0.0, 0.0, 3.0, 1.0, 2.0])
+    assert greedy_decode(model, source).tolist() == [[EOS]] * 2
+    assert greedy_decode(model, source, min_length=2).tolist() == [[4, 4, EOS]] * 2
+    prefix = torch.tensor([[3, 3], [3, PAD]])
+    assert greedy_decode(model, source, prefix=prefix).tolist() == [[3, 3, EOS], [3, EOS, PAD]]
+    assert greedy_decode(model, source, prefix=torch.tensor([[EOS], [3]])).tolist() == [[EOS, PAD], [3, EOS]]
+    endless = OneRow([0.0, 0.0, -9.0, 1.0, 2.0])
+    once = greedy_decode(endless, source, max_length=3, repetition_penalty=3.0)
+    assert once.tolist() == [[4, 3, 4]] * 2  # 2 / 3 is less than 1, and 1 / 3 less than 2 / 3
+
+
+def test_a_stream_can_be_left_and_gradients_stay_on():
+    model, source = small_model().train(), ragged([5, 3], 13)
+    stream = generate(model, source, lambda logits: logits.argmax(-1), max_length=5)
+    rows, tokens = next(stream)
+    assert rows.tolist() == [0, 1] and tokens.shape == (2,) and torch.is_grad_enabled()
+    stream.close()
+    assert model.training
+    written = collect_tokens(generate(model, source, lambda logits: logits.argmax(-1), max_length=5), source)
+    assert torch.equal(written, greedy_decode(model, source, max_length=5))
+
+
+class Counter(nn.Module):
+    """A decoder-only model: after token n comes n + 1."""
+
+    def clamp_length(self, max_length: int) -> int:
+        return max_length
+
+    def start(self, rows: int) -> State:
+        return State(None)
+
+    def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
+        return nn.functional.one_hot((token + 1) % 9, 9).float(), state
+
+
+def test_a_model_without_an_encoder_continues_its_prompt():
+    prompt = torch.tensor([[5, 6], [4, PAD]])
+    assert greedy_decode(Counter(), prompt, max_length=5).tolist() == [[5, 6, 7, 8, EOS], [4, 5, 6, 7, 8]]
+
+
+def test_every_registered_model_is_rebuilt_from_its_name_and_its_configuration():
+    assert set(model_names()) >= {"gru", "bahdanau", "luong", "hard", "transformer"}
+    sizes = {"source_vocab_size": 13, "target_vocab_size": 13, "d_model": 8}
+    for name in ("gru", "bahdanau", "luong", "hard", "transformer"):
+        model = build_model(name, sizes)
+        assert model_name(model) == name
+        again = build_model(name, asdict(model.config))
+        assert again.config == model.config and again.state_dict().keys() == model.state_dict().keys()
+
+
 # ---------------------------------------------------------------- bad input
 
 SOURCE, TARGET = ragged([3, 2], 13), ragged([4, 3], 11, first=BOS)
+SGD = torch.optim.SGD([nn.Parameter(torch.zeros(1))])
 BAD = {
-    "cell width": (lambda: GRUCell(0, 3), "d_input=0"),
-    "cell state": (lambda: GRUCell(3, -1), "d_hidden=-1"),
+    "gru input": (lambda: GRU(0, 3), "d_input=0"),
+    "gru state": (lambda: GRU(3, -1), "d_hidden=-1"),
     "no layers": (lambda: GRU(3, 3, 0), "n_layers=0"),
     "gru dropout": (lambda: GRU(3, 3, dropout=1.0), "dropout=1.0"),
     "input width": (lambda: GRU(3, 4)(torch.zeros(2, 5, 4)), r"expected \(B, S >= 1, 3\)"),
-    "length 0": (lambda: GRU(3, 4)(torch.zeros(2, 0, 3)), r"\(2, 0, 3\)"),
-    "mask shape": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), torch.ones(2, 4, dtype=torch.bool)), r"has shape \(2, 4\)"),
+    "mask shape": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), torch.ones(2, 4, dtype=torch.bool)), r"shape \(2, 4\)"),
     "state shape": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), None, torch.zeros(2, 2, 4)), r"state has shape"),
     "vocabulary of 0": (lambda: RecurrentConfig(0, 5), "source_vocab_size=0"),
     "negative vocabulary": (lambda: RecurrentConfig(5, -2), "target_vocab_size=-2"),
     "width of 0": (lambda: RecurrentConfig(5, 5, d_model=0), "d_model=0"),
     "config layers": (lambda: RecurrentConfig(5, 5, n_layers=0), "n_layers=0"),
-    "half a size": (lambda: check_positive(n=2.5), "n=2.5 must be a whole number"),
-    "a float, though whole": (lambda: check_positive(n=2.0), "n=2.0 must be a whole number"),
-    "yes or no": (lambda: check_positive(n=True), "n=True must be a whole number"),
-    "digits": (lambda: check_positive(n="2"), "n='2' must be a whole number"),
-    "no number": (lambda: check_positive(n=math.nan), "n=nan must be a whole number"),
     "config dropout": (lambda: RecurrentConfig(5, 5, dropout=-0.1), "dropout=-0.1"),
     "source token too large": (lambda: small_model()(SOURCE + 10, TARGET), "source holds token id"),
     "negative token": (lambda: small_model()(SOURCE - 5, TARGET), "source holds token id -"),
@@ -459,22 +517,46 @@ BAD = {
     "empty source": (lambda: small_model()(torch.zeros_like(SOURCE), TARGET), "row 0 of source is only padding"),
     "no column": (lambda: check_tokens(torch.zeros(2, 0, dtype=torch.long), 5, "source"), "at least 1 token"),
     "unequal rows": (lambda: small_model()(SOURCE, TARGET[:1]), "2 rows and target 1"),
-    "step token": (
-        lambda: small_model().step(
-            torch.tensor([77, 4]), small_model().start(small_model().encode(SOURCE, SOURCE != PAD))
-        ),
-        "token id 77",
+    "loss shapes": (
+        lambda: sequence_loss(torch.zeros(2, 3, 5), torch.ones(2, 4, dtype=torch.long)),
+        "must agree|target is",
     ),
-    "loss shapes": (lambda: sequence_loss(torch.zeros(2, 3, 5), torch.ones(2, 4, dtype=torch.long)), "must agree"),
     "loss of nothing": (
         lambda: sequence_loss(torch.zeros(2, 3, 5), torch.zeros(2, 3, dtype=torch.long)),
         "only padding",
     ),
     "no batch to train on": (
-        lambda: train_on(small_model(), [], torch.optim.SGD([nn.Parameter(torch.zeros(1))])),
+        lambda: train_on(small_model(), [], SGD),
         "nothing to train on",
     ),
     "no batch to measure": (lambda: evaluate_loss(small_model(), []), "nothing to measure"),
+    "padding on the left": (
+        lambda: small_model()(torch.tensor([[0, 5, EOS]]), TARGET[:1]),
+        "row 0 of source has padding",
+    ),
+    "float targets": (
+        lambda: sequence_loss(torch.zeros(2, 3, 5), torch.ones(2, 3)),
+        "target has dtype|target is a float32",
+    ),
+    "climbing": (lambda: train_on(small_model(), [], SGD, clip=-1), "clip=-1 must be a finite number above 0"),
+    "standing still": (lambda: train_on(small_model(), [], SGD, clip=0), "clip=0"),
+    "a word for a number": (lambda: RecurrentConfig(5, 5, dropout="0.1"), "dropout='0.1'"),
+    "a word for a flag": (lambda: RecurrentConfig(5, 5, reverse_source="no"), "reverse_source='no'"),
+    "an embedding of nothing": (lambda: embedding(0, 4), "vocab_size=0"),
+    "prefix rows": (
+        lambda: greedy_decode(small_model(), SOURCE, prefix=torch.tensor([[4]])),
+        r"prefix has shape \(1, 1\)",
+    ),
+    "prefix padded on the left": (
+        lambda: greedy_decode(small_model(), SOURCE, prefix=torch.tensor([[0, 4], [4, 5]])),
+        "prefix must be padded on the right",
+    ),
+    "a model of no kind": (lambda: build_model("gpu", {}), "model 'gpu' is unknown"),
+    "a field of no kind": (lambda: build_model("gru", {**SIZES, "heads": 2}), "config has heads"),
+    "a field too few": (lambda: build_model("gru", {"source_vocab_size": 4}), "target_vocab_size"),
+    "no configuration": (lambda: build_model("gru", 5), "config is int"),
+    "a taken name": (lambda: register_model("gru", RecurrentConfig, nn.Linear), "taken by RecurrentSeq2Seq"),
+    "an unnamed model": (lambda: model_name(nn.Linear(1, 1)), "Linear has no name"),
     "decode length 0": (lambda: greedy_decode(small_model(), SOURCE, max_length=0), "max_length=0"),
     "a lone string": (lambda: translate(small_model(), "a b", WORDS, WORDS), "sentences"),
 }
@@ -494,5 +576,5 @@ def test_a_gradient_that_is_not_finite_stops_the_training():
     model = small_model().float()
     model.decoder.bias.data[4] = torch.inf
     data = [Batch(SOURCE, TARGET, (0, 1))]
-    with pytest.raises(ValueError, match="batch 0 is not finite"):
+    with pytest.raises(ValueError, match="batch 0: the gradient is not finite"):
         train_on(model, data, torch.optim.SGD(model.parameters(), lr=0.1))

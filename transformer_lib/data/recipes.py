@@ -22,7 +22,12 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from transformer_lib.checks import check_positive
+from transformer_lib.checks import (
+    check_choice,
+    check_positive,
+    check_text,
+    check_whole,
+)
 from transformer_lib.data.batching import batches
 from transformer_lib.data.files import DataFile, fetch
 from transformer_lib.data.tokenizer import BOS, EOS, Tokenizer
@@ -251,7 +256,7 @@ class _RecipeWriter:
         return parts
 
 # %% ../../book/history/07_latent_attention.ipynb #11467385
-def make_recipes(n: int, seed: int, held_out: bool = False) -> list[Recipe]:
+def make_recipes(n: int, seed: int, *, held_out: bool = False) -> list[Recipe]:
     """Write recipes whose words do not tell which part of the program they name; their order does.
 
     Every sentence has a mirror image with the same words and trigger and action exchanged, which is as likely.
@@ -267,15 +272,12 @@ def make_recipes(n: int, seed: int, held_out: bool = False) -> list[Recipe]:
     Raises:
         ValueError: if n is not a whole number from 1 to 20,000, or the seed is no whole number.
 
-    Source: none; after the examples in Chen et al. (2016), section 1. Chapter: Latent attention.
+    Source: after the examples in Chen et al. (2016), section 1. Chapter: Latent attention.
     """
     check_positive(n=n)
     if n > 20_000:
         raise ValueError(f"n={n}: expected a number of recipes from 1 to 20,000")
-    if not isinstance(seed, int):
-        raise ValueError(
-            f"seed={seed!r} is not a whole number: nothing could be repeated"
-        )
+    check_whole("seed", seed, least=-(2**63))
     writer, found = _RecipeWriter(seed, held_out), {}
     while len(found) < n:
         recipe = writer.recipe()
@@ -301,11 +303,11 @@ def recipe_words(text: str, max_words: int | None = None) -> list[str]:
     Raises:
         ValueError: if max_words is below 1.
 
-    Source: none. Chapter: Latent attention.
+    Chapter: Latent attention.
     """
     if max_words is not None:
         check_positive(max_words=max_words)
-    return _WORD.findall(text.lower())[:max_words]
+    return _WORD.findall(check_text(text).lower())[:max_words]
 
 
 @dataclass(frozen=True, repr=False)
@@ -316,7 +318,7 @@ class RecipeCoder:
         words: the tokenizer of the descriptions.
         labels: for each head, its labels in the order of their numbers.
 
-    Source: none. Chapter: Latent attention.
+    Chapter: Latent attention.
     """
 
     words: Tokenizer
@@ -427,7 +429,7 @@ class RecipeBatch:
         labels: a number for each head; -1 for a label that training does not know.
         indices: where the recipes stand in the list that they came from.
 
-    Source: none. Chapter: Latent attention.
+    Chapter: Latent attention.
     """
 
     tokens: Int[Tensor, "B S"]
@@ -477,7 +479,7 @@ def recipe_batches(
     Raises:
         ValueError: no examples, or one that does not fit into the budget.
 
-    Source: none. Chapter: Latent attention.
+    Chapter: Latent attention.
     """
     cut = batches(
         [(ids, [BOS, EOS]) for ids, _ in examples], max_tokens, seed, epoch
@@ -531,7 +533,10 @@ def _twins(rows: Sequence[dict[str, str]]) -> dict[str, list[int]]:
 
 
 def load_zapier(
-    split: str, directory: str | os.PathLike[str] | None = None, text: str = "title"
+    split: str,
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    text: str = "title",
 ) -> list[Recipe]:
     """Recipes that people published on Zapier: 3,859 to learn from, 500 for choices, 500 for the test.
 
@@ -554,14 +559,8 @@ def load_zapier(
 
     Source: Chen et al. (2016), section 4. Chapter: Latent attention.
     """
-    if split not in ("train", "val", "test"):
-        raise ValueError(
-            f"split={split!r} is unknown: it must be one of train, val, test"
-        )
-    if text not in ("title", "description"):
-        raise ValueError(
-            f"text={text!r} is unknown: it must be title or description"
-        )
+    check_choice("split", split, ("train", "val", "test"))
+    check_choice("text", text, ("title", "description"))
     rows = json.loads(fetch(ZAPIER, directory).read_bytes())
     members = _twins(rows)
     chosen: dict[str, list[int]] = {"test": [], "val": [], "train": []}

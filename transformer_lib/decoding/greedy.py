@@ -14,7 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lib.checks import check_positive
+from transformer_lib.checks import (
+    check_number,
+    check_positive,
+    check_texts,
+    check_whole,
+)
 from transformer_lib.data.batching import batches
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_lib.models.seq2seq import Seq2Seq, eval_mode, keep
@@ -89,10 +94,8 @@ def generate(
     Source: Keskar et al. (2019), section 4.1, for the repetition penalty. Chapter: A translator with one memory.
     """
     check_positive(max_length=max_length)
-    if not 0 < repetition_penalty < torch.inf:
-        raise ValueError(
-            f"repetition_penalty={repetition_penalty} must be above 0 and finite"
-        )
+    check_whole("min_length", min_length, 0)
+    check_number(above=0, repetition_penalty=repetition_penalty)
     max_length = model.clamp_length(max_length)
     encode = getattr(model, "encode", None)
     if encode is None:
@@ -221,12 +224,10 @@ def translate(
     Raises:
         TypeError: if ``sentences`` is a single string.
 
-    Source: none. Chapter: A translator with one memory.
+    Chapter: A translator with one memory.
     """
-    if isinstance(sentences, str):
-        raise TypeError(
-            "sentences is a single string: pass a list, such as [sentence]"
-        )
+    check_positive(max_tokens=max_tokens)
+    sentences = check_texts(sentences, "sentences")
     device = next(model.parameters()).device
     examples = [
         ([*source_tokenizer.encode(sentence), EOS], [BOS, EOS])

@@ -16,6 +16,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformer_lib.checks import (
+    check_choice,
+    check_flag,
+    check_number,
+    check_positive,
+)
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.alignment import (
@@ -26,7 +32,8 @@ from transformer_lib.models.alignment import (
     Score,
 )
 from transformer_lib.models.masked_softmax import masked_softmax
-from transformer_lib.models.scores import SCORES, LuongConfig, LuongDecoder
+from transformer_lib.models.recurrent import RecurrentSizes
+from transformer_lib.models.scores import SCORES, LuongDecoder
 from transformer_lib.models.seq2seq import register_model, sequence_loss
 
 # %% ../../book/history/06_soft_and_hard_attention.ipynb #6820af87
@@ -62,16 +69,6 @@ class HardSelection(AttentionOutput):
     """
 
     queries: Float[Tensor, "B T H"] | None = None
-
-
-def _check_estimator(estimator: str, temperature: float) -> None:
-    """Refuse an unknown estimator and a temperature that divides by nothing."""
-    if estimator not in ESTIMATORS:
-        raise ValueError(
-            f"estimator={estimator!r} is unknown; choose from {', '.join(ESTIMATORS)}"
-        )
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature={temperature} must be above 0 and finite")
 
 # %% ../../book/history/06_soft_and_hard_attention.ipynb #c42032b4
 def _one_hot(
@@ -112,10 +109,15 @@ class HardAttention(Attention):
     """
 
     def __init__(
-        self, score: Score, estimator: str = "reinforce", temperature: float = 1.0
+        self,
+        score: Score,
+        *,
+        estimator: str = "reinforce",
+        temperature: float = 1.0,
     ) -> None:
         super().__init__(score)
-        _check_estimator(estimator, temperature)
+        check_choice("estimator", estimator, ESTIMATORS)
+        check_number(above=0, temperature=temperature)
         self.estimator, self.temperature = estimator, temperature
 
     def perturb(self, scores: Float[Tensor, "B T S"]) -> Float[Tensor, "B T S"]:
@@ -163,20 +165,17 @@ class HardAttention(Attention):
 
 # %% ../../book/history/06_soft_and_hard_attention.ipynb #83b5cee3
 @dataclass(frozen=True)
-class HardConfig(LuongConfig):
+class HardConfig(RecurrentSizes):
     """The sizes of a translator with hard attention, and how it learns where to look.
 
     Args:
         source_vocab_size: number of source token ids.
-        target_vocab_size: number V of target token ids.
+        target_vocab_size: number of target token ids.
         d_model: width D of the embeddings and of the attentional vector.
-        d_hidden: width H of the recurrent states.
+        d_hidden: width of the recurrent states.
         n_layers: number L of recurrent layers on each side.
         dropout: probability of dropping an element, in training only.
-        reverse_source: must stay False: the encoder reads both ways.
         score: ``dot``, ``general``, ``concat`` or ``location``.
-        local: must stay None: one position is narrower than any window.
-        window: not used.
         input_feeding: let each step read the attentional vector of the step before. A choice then bears on all later
             words, and what it earned is much harder to tell.
         max_source_length: the most source tokens, EOS included; for the location score only.
@@ -186,12 +185,19 @@ class HardConfig(LuongConfig):
         baseline: subtract from each reward what a small network expected, for ``reinforce``.
 
     Raises:
+        TypeError: if a flag is neither True nor False.
         ValueError: for a value out of range, or an unknown score or estimator.
+
+    Example:
+        >>> HardConfig(100, 120, estimator="gumbel").temperature
+        1.0
 
     Source: Xu et al. (2015), section 4.1. Chapter: Soft and hard attention.
     """
 
+    score: str = "general"
     input_feeding: bool = False
+    max_source_length: int = 100
     estimator: str = "reinforce"
     temperature: float = 1.0
     entropy_weight: float = 0.1
@@ -199,15 +205,12 @@ class HardConfig(LuongConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_estimator(self.estimator, self.temperature)
-        if self.local is not None:
-            raise ValueError(
-                f"local={self.local!r}: hard attention looks at one position and has no window"
-            )
-        if not 0 <= self.entropy_weight < math.inf:
-            raise ValueError(
-                f"entropy_weight={self.entropy_weight} must be at least 0 and finite"
-            )
+        check_positive(max_source_length=self.max_source_length)
+        check_choice("score", self.score, SCORES)
+        check_choice("estimator", self.estimator, ESTIMATORS)
+        check_number(above=0, temperature=self.temperature)
+        check_number(at_least=0, entropy_weight=self.entropy_weight)
+        check_flag(input_feeding=self.input_feeding, baseline=self.baseline)
 
 # %% ../../book/history/06_soft_and_hard_attention.ipynb #6da45b29
 def _from_here_on(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
@@ -231,9 +234,14 @@ class HardSeq2Seq(AlignedSeq2Seq):
 
     def __init__(self, config: HardConfig) -> None:
         attention = HardAttention(
-            SCORES[config.score](config), config.estimator, config.temperature
+            SCORES[config.score](config),
+            estimator=config.estimator,
+            temperature=config.temperature,
         )
-        super().__init__(config, LuongDecoder(config, attention))
+        super().__init__(
+            config,
+            LuongDecoder(config, attention, input_feeding=config.input_feeding),
+        )
         self.baseline = None
         if config.baseline and config.estimator == "reinforce":
             read_out = nn.Linear(config.d_hidden, 1)

@@ -12,44 +12,40 @@ __all__ = ['masked_softmax', 'attend']
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from transformer_lib.checks import explained
 
 # %% ../../book/history/04_learning_to_align.ipynb #a2e08bbc
+@explained
 def masked_softmax(
     scores: Float[Tensor, "*B S"], mask: Bool[Tensor, "*#B #S"] | None = None
 ) -> Float[Tensor, "*B S"]:
-    """Turn scores into weights that are positive and sum to one, over the positions that may be seen.
+    """Turn scores into weights that are positive and sum to one, over the positions that may be attended to.
 
     Args:
         scores: how well each position matches; the softmax runs over the last axis.
-        mask: True where a position may be seen.
+        mask: True where a position may be attended to; None allows all.
 
     Returns:
-        Weights; zero where the mask is False, and all zero in a row that may see nothing.
+        Weights; zero where the mask is False, and all zero in a row that may attend to nothing.
 
     Raises:
-        TypeError: if the mask is not boolean.
-        ValueError: if the mask's shape does not fit the scores.
+        ValueError: if the mask is not boolean or does not fit the scores.
+
+    Example:
+        >>> import torch
+        >>> masked_softmax(torch.zeros(3), torch.tensor([True, True, False]))
+        tensor([0.5000, 0.5000, 0.0000])
 
     Source: Bahdanau et al. (2015), section 3.1. Chapter: Learning to align.
     """
     if mask is None:
         return scores.softmax(dim=-1)
-    if mask.dtype != torch.bool:
-        raise TypeError(
-            f"mask has dtype {mask.dtype}, expected torch.bool (True = may be seen)"
-        )
-    try:
-        mask = mask.expand_as(scores)
-    except RuntimeError as error:
-        raise ValueError(
-            f"mask of shape {tuple(mask.shape)} does not fit scores {tuple(scores.shape)}"
-        ) from error
-    lowest = torch.finfo(
-        scores.dtype
-    ).min  # finite: a row of nothing but this is uniform, never NaN
+    mask = mask.expand_as(scores)
+    lowest = torch.finfo(scores.dtype).min  # finite: no row can become NaN
     return scores.masked_fill(~mask, lowest).softmax(dim=-1).masked_fill(~mask, 0)
 
 # %% ../../book/history/04_learning_to_align.ipynb #9822f437
+@explained
 def attend(
     scores: Float[Tensor, "*B T S"],
     values: Float[Tensor, "*B S D"],
@@ -60,23 +56,21 @@ def attend(
     Args:
         scores: how well each query matches each position.
         values: the vector at each position.
-        mask: True where a query may look.
+        mask: True where a query may attend to a position; None allows all.
 
     Returns:
-        The context of each query, and the weights behind it; both are zero for a query that may look nowhere.
+        The context of each query, and the weights behind it; both are zero for a query that may attend to nothing.
 
     Raises:
-        TypeError: if the mask is not boolean.
-        ValueError: if the shapes of mask or values do not fit the scores.
+        ValueError: if the mask is not boolean, or a shape does not fit.
+
+    Example:
+        >>> import torch
+        >>> context, weights = attend(torch.zeros(1, 2), torch.tensor([[1.0], [3.0]]))
+        >>> context
+        tensor([[2.]])
 
     Source: Bahdanau et al. (2015), eqs. 5 and 6. Chapter: Learning to align.
     """
-    if (
-        scores.shape[:-2] != values.shape[:-2]
-        or scores.shape[-1] != values.shape[-2]
-    ):
-        raise ValueError(
-            f"values of shape {tuple(values.shape)} do not fit scores {tuple(scores.shape)}"
-        )
     weights = masked_softmax(scores, mask)  # (B, T, S)
     return weights @ values, weights

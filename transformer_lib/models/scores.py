@@ -16,7 +16,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformer_lib.checks import check_positive
+from transformer_lib.checks import (
+    check_choice,
+    check_flag,
+    check_positive,
+    explained,
+)
 from transformer_lib.models.alignment import (
     AdditiveScore,
     AlignedMemory,
@@ -28,8 +33,8 @@ from transformer_lib.models.alignment import (
     attend_shared,
 )
 from transformer_lib.models.masked_softmax import masked_softmax
-from transformer_lib.models.recurrent import GRU, RecurrentConfig
-from transformer_lib.models.seq2seq import check_tokens, embedding, register_model
+from transformer_lib.models.recurrent import GRU, RecurrentSizes
+from transformer_lib.models.seq2seq import embedding, register_model
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #9897f822
 class DotScore(Score):
@@ -49,11 +54,7 @@ class DotScore(Score):
 
         Returns:
             One number for each query and key.
-
-        Raises:
-            ValueError: if queries and keys differ in width, or the two batches differ.
         """
-        self._check_queries(queries, prepared, prepared.shape[-1])
         return queries @ prepared.transpose(-2, -1)
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #fdb32375
@@ -83,14 +84,7 @@ class GeneralScore(Score):
 
         Returns:
             W k for each of them.
-
-        Raises:
-            ValueError: if the keys have another width.
         """
-        if keys.shape[-1] != self.key.in_features:
-            raise ValueError(
-                f"keys have shape {tuple(keys.shape)}, expected (B, S, {self.key.in_features})"
-            )
         return self.key(keys)
 
     def compare(
@@ -104,11 +98,7 @@ class GeneralScore(Score):
 
         Returns:
             One number for each query and key.
-
-        Raises:
-            ValueError: if the queries have another width, or the two batches differ.
         """
-        self._check_queries(queries, prepared, self.key.out_features)
         return queries @ prepared.transpose(-2, -1)
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #0975a638
@@ -161,10 +151,8 @@ class LocationScore(Score):
             One number for each query and place.
 
         Raises:
-            ValueError: if there are more places than the score was made for, the queries have another width, or the
-                two batches differ.
+            ValueError: if there are more places than the score was made for.
         """
-        self._check_queries(queries, prepared, self.place.in_features)
         length = prepared.shape[1]
         if length > self.max_length:
             raise ValueError(
@@ -350,7 +338,7 @@ class LocalAttention(Attention):
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #9585459e
 @dataclass(frozen=True)
-class LuongConfig(RecurrentConfig):
+class LuongConfig(RecurrentSizes):
     """The sizes of a translator after Luong, and how it looks at the source.
 
     Args:
@@ -360,7 +348,6 @@ class LuongConfig(RecurrentConfig):
         d_hidden: width H of the recurrent states.
         n_layers: number L of recurrent layers on each side.
         dropout: probability of dropping an element, in training only.
-        reverse_source: must stay False: the encoder reads both ways.
         score: ``dot``, ``general``, ``concat`` or ``location``.
         local: None for global attention, ``m`` for a window that moves with the target, ``p`` for a predicted one.
         window: D, the reach of the window to either side, in positions.
@@ -382,18 +369,14 @@ class LuongConfig(RecurrentConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(window=self.window, max_source_length=self.max_source_length)
-        if self.score not in SCORES:
-            raise ValueError(
-                f"score={self.score!r} is unknown; choose from {', '.join(SCORES)}"
-            )
-        if self.local not in (None, "m", "p"):
-            raise ValueError(
-                f"local={self.local!r} is unknown; choose from None, 'm', 'p'"
-            )
-        if self.local and self.score == "location":
-            raise ValueError(
-                "score='location' has no local form: it knows places of the sentence, not of a window"
-            )
+        check_flag(input_feeding=self.input_feeding)
+        check_choice("score", self.score, SCORES)
+        if self.local is not None:
+            check_choice("local", self.local, ("m", "p"))
+            if self.score == "location":
+                raise ValueError(
+                    "score='location' has no local form: it knows places of the sentence, not of a window"
+                )
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #a717099e
 SCORES = {
@@ -435,20 +418,27 @@ class LuongDecoder(nn.Module):
 
     Args:
         config: the sizes.
-        attention: how to look at the source; None for what the configuration says.
+        attention: how to look at the source.
+        input_feeding: let each step read the attentional vector of the step before.
 
     Source: Luong et al. (2015), section 3, eqs. 5 and 6, and section 3.3. Chapter: Scores, global and local.
     """
 
     def __init__(
-        self, config: LuongConfig, attention: Attention | None = None
+        self,
+        config: RecurrentSizes,
+        attention: Attention,
+        *,
+        input_feeding: bool = True,
     ) -> None:
         super().__init__()
-        self.config = config
-        self.attention = make_attention(config) if attention is None else attention
+        self.config, self.attention = config, attention
+        self.input_feeding = input_feeding
         self.embedding = embedding(config.target_vocab_size, config.d_model)
-        d_input = config.d_model * (2 if config.input_feeding else 1)
-        self.gru = GRU(d_input, config.d_hidden, config.n_layers, config.dropout)
+        d_input = config.d_model * (2 if input_feeding else 1)
+        self.gru = GRU(
+            d_input, config.d_hidden, config.n_layers, dropout=config.dropout
+        )
         self.attentional = nn.Linear(
             2 * config.d_hidden, config.d_model, bias=False
         )
@@ -466,11 +456,12 @@ class LuongDecoder(nn.Module):
         """
         fed = (
             memory.final.new_zeros(len(memory.final), self.config.d_model)
-            if self.config.input_feeding
+            if self.input_feeding
             else None
         )
         return AlignedState(memory, memory.final, input_feed=fed)
 
+    @explained
     def forward(
         self, target: Int[Tensor, "N T"], state: AlignedState
     ) -> tuple[Float[Tensor, "N T V"], list[AttentionOutput], AlignedState]:
@@ -484,15 +475,9 @@ class LuongDecoder(nn.Module):
 
         Returns:
             Logits after each token, every look at the source, and the state after the last token.
-
-        Raises:
-            ValueError: for a token outside the vocabulary.
         """
-        check_tokens(target, self.config.target_vocab_size, "target")
         embedded = self.dropout(self.embedding(target))  # (N, T, D)
-        pieces = embedded.split(
-            1 if self.config.input_feeding else target.shape[1], dim=1
-        )
+        pieces = embedded.split(1 if self.input_feeding else target.shape[1], dim=1)
         vectors, looks = [], []
         for words in pieces:
             vector, seen, state = self._advance(words, state)
@@ -513,7 +498,9 @@ class LuongDecoder(nn.Module):
             else torch.cat([words, state.input_feed.unsqueeze(1)], dim=-1)
         )
         outputs, hidden = self.gru(inputs, state=state.hidden)  # (N, T, H)
-        seen = attend_shared(self.attention, outputs, state.memory, state.position)
+        seen = attend_shared(
+            self.attention, outputs, state.memory, position=state.position
+        )
         vector = self.dropout(
             torch.tanh(self.attentional(torch.cat([seen.context, outputs], dim=-1)))
         )  # (N, T, D)
@@ -540,7 +527,11 @@ class LuongSeq2Seq(AlignedSeq2Seq):
     """
 
     def __init__(self, config: LuongConfig) -> None:
-        super().__init__(config, LuongDecoder(config))
+        attention = make_attention(config)
+        super().__init__(
+            config,
+            LuongDecoder(config, attention, input_feeding=config.input_feeding),
+        )
 
 
 register_model("luong", LuongConfig, LuongSeq2Seq)

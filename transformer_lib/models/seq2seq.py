@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformer_lib.checks import check_positive, explained
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 
@@ -178,7 +179,7 @@ class Seq2Seq(nn.Module, ABC):
     Training calls the model on sources and targets: ``encode``, then ``decode`` with the right words given.
     Decoding calls ``encode``, ``start``, and then ``step`` for one token after another.
 
-    Source: none; the protocol of this book. Chapter: A translator with one memory.
+    Chapter: A translator with one memory.
     """
 
     @abstractmethod
@@ -433,6 +434,7 @@ def embedding(vocab_size: int, d_model: int) -> nn.Embedding:
 
     Source: Vaswani et al. (2017), section 3.4, for tying. Chapter: A translator with one memory.
     """
+    check_positive(vocab_size=vocab_size, d_model=d_model)
     table = nn.Embedding(vocab_size, d_model, padding_idx=PAD)
     nn.init.normal_(table.weight, std=d_model**-0.5)
     with torch.no_grad():
@@ -440,8 +442,9 @@ def embedding(vocab_size: int, d_model: int) -> nn.Embedding:
     return table
 
 # %% ../../book/history/03_recurrent_seq2seq.ipynb #5b23cbd4
+@explained
 def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str) -> None:
-    """Refuse ids that are not in the vocabulary, and sentences without a word.
+    """Refuse what would be read wrongly: ids outside the vocabulary, empty sentences, padding before a token.
 
     Args:
         tokens: token ids, padded on the right.
@@ -450,9 +453,9 @@ def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str) -> None
 
     Raises:
         TypeError: if the tokens are not whole numbers of 32 or 64 bits.
-        ValueError: for an id outside ``[0, vocab_size)`` or a row that is only padding.
+        ValueError: for an id outside ``[0, vocab_size)``, a row that is only padding or is padded on the left.
 
-    Source: none. Chapter: A translator with one memory.
+    Chapter: A translator with one memory.
     """
     if tokens.dim() != 2 or tokens.shape[1] == 0:
         raise ValueError(
@@ -464,20 +467,27 @@ def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str) -> None
         )
     if tokens.is_meta or tokens.numel() == 0 or torch.compiler.is_compiling():
         return
-    low, high = torch.stack(tokens.aminmax()).tolist()
+    pad = tokens == PAD
+    gaps = (pad[:, :-1] & ~pad[:, 1:]).any(dim=1)
+    facts = [*tokens.aminmax(), pad.all(dim=1).any(), gaps.any()]
+    low, high, empty, gap = torch.stack([fact.long() for fact in facts]).tolist()
     if low < 0 or high >= vocab_size:
-        bad = low if low < 0 else high
         raise ValueError(
-            f"{name} holds token id {bad}, but the vocabulary has ids 0 to {vocab_size - 1}"
+            f"{name} holds token id {low if low < 0 else high}, "
+            f"but the vocabulary has ids 0 to {vocab_size - 1}"
         )
-    empty = (tokens == PAD).all(dim=1)
-    if empty.any():
-        row = int(empty.nonzero()[0])
+    if empty:
+        row = int(pad.all(dim=1).nonzero()[0])
         raise ValueError(
             f"row {row} of {name} is only padding: an empty sentence still ends with EOS"
         )
+    if gap:
+        raise ValueError(
+            f"row {int(gaps.nonzero()[0])} of {name} has padding before a token: pad on the right"
+        )
 
 # %% ../../book/history/03_recurrent_seq2seq.ipynb #0704e06b
+@explained
 def sequence_loss(
     logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"]
 ) -> Float[Tensor, ""]:
@@ -491,7 +501,13 @@ def sequence_loss(
         A scalar.
 
     Raises:
+        TypeError: if the target holds no whole numbers.
         ValueError: if the shapes do not fit or no token is left.
+
+    Example:
+        >>> import torch
+        >>> sequence_loss(torch.zeros(1, 2, 7), torch.tensor([[4, 2]]))  # the logarithm of 7
+        tensor(1.9459)
 
     Source: Sutskever et al. (2014), section 3.2. Chapter: A translator with one memory.
     """
@@ -499,6 +515,8 @@ def sequence_loss(
         raise ValueError(
             f"logits have shape {tuple(logits.shape)}, target {tuple(target.shape)}; B and T must agree"
         )
+    if target.is_floating_point():
+        raise TypeError(f"target has dtype {target.dtype}, expected token ids")
     if not (target != PAD).any():
         raise ValueError(
             "target holds only padding: there is nothing to learn from"

@@ -55,7 +55,7 @@ def turn(offset: int, d_model: int) -> torch.Tensor:
 
 @given(length=st.integers(1, 60), half=st.integers(1, 20))
 def test_sinusoids_equal_the_formula(length, half):
-    table = sinusoids(length, 2 * half, torch.float64)
+    table = sinusoids(length, 2 * half, dtype=torch.float64)
     assert table.shape == (length, 2 * half) and table.dtype == torch.float64
     torch.testing.assert_close(table, by_hand(range(length), 2 * half), atol=1e-12, rtol=0)
 
@@ -63,16 +63,16 @@ def test_sinusoids_equal_the_formula(length, half):
 @pytest.mark.slow
 @pytest.mark.parametrize("d_model", [2, 64, 512])
 def test_far_positions_equal_the_formula_too(d_model):
-    table, rows = sinusoids(5000, d_model, torch.float64), [0, 1, 999, 4999]
+    table, rows = sinusoids(5000, d_model, dtype=torch.float64), [0, 1, 999, 4999]
     torch.testing.assert_close(table[rows], by_hand(rows, d_model), atol=1e-10, rtol=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", HALF)
 def test_every_type_is_rounded_once(dtype):
-    table = sinusoids(1024, 64, dtype)
+    table = sinusoids(1024, 64, dtype=dtype)
     assert table.dtype == dtype
-    assert torch.equal(table, sinusoids(1024, 64, torch.float64).to(dtype))
+    assert torch.equal(table, sinusoids(1024, 64, dtype=torch.float64).to(dtype))
     torch.testing.assert_close(table.double(), by_hand(range(1024), 64), atol=HALF[dtype], rtol=0)
 
 
@@ -80,7 +80,7 @@ def test_the_default_type_and_device_are_honoured():
     assert sinusoids(3, 4).dtype == torch.float32
     torch.set_default_dtype(torch.float64)
     try:
-        assert torch.equal(sinusoids(3, 4), sinusoids(3, 4, torch.float64))
+        assert torch.equal(sinusoids(3, 4), sinusoids(3, 4, dtype=torch.float64))
     finally:
         torch.set_default_dtype(torch.float32)
     with torch.device("meta"):
@@ -93,7 +93,7 @@ def test_the_default_type_and_device_are_honoured():
     half=st.integers(1, 32),
 )
 def test_an_offset_is_one_rotation_wherever_it_starts(offset, start, half):
-    table = sinusoids(700, 2 * half, torch.float64)
+    table = sinusoids(700, 2 * half, dtype=torch.float64)
     rotation = turn(offset, 2 * half)
     torch.testing.assert_close(rotation.T @ rotation, torch.eye(2 * half, dtype=torch.float64), atol=1e-12, rtol=0)
     first = start + max(0, -offset)
@@ -102,7 +102,7 @@ def test_an_offset_is_one_rotation_wherever_it_starts(offset, start, half):
 
 @given(half=st.integers(1, 64), first=st.integers(0, 400), second=st.integers(0, 400), shift=st.integers(1, 500))
 def test_the_product_of_two_positions_depends_on_their_distance(half, first, second, shift):
-    table = sinusoids(901, 2 * half, torch.float64)
+    table = sinusoids(901, 2 * half, dtype=torch.float64)
     torch.testing.assert_close(
         table[first] @ table[second], table[first + shift] @ table[second + shift], atol=1e-9, rtol=0
     )
@@ -121,7 +121,7 @@ def test_no_two_positions_are_alike(d_model, dtype):
 
 
 def test_pairs_share_a_frequency_and_frequencies_fall():
-    crossings = (sinusoids(20_000, 32, torch.float64).sign().diff(dim=0) != 0).sum(dim=0)
+    crossings = (sinusoids(20_000, 32, dtype=torch.float64).sign().diff(dim=0) != 0).sum(dim=0)
     sines, cosines = crossings[0::2], crossings[1::2]
     assert (sines - cosines).abs().max() <= 2
     assert (sines.diff() <= 0).all() and (sines[:10].diff() < 0).all()
@@ -131,7 +131,7 @@ def test_pairs_share_a_frequency_and_frequencies_fall():
 
 
 def test_values_are_bounded_and_start_at_sine_0_cosine_1():
-    table = sinusoids(3000, 128, torch.float64)
+    table = sinusoids(3000, 128, dtype=torch.float64)
     assert table.abs().max() <= 1
     assert table[0].tolist() == [0.0, 1.0] * 64
 
@@ -211,7 +211,7 @@ def test_the_inputs_decide_the_type_of_the_sum(kind, device):
 
 COMPILED = """
 import torch
-from transformer_lib.positions import LearnedPositions, SinusoidalPositions
+from transformer_lib.models.positions import LearnedPositions, SinusoidalPositions
 for kind in (SinusoidalPositions, LearnedPositions):
     positions, inputs = kind(4, 8), torch.randn(2, 3, 4)
     compiled = torch.compile(positions, fullgraph=True, backend="eager")
@@ -250,7 +250,7 @@ def test_memory_given_later_in_another_type_holds_the_table():
     with torch.device("meta"):
         model = inside(SinusoidalPositions(4, 6)).bfloat16()
         model.to_empty(device="cpu")  # still inside: nothing is to be computed on this device
-    assert torch.equal(model["positions"].table, sinusoids(6, 4, torch.bfloat16))
+    assert torch.equal(model["positions"].table, sinusoids(6, 4, dtype=torch.bfloat16))
 
 
 def test_weights_assigned_to_a_model_without_memory():
@@ -267,7 +267,7 @@ def test_weights_assigned_to_a_model_without_memory():
 def test_to_half_and_back_loses_nothing():
     positions = SinusoidalPositions(8, 100)
     assert torch.equal(positions.half().float().table, sinusoids(100, 8))
-    assert torch.equal(positions.double().table, sinusoids(100, 8, torch.float64))
+    assert torch.equal(positions.double().table, sinusoids(100, 8, dtype=torch.float64))
 
 
 def test_moves_that_change_nothing_keep_the_table():
@@ -292,29 +292,31 @@ BAD = {
     "table of length 0": (lambda: sinusoids(0, 4), "length=0"),
     "negative length": (lambda: sinusoids(-3, 4), "length=-3"),
     "width of 0": (lambda: sinusoids(3, 0), "d_model=0"),
-    "whole numbers": (lambda: sinusoids(3, 4, torch.int64), "torch.int64 is no floating type"),
+    "whole numbers": (lambda: sinusoids(3, 4, dtype=torch.int64), "torch.int64 is no floating type"),
     "odd width": (lambda: SinusoidalPositions(5), "d_model=5 is odd"),
     "sinusoids without room": (lambda: SinusoidalPositions(4, 0), "max_length=0"),
     "learned without room": (lambda: LearnedPositions(4, -1), "max_length=-1"),
     "learned without width": (lambda: LearnedPositions(0, 4), "d_model=0"),
     "another width": (
         lambda: SinusoidalPositions(4, 8)(torch.zeros(1, 2, 6)),
-        r"shape \(1, 2, 6\), expected \(B, T, d_model=4\)",
+        r"shape \(1, 2, 6\), expected .*4",
     ),
     "no batch": (lambda: LearnedPositions(4, 8)(torch.zeros(2, 4)), r"shape \(2, 4\), expected"),
     "four axes": (lambda: LearnedPositions(4, 8)(torch.zeros(1, 1, 2, 4)), r"shape \(1, 1, 2, 4\), expected"),
-    "token ids": (lambda: SinusoidalPositions(4, 8)(torch.zeros(1, 2, 4, dtype=torch.long)), "dtype torch.int64"),
+    "token ids": (lambda: SinusoidalPositions(4, 8)(torch.zeros(1, 2, 4, dtype=torch.long)), "int64 tensor"),
     "too long": (lambda: SinusoidalPositions(4, 8)(torch.zeros(1, 9, 4)), "positions 0 to 8 .* max_length=8"),
     "too far": (lambda: LearnedPositions(4, 8)(torch.zeros(1, 3, 4), 6), "positions 6 to 8 .* max_length=8"),
     "just too far": (lambda: LearnedPositions(4, 8)(torch.zeros(1, 1, 4), 8), "positions 8 to 8 .* max_length=8"),
     "before the start": (lambda: SinusoidalPositions(4, 8)(torch.zeros(1, 3, 4), -1), "positions -1 to 1"),
+    "a place and a half": (lambda: LearnedPositions(4, 8)(torch.zeros(1, 3, 4), 1.5), "start is 1.5"),
+    "vectors of width 1": (lambda: LearnedPositions(4, 8)(torch.zeros(1, 3, 1)), r"shape \(1, 3, 1\)"),
     "another device": (
         lambda: SinusoidalPositions(4, 8)(torch.zeros(1, 3, 4, device="meta")),
-        "embedded is on meta, but the positions are on cpu",
+        "meta",
     ),
     "learned on meta": (
         lambda: LearnedPositions(4, 8).to("meta")(torch.zeros(1, 3, 4)),
-        "embedded is on cpu, but the positions are on meta",
+        "meta",
     ),
 }
 
@@ -322,10 +324,11 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_named(case):
     call, message = BAD[case]
-    with pytest.raises((ValueError, TypeError)) as caught:
+    with pytest.raises((ValueError, TypeError, RuntimeError)) as caught:
         call()
     # With the annotations enforced, a wrong shape may be caught before our own check; test_errors.py runs without.
-    assert isinstance(caught.value, TypeCheckError) or re.search(message, str(caught.value))
+    error = caught.value
+    assert TypeCheckError in (type(error), type(error.__cause__)) or re.search(message, str(caught.value))
 
 
 @KINDS

@@ -87,9 +87,26 @@ def _misfit(
             axes = _axes(hints[name])
             if isinstance(value, Tensor) and len(axes) == value.dim():
                 sizes.update(zip(axes, value.shape, strict=True))
-        return None
+        return _mixed(given)
 
     return first()
+
+
+def _mixed(given: dict[str, Any]) -> Exception | None:
+    """The error to raise for vectors on several devices or of several types, those of a module's weights included."""
+    tensors = {n: x for n, x in given.items() if isinstance(x, Tensor)}
+    if weights := list(getattr(given.get("self"), "parameters", list)()):
+        tensors["the weights"] = weights[0]
+    for what in ("device", "dtype"):
+        found = {
+            name: str(getattr(tensor, what)).removeprefix("torch.")
+            for name, tensor in tensors.items()
+            if what == "device" or tensor.is_floating_point()
+        }
+        if len(set(found.values())) > 1:
+            told = ", ".join(f"{name}: {value}" for name, value in found.items())
+            return ValueError(f"not one {what}: {told}")
+    return None
 
 
 def _axes(hint: Any) -> list[str]:

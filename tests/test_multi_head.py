@@ -147,7 +147,7 @@ def test_equals_torch_in_outputs_weights_and_gradients(dtype, tolerance, bias, u
     mine = [tensor.clone().requires_grad_() for tensor in (inputs, memory) if tensor is not None]
     yours = [tensor.clone().requires_grad_() for tensor in (inputs, memory) if tensor is not None]
     outputs, weights = call(ours, mine[0], mine[1] if use == "cross" else None, mask, need_weights=True)
-    options = {"key_padding_mask": ~padding, "attn_mask": None if causal is None else ~causal}  # theirs: True = hidden
+    options = {"key_padding_mask": ~padding, "attn_mask": None if causal is None else ~causal[0, 0]}  # theirs: True = hidden
     expected, expected_weights = theirs(yours[0], yours[-1], yours[-1], average_attn_weights=False, **options)
     torch.testing.assert_close(outputs, expected, atol=tolerance, rtol=0)
     torch.testing.assert_close(weights, expected_weights, atol=tolerance, rtol=0)
@@ -598,16 +598,16 @@ BAD = {
     "inputs width": (lambda: small()(torch.zeros(4, 3, 6)), r"inputs is .* shape \(4, 3, 6\), expected .*D=8"),
     "inputs without batch": (lambda: small()(torch.zeros(3, 8)), r"inputs is .* shape \(3, 8\)"),
     "inputs of whole numbers": (lambda: small()(ROWS.long()), "inputs is a int64 tensor"),
-    "inputs of another precision": (lambda: small()(ROWS.double()), "must have the same dtype|expected"),
+    "inputs of another precision": (lambda: small()(ROWS.double()), "not one dtype: inputs: float64, the weights: float32"),
     "a list for the inputs": (lambda: small()([1.0, 2.0]), r"inputs is \[1.0, 2.0\] \(list\)"),
-    "a list for the cache": (lambda: small()(ROWS, cache=[]), r"cache is \[\] \(list\)"),
+    "a list for the cache": (lambda: small()(ROWS, cache=[]), "cache is .*list"),
     "queries, keys, values": (lambda: small()(ROWS, ROWS, ROWS), "positional arguments"),
     "memory width": (lambda: small()(ROWS, torch.zeros(4, 3, 6)), r"memory is .* shape \(4, 3, 6\)"),
     "memory without batch": (lambda: small().keys_values(torch.zeros(3, 8)), r"memory is .* shape \(3, 8\)"),
     "memory width, prepared": (lambda: small().keys_values(torch.zeros(2, 3, 6)), r"memory is .* shape \(2, 3, 6\)"),
     "rows not divisible": (lambda: small()(ROWS, torch.zeros(3, 5, 8)), "4 rows cannot share a memory of 3"),
     "more memory than rows": (lambda: small()(ROWS[:1], MEMORY), "1 rows cannot share a memory of 2"),
-    "empty memory": (lambda: small()(ROWS, torch.zeros(0, 5, 8)), "memory of 0"),
+    "empty memory": (lambda: small()(ROWS, torch.zeros(0, 5, 8)), "memory of 0 rows"),
     "mask shape": (
         lambda: small()(ROWS, mask=torch.ones(1, 1, 3, 4, dtype=torch.bool)),
         r"mask of shape \(1, 1, 3, 4\) does not broadcast to the scores \(4, 2, 3, 3\)",
@@ -646,7 +646,7 @@ BAD = {
         lambda: small()(ROWS, MultiHeadAttention(8, 1, d_key=4, d_value=4).keys_values(MEMORY)),
         "must be .*B, T, K",
     ),
-    "memory of other keys": (lambda: small()(ROWS, small(d_key=3).keys_values(MEMORY)), "keys is .* with K=4"),
+    "memory of other keys": (lambda: small()(ROWS, small(d_key=3).keys_values(MEMORY)), r"keys is .* \(2, 2, 5, 3\)"),
     "appended rows": (
         lambda: filled().append(KeysValues(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))),
         r"\(1, 2, 3, 4\)",

@@ -161,7 +161,7 @@ def test_gradients_agree_with_finite_differences():
     assert torch.autograd.gradcheck(lambda x, *weights: attention(x, mask), (inputs, *attention.parameters()))
     assert torch.autograd.gradcheck(lambda x: plain_self_attention(x, mask), (inputs,))
     parts = [vectors(2, n, 3, seed=n).requires_grad_() for n in (2, 4, 4)]
-    assert torch.autograd.gradcheck(lambda q, k, v: soft_lookup(q, k, v, mask[:, :2], 2.5), parts)
+    assert torch.autograd.gradcheck(lambda q, k, v: soft_lookup(q, k, v, mask[:, :2], sharpness=2.5), parts)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -346,7 +346,6 @@ BAD = {
     "key width": (lambda: SelfAttention(4, d_key=-1), "d_key=-1"),
     "value width": (lambda: SelfAttention(4, d_value=0), "d_value=0"),
     "input width": (lambda: SelfAttention(5)(X), r"inputs is .* shape \(2, 4, 6\), expected .* D=5"),
-    "input axes": (lambda: SelfAttention(6)(X[0]), r"inputs is .* shape \(4, 6\)"),
     "input precision": (lambda: SelfAttention(6)(X.double()), "not one dtype: inputs: float64, the weights: float32"),
     "a list": (lambda: plain_self_attention([[1.0]]), r"inputs is .*list"),
     "mask of keys": (
@@ -367,7 +366,6 @@ BAD = {
     "widths differ": (lambda: soft_lookup(X, X[..., :5], X), r"keys is .* \(2, 4, 5\), expected .* K=6"),
     "numbers differ": (lambda: soft_lookup(X, X, X[:, :3]), r"values.*\(2, 3, 6\)"),
     "batches differ": (lambda: soft_lookup(X[:1], X, X), "not batches of one size"),
-    "one axis": (lambda: soft_lookup(X[0, 0], X[0], X[0]), r"\(6,\)"),
 
     "sharpness of 0": (lambda: soft_lookup(X, X, X, sharpness=0), "sharpness=0 must be .* above 0"),
     "negative sharpness": (lambda: soft_lookup(X, X, X, sharpness=-1.5), "sharpness=-1.5"),

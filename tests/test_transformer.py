@@ -606,7 +606,7 @@ BAD = {
     "heads for torch": (lambda: to_torch(small_model(d_key=3, d_value=3)), "d_key=3"),
     "no biases for torch": (lambda: to_torch(small_model(bias=False)), "bias=False"),
     "layers from torch": (
-        lambda: from_torch(small_model(), nn.Transformer(8, 2, 1, 3, 16, batch_first=True)),
+        lambda: from_torch(small_model(final_norm=True), nn.Transformer(8, 2, 1, 3, 16, batch_first=True)),
         "only one of the two models has encoder.layers.1",
     ),
     "norms from torch": (
@@ -621,7 +621,7 @@ BAD = {
         lambda: from_torch(
             small_model(final_norm=True), nn.Transformer(8, 2, 2, 3, 16, activation="gelu", batch_first=True)
         ),
-        "activation='relu' here",
+        "activation=relu here, but gelu",
     ),
     "norms in another place": (
         lambda: from_torch(
@@ -643,7 +643,7 @@ BAD = {
         lambda: small_model().encode(SOURCE, (SOURCE != PAD).float()),
         "mask .* torch.float32|source_mask is a float32",
     ),
-    "float tokens": (lambda: small_model()(SOURCE.float(), TARGET), "source has dtype torch.float32"),
+    "float tokens": (lambda: small_model()(SOURCE.float(), TARGET), "source is a float32 tensor"),
     "no memory": (
         lambda: DecoderLayer(TransformerConfig(**SIZES))(torch.zeros(1, 2, 8), None, causal_mask(2)),
         "memory is None",

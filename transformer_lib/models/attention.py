@@ -24,7 +24,12 @@ def _check(
 ) -> None:
     """Refuse what PyTorch would broadcast, or take for something else, without a word."""
     shapes = [tuple(tensor.shape) for tensor in (queries, keys, values)]
-    if len({shape[:-2] for shape in shapes}) > 1 or not all(shapes[0][-1:]):
+    first, second, third = (shape[:-2] for shape in shapes)
+    if (
+        not first == second == third
+        or min(map(len, shapes)) < 2
+        or not shapes[0][-1]
+    ):
         raise ValueError(
             f"queries, keys and values of shapes {shapes} must be (*B, T, K), "
             "(*B, S, K) and (*B, S, V), with K at least 1"

@@ -161,7 +161,7 @@ class MultiHeadAttention(nn.Module):
         if rows != slice(None):
             weight, bias = weight[rows], None if bias is None else bias[rows]
         parts = F.linear(inputs, weight, bias).split(widths, dim=-1)
-        return [p.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for p in parts]
+        return [p.unflatten(2, (self.n_heads, -1)).transpose(1, 2) for p in parts]
 
     @explained
     def keys_values(self, memory: Float[Tensor, "B S D"]) -> KeysValues:
@@ -244,12 +244,12 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None,
     ) -> Float[Tensor, "N H T V"]:
         """Attend with all heads; rows that share a memory are folded into the query axis."""
-        (rows, _, length, _), sentences = queries.shape, len(seen.keys)
-        times, rest = divmod(rows, max(sentences, 1))
-        if rest or not times:
+        rows, sentences = queries.shape[0], seen.keys.shape[0]
+        if sentences == 0 or rows % sentences:
             raise ValueError(
-                f"{rows} rows cannot share a memory of {sentences} evenly"
+                f"{rows} rows cannot share a memory of {sentences} rows"
             )
+        times = rows // sentences
         if times > 1:  # (B, H, N / B * T, K)
             queries = (
                 queries.unflatten(0, (-1, times)).transpose(1, 2).flatten(2, 3)

@@ -218,6 +218,7 @@ class EncoderLayer(nn.Module):
     Source: Vaswani et al. (2017), section 3.1. Chapter: The Transformer.
     """
 
+    @explained
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.self_attn = _attention(config)
@@ -267,6 +268,7 @@ class DecoderLayer(nn.Module):
     Source: Vaswani et al. (2017), section 3.1. Chapter: The Transformer.
     """
 
+    @explained
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.self_attn, self.cross_attn = _attention(config), _attention(config)
@@ -329,6 +331,7 @@ class Encoder(nn.Module):
     Source: Vaswani et al. (2017), section 3.1. Chapter: The Transformer.
     """
 
+    @explained
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
@@ -379,6 +382,7 @@ class Decoder(nn.Module):
     Source: Vaswani et al. (2017), section 3.1. Chapter: The Transformer.
     """
 
+    @explained
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
@@ -482,6 +486,7 @@ class Transformer(Seq2Seq):
     Source: Vaswani et al. (2017). Chapter: The Transformer.
     """
 
+    @explained
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config

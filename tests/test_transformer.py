@@ -630,9 +630,7 @@ BAD = {
         "norm_first=False here, but True",
     ),
     "no biases from torch": (
-        lambda: from_torch(
-            small_model(final_norm=True), nn.Transformer(8, 2, 2, 3, 16, bias=False, batch_first=True)
-        ),
+        lambda: from_torch(small_model(final_norm=True), nn.Transformer(8, 2, 2, 3, 16, bias=False, batch_first=True)),
         "only one of the two models has decoder.layers.0.linear1.bias",
     ),
     "source mask of one row": (

@@ -54,7 +54,7 @@ _ABOUT = {
     ),
     "evaluate": (
         "Translate the test set of the training's corpus and score the translations: loss, exact match, BLEU with its "
-        "signature and 95 %% interval, chrF, BLEU by length. The corpus must be the one that was trained on.",
+        "signature and 95 % interval, chrF, BLEU by length. The corpus must be the one that was trained on.",
         ["evaluate runs/mine", "evaluate captions-en-de --beam-size 1 --json"],
     ),
     "average": (
@@ -103,7 +103,7 @@ def build_parser() -> argparse.ArgumentParser:
         shown = "\n".join(f"  transformer-lib {example}" for example in examples)
         made[name] = commands.add_parser(
             name,
-            help=about.replace("%%", "%").split(". ")[0].split(": ")[0].rstrip("."),
+            help=about.split(". ")[0].split(": ")[0].rstrip("."),
             description=about,
             epilog=f"examples:\n{shown}",
             formatter_class=_Help,
@@ -190,15 +190,14 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     told, hints = _explained(TrainOptions), get_type_hints(TrainOptions)
     for entry in fields(TrainOptions):
         if entry.name != "model_options":
-            default = (
-                "" if entry.default in (None, False) else f" ({entry.default})"
-            )
+            default = entry.default
+            shown = "" if default is None or default is False else f" ({default})"
             flag = "--from" if entry.name == "start_from" else None
             _add(
                 parser,
                 entry.name,
                 hints[entry.name],
-                told[entry.name] + default,
+                told[entry.name] + shown,
                 known,
                 flag,
             )

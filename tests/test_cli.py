@@ -1,0 +1,394 @@
+"""The command: what is read and written, what is told, and what happens when something is wrong."""
+
+import io
+import json
+import os
+import shlex
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import fields
+
+import pytest
+from runs import assert_same_run, options, pairs_file, run_folder
+
+import transformer_lib
+from transformer_lib.training.checkpoints import load_tensors
+from transformer_lib.translation import cli
+from transformer_lib.translation.arguments import build_parser
+from transformer_lib.translation.cli import main
+from transformer_lib.translation.evaluation import typed
+from transformer_lib.translation.options import TrainOptions
+from transformer_lib.translation.runs import locked
+from transformer_lib.translation.translator import Translator, pretrained_names
+
+SENTENCE = "The dog does not cross the street because it is too tired."
+SATZ = "Der Hund überquert die Straße nicht, weil er zu müde ist."
+
+
+def feed(monkeypatch, content: bytes, encoding="utf-8"):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding=encoding))
+
+
+def translate(*arguments, run="captions-en-de"):
+    return main(["translate", run, *arguments, "--device", "cpu"])
+
+
+def train_arguments(plan: TrainOptions, folder) -> list[str]:
+    return ["train", "--output", str(folder), "--device", "cpu", *shlex.split(typed(plan)), "--data", plan.data]
+
+
+# ---------------------------------------------------------------- training
+
+
+def test_the_command_trains_as_the_library_does_and_tells_what_it_chose(tmp_path, capsys):
+    assert main(train_arguments(options(), tmp_path / "run")) == 0
+    assert_same_run(run_folder(), tmp_path / "run")
+    told = capsys.readouterr()
+    assert told.out == "" and "batches of 300 tokens, 2 epochs" in told.err and "done: lowest" in told.err
+
+
+def test_a_finished_run_is_trained_longer_by_the_command(tmp_path, capsys):
+    folder = shutil.copytree(run_folder(), tmp_path / "copy")
+    assert main(["train", "--resume", "--output", str(folder), "--epochs", "3", "--device", "cpu"]) == 0
+    assert len(load_tensors(folder / "last.safetensors")[1]["progress"]["log"]) == 3
+    assert main(["train", "--resume", "--output", str(folder), "--d-model", "3"]) == 1
+    assert "leave out model_options" in capsys.readouterr().err
+
+
+def test_the_command_fine_tunes(tmp_path, capsys):
+    path = tmp_path / "mine.tsv"
+    path.write_text("".join(f"the dog number {n}\tder Hund Nummer {n}\n" for n in range(60)))
+    given = ["train", "--from", "captions-en-de", "--data", str(path), "--epochs", "1", "--device", "cpu"]
+    assert main([*given, "--output", str(tmp_path / "fine")]) == 0
+    assert "target words are unknown to captions-en-de" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_and_resumed_ends_the_same_to_the_bit(tmp_path):
+    start = [sys.executable, "-m", "transformer_lib"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    killed = tmp_path / "killed"
+    command = [*start, *train_arguments(options(), killed), "--save-every", "1"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
+        try:
+            end = time.monotonic() + 60
+            while time.monotonic() < end and process.poll() is None:
+                if (killed / "config.json").exists():
+                    if load_tensors(killed / "last.safetensors")[1]["progress"]["step"] >= 2:
+                        break
+                time.sleep(0.01)
+        finally:
+            process.kill()
+    assert load_tensors(killed / "last.safetensors")[1]["progress"]["epoch"] < 2, "the run ended before it was killed"
+    again = [*start, "train", "--output", str(killed), "--resume", "--device", "cpu"]
+    subprocess.run(again, check=True, env=environment, capture_output=True, timeout=120)
+    assert_same_run(run_folder(), killed)
+
+
+# ---------------------------------------------------------------- translating
+
+
+def test_the_command_translates_files_and_streams(tmp_path, capsys, monkeypatch):
+    text = f"{SENTENCE}\n\nthe cat\n"
+    expected = f"{SATZ}\n\n{Translator.from_pretrained('captions-en-de', device='cpu').translate(['the cat'])[0]}\n"
+    for content in (text, "\ufeff" + text, text.replace("\n", "\r\n"), text.replace("\n", "\r"), text.rstrip("\n")):
+        feed(monkeypatch, content.encode())
+        assert translate() == 0
+        assert capsys.readouterr().out == expected, repr(content)
+    feed(monkeypatch, text.encode(), "cp1252")
+    assert translate("-") == 0 and capsys.readouterr().out == expected
+    path = tmp_path / "in.txt"
+    path.write_text("\ufeff" + text, encoding="utf-8")
+    assert translate(str(path), "--output", str(path)) == 0  # the input may be the output
+    assert path.read_text(encoding="utf-8") == expected
+    feed(monkeypatch, b"")
+    assert translate() == 0 and capsys.readouterr().out == ""
+
+
+def test_each_line_is_written_before_the_next_is_read(capsys, monkeypatch):
+    seen = []
+
+    class Slow(io.RawIOBase):
+        lines = [b"the cat\n", b"the dog\n"]
+
+        def readable(self):
+            return True
+
+        def readinto(self, buffer):
+            seen.append(capsys.readouterr().out.count("\n"))
+            line = self.lines.pop(0) if self.lines else b""
+            buffer[: len(line)] = line
+            return len(line)
+
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(Slow())))
+    assert translate() == 0
+    assert seen == [0, 1, 1]
+
+
+def test_output_is_utf_8_whatever_the_locale_says(monkeypatch):
+    out = io.BytesIO()
+    feed(monkeypatch, SENTENCE.encode())
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(out, encoding="ascii"))
+    assert translate() == 0
+    sys.stdout.flush()
+    assert out.getvalue() == f"{SATZ}\n".encode()
+
+
+def test_the_best_of_a_line_can_be_told_from_those_of_the_next(capsys, monkeypatch):
+    translator = Translator.from_pretrained("captions-en-de", device="cpu")
+    best = translator.search(["the cat", "a dog"], n_best=2, max_length=9)
+    feed(monkeypatch, b"the cat\na dog\n")
+    assert translate("--n-best", "2", "--max-length", "9", "--scores") == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "2", "2"]
+    assert [row[1:] for row in rows[:2]] == [[f"{t.score:.4f}", f"{t.log_probability:.4f}", t.text] for t in best[0]]
+    feed(monkeypatch, b"the cat\na dog\n")
+    assert translate("--n-best", "2", "--max-length", "9", "--json") == 0
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(one["line"], one["source"]) for one in shown] == [(1, "the cat"), (2, "a dog")]
+    assert [t["text"] for t in shown[1]["translations"]] == [t.text for t in best[1]]
+
+
+def test_unknown_words_are_told_with_their_line(capsys, monkeypatch):
+    feed(monkeypatch, b"the cat\nthe zebra\n")
+    assert translate() == 0
+    assert capsys.readouterr().err == "line 2: unknown words: zebra\n"
+
+
+BAD_LINES = {"too long": (b"the dog " * 600, "has 1201 tokens"), "not text": (b"\xff\xfe", "is not UTF-8 text")}
+
+
+@pytest.mark.parametrize("case", BAD_LINES)
+def test_a_bad_line_is_named_and_skipped_on_request(case, capsys, monkeypatch, tmp_path):
+    bad, message = BAD_LINES[case]
+    content = b"the cat\n" + bad + b"\nthe cat\n"
+    feed(monkeypatch, content)
+    assert translate() == 1
+    told = capsys.readouterr()
+    assert f"standard input, line 2 {message}" in told.err and "--skip-bad" in told.err
+    assert told.out.count("\n") == 1  # what came before is there
+    (tmp_path / "in.txt").write_bytes(content)
+    assert translate(str(tmp_path / "in.txt"), "--skip-bad") == 0
+    told = capsys.readouterr()
+    lines = told.out.splitlines()
+    assert lines[1] == "" and lines[0] == lines[2] != "" and f"in.txt, line 2: left empty, it {message}" in told.err
+
+
+def test_special_files_links_and_modes_are_respected(tmp_path):
+    (tmp_path / "in.txt").write_text("the cat\n")
+    real = tmp_path / "real.txt"
+    real.write_text("old")
+    real.chmod(0o600)
+    link = tmp_path / "link.txt"
+    link.symlink_to(real)
+    assert translate(str(tmp_path / "in.txt"), "--output", str(link)) == 0
+    assert link.is_symlink() and "\n" in real.read_text() and stat.S_IMODE(real.stat().st_mode) == 0o600
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert translate(str(tmp_path / "in.txt"), "--output", str(pipe)) == 0
+    assert os.read(reader, 1000).decode() == real.read_text() and stat.S_ISFIFO(pipe.stat().st_mode)
+    os.close(reader)
+
+
+@pytest.mark.parametrize(("stream", "message"), [("stdin", "standard input is closed"), ("stdout", "output is closed")])
+def test_a_closed_stream_is_told(stream, message, capsys, monkeypatch):
+    feed(monkeypatch, b"the cat\n")
+    monkeypatch.setattr(sys, stream, None)
+    assert translate() == 1
+    assert message in capsys.readouterr().err
+
+
+def test_nobody_needs_to_listen_to_errors(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    assert translate("no such file") == 1
+    sys.stderr.close()
+
+
+# ---------------------------------------------------------------- evaluating, averaging, exporting, downloading
+
+
+def test_evaluate_prints_lines_or_json(tmp_path, capsys):
+    given = ["evaluate", str(run_folder()), "--device", "cpu", "--beam-size", "1"]
+    assert main([*given, "--json", "--record", str(tmp_path / "record.json")]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["data"] == "pairs.tsv" and scores["beam_size"] == 1
+    assert json.loads((tmp_path / "record.json").read_text())["metrics"]["test_bleu"]["value"] == scores["bleu"]
+    assert main(given) == 0
+    assert f"bleu: {scores['bleu']}\n" in capsys.readouterr().out
+
+
+def test_the_command_averages_again(tmp_path, capsys):
+    folder = shutil.copytree(run_folder("transformer"), tmp_path / "copy")
+    (folder / "pass-abc.safetensors").write_bytes(b"a stray file")
+    assert main(["average", str(folder), "--last", "1"]) == 0
+    assert capsys.readouterr().out == f"{folder}/averaged.safetensors: epochs 3\n"
+    mean, last = (load_tensors(folder / f"{name}.safetensors")[0] for name in ("averaged", "pass-3"))
+    assert all((mean[name] == last[name]).all() for name in last)
+    assert main(["average", str(folder), "--last", "3"]) == 1
+    assert "keeps 2 epochs" in capsys.readouterr().err
+
+
+def test_the_command_exports(tmp_path, capsys):
+    assert main(["export", str(run_folder("transformer")), "--output", str(tmp_path / "x")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/x\n" and (tmp_path / "x" / "README.md").exists()
+
+
+@pytest.mark.parametrize(("data", "count"), [("multi30k", 15), ("zapier", 1)])
+def test_the_command_fetches_every_file_of_a_data_set(data, count, monkeypatch, capsys):
+    fetched = []
+    monkeypatch.setattr(cli, "fetch", lambda file: fetched.append(file) or f"/cache/{file.name}")
+    assert main(["download", data]) == 0
+    assert len(fetched) == count and {file.dataset for file in fetched} == {data}
+    assert capsys.readouterr().out.splitlines() == [f"/cache/{file.name}" for file in fetched]
+
+
+# ---------------------------------------------------------------- help, and models of one's own
+
+
+def help_of(*command, capsys) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main([*command, "--help"])
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["download", "train", "translate", "evaluate", "average", "export"])
+def test_every_command_explains_itself_with_examples(command, capsys):
+    shown = help_of(command, capsys=capsys)
+    assert "examples:\n  transformer-lib " + command in shown and "``" not in shown and "%%" not in shown
+    assert len(shown.split("positional arguments" if command != "train" else "options:")[0]) > 100
+
+
+def test_every_option_of_a_training_is_explained_to_its_end(capsys):
+    shown = " ".join(help_of("train", capsys=capsys).split())
+    names = {entry.name.replace("_", "-") for entry in fields(TrainOptions)} - {"model-options", "start-from"}
+    for name in names | {"from", "d-model", "n-layers", "input-feeding", "estimator", "n-encoder-layers"}:
+        assert f"--{name}" in shown
+    for told in (
+        "halved after each epoch that does not lower the validation loss",
+        "order of batches and dropout. (0)",
+        "(gru, bahdanau, luong, hard, transformer)",
+    ):
+        assert told in shown, told
+
+
+def test_the_examples_of_the_help_can_be_typed():
+    from transformer_lib.translation.arguments import _ABOUT
+
+    for _, examples in _ABOUT.values():
+        for example in examples:
+            build_parser().parse_args(shlex.split(example.split(" < ")[0]))
+
+
+def test_a_module_can_register_models_first(tmp_path, monkeypatch, capsys):
+    from transformer_lib.models import seq2seq
+
+    monkeypatch.setattr(seq2seq, "_MODELS", dict(seq2seq._MODELS))
+    for module in ("options", "arguments"):
+        monkeypatch.setattr(f"transformer_lib.translation.{module}._MODELS", seq2seq._MODELS)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my_models.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq\n"
+        "from transformer_lib.models.seq2seq import register_model\n"
+        "@dataclass(frozen=True)\n"
+        "class MyConfig(RecurrentConfig):\n"
+        '    """Mine.\n\n    Args:\n        shout: how loud.\n    """\n\n'
+        "    shout: int = 1\n"
+        "class MyModel(RecurrentSeq2Seq):\n    pass\n"
+        'register_model("mine", MyConfig, MyModel)\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    small = "--model mine --shout 3 --d-model 8 --d-hidden 8 --epochs 1 --vocab-size 300 --device cpu".split()
+    command = ["--import", "my_models", "train", "--data", str(pairs_file()), "--output", "run", *small]
+    assert main(command) == 0, capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["model"]["config"]["shout"] == 3
+
+
+@pytest.mark.slow
+def test_the_command_runs_as_a_module_too():
+    start = [sys.executable, "-m", "transformer_lib"]
+    numbered = subprocess.run([*start, "--version"], capture_output=True, text=True, check=True, timeout=120)
+    assert numbered.stdout == f"transformer-lib {transformer_lib.__version__}\n" and not numbered.stderr
+    wrong = subprocess.run([*start, "translate", "no such model"], capture_output=True, text=True, timeout=120)
+    assert wrong.returncode == 1 and wrong.stderr.startswith("transformer-lib: error:")
+    assert pretrained_names()[0] in wrong.stderr
+
+
+@pytest.mark.slow
+def test_an_early_ctrl_c_is_quiet():
+    for seconds in (0.3, 1.0):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "transformer_lib", "translate", "captions-en-de"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
+        assert process.returncode in (130, -signal.SIGINT) and out == error == b"", error.decode()
+
+
+# ---------------------------------------------------------------- what is refused
+
+BAD_COMMANDS = {
+    "unknown language": ("train --output {tmp}/x --source fr", "'fr'"),
+    "batch too small": ("train --output {tmp}/x --data {pairs} --max-tokens 3", "the 3 there is room for"),
+    "vocabulary too small": ("train --output {tmp}/x --data {pairs} --vocab-size 7", "vocab_size=7"),
+    "no window": ("train --output {tmp}/x --model luong-local-m --window 0", "window=0"),
+    "odd width": ("train --output {tmp}/x --data {pairs} --model bahdanau --d-hidden 33", "d_hidden=33"),
+    "both ways and backwards": (
+        "train --output {tmp}/x --data {pairs} --model luong --reverse-source",
+        "reverse_source",
+    ),
+    "width of nothing": ("train --output {tmp}/x --d-model 0", "d_model=0"),
+    "a run is there": ("train --output {run} --data {pairs}", "holds a run already"),
+    "nothing to resume": ("train --output {tmp}/none --resume", "holds no run"),
+    "resume with options": ("train --output {run} --resume --clip 9", "leave out clip"),
+    "save never": ("train --output {tmp}/x --data {pairs} --save-every 0", "save_every=0"),
+    "a rate that no tensor holds": ("train --output {tmp}/x --learning-rate 1e40", "learning_rate=1e+40"),
+    "no such device": ("translate {run} --device cuda:99", "cuda:99"),
+    "no such backend": ("translate {run} --device abacus", "abacus"),
+    "a warm-up without end": ("train --output {tmp}/x --data {pairs} --warmup 50000", "warmup=50000"),
+    "no file of pairs": ("train --output {tmp}/x --data {tmp}/none.tsv", "none.tsv"),
+    "heads that do not divide": ("train --output {tmp}/x --data {pairs} --n-heads 3", "n_heads=3"),
+    "other weights": ("translate {run} --weights pass-7", "pass-7"),
+    "weights elsewhere": ("translate {run} --weights ../x/best", "name of a file in the folder"),
+    "average without passes": ("average {run}", "keeps no epochs"),
+    "average without a run": ("average {tmp}/none", "holds no run"),
+    "export without a run": ("export {tmp}/none --output {tmp}/x", "holds no run"),
+    "no beam": ("translate {run} {tmp}/in.txt --beam-size 0", "beam_size=0"),
+    "more than the beam": ("translate {run} {tmp}/in.txt --n-best 9", "n_best=9"),
+    "nothing to record": ("evaluate captions-en-de --record {tmp}/x.json", "no course of training"),
+    "translate without a run": ("translate {tmp}/none", "holds no run"),
+    "evaluate without a run": ("evaluate {tmp}/none", "holds no run"),
+    "no input file": ("translate {run} {tmp}/none.txt", "none.txt"),
+    "no length": ("translate {run} {tmp}/in.txt --max-length 0", "max_length=0"),
+    "no module": ("--import no_such_module translate {run}", "no_such_module"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_COMMANDS)
+def test_bad_commands_end_in_one_line_and_lose_nothing(case, tmp_path, capsys, monkeypatch):
+    command, message = BAD_COMMANDS[case]
+    (tmp_path / "in.txt").write_text("the cat\n")
+    feed(monkeypatch, b"")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = {path.name: path.read_bytes() for path in run_folder().iterdir()}
+    assert main(shlex.split(command.format(tmp=tmp_path, run=run_folder(), pairs=pairs_file()))) == 1
+    (error,) = capsys.readouterr().err.strip().splitlines()
+    assert error.startswith("transformer-lib: error: ") and message in error
+    assert {path.name: path.read_bytes() for path in run_folder().iterdir()} == before
+    assert not (tmp_path / "x").exists() and not (tmp_path / "none").exists()
+
+
+def test_a_folder_in_use_is_refused(tmp_path, capsys):
+    with locked(tmp_path / "run"):
+        assert main(train_arguments(options(), tmp_path / "run")) == 1
+    assert "is in use" in capsys.readouterr().err

@@ -77,9 +77,9 @@ def test_a_run_that_is_killed_and_resumed_ends_the_same_to_the_bit(tmp_path):
         try:
             end = time.monotonic() + 60
             while time.monotonic() < end and process.poll() is None:
-                if (killed / "config.json").exists():
-                    if load_tensors(killed / "last.safetensors")[1]["progress"]["step"] >= 2:
-                        break
+                there = (killed / "config.json").exists()
+                if there and load_tensors(killed / "last.safetensors")[1]["progress"]["step"] >= 2:
+                    break
                 time.sleep(0.01)
         finally:
             process.kill()
@@ -112,15 +112,15 @@ def test_the_command_translates_files_and_streams(tmp_path, capsys, monkeypatch)
 def test_each_line_is_written_before_the_next_is_read(capsys, monkeypatch):
     seen = []
 
-    class Slow(io.RawIOBase):
-        lines = [b"the cat\n", b"the dog\n"]
+    lines = [b"the cat\n", b"the dog\n"]
 
+    class Slow(io.RawIOBase):
         def readable(self):
             return True
 
         def readinto(self, buffer):
             seen.append(capsys.readouterr().out.count("\n"))
-            line = self.lines.pop(0) if self.lines else b""
+            line = lines.pop(0) if lines else b""
             buffer[: len(line)] = line
             return len(line)
 
@@ -304,7 +304,7 @@ def test_a_module_can_register_models_first(tmp_path, monkeypatch, capsys):
         'register_model("mine", MyConfig, MyModel)\n'
     )
     monkeypatch.chdir(tmp_path)
-    small = "--model mine --shout 3 --d-model 8 --d-hidden 8 --epochs 1 --vocab-size 300 --device cpu".split()
+    small = shlex.split("--model mine --shout 3 --d-model 8 --d-hidden 8 --epochs 1 --vocab-size 300 --device cpu")
     command = ["--import", "my_models", "train", "--data", str(pairs_file()), "--output", "run", *small]
     assert main(command) == 0, capsys.readouterr().err
     assert json.loads((tmp_path / "run" / "config.json").read_text())["model"]["config"]["shout"] == 3

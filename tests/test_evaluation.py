@@ -45,7 +45,7 @@ def test_a_changed_file_is_not_scored(tmp_path):
     assert again == evaluate_run(folder, device="cpu", beam_size=1) | {"data": "moved.tsv"}
     with open(moved, "a", encoding="utf-8") as file:
         file.write("one more\teins mehr\n")
-    with pytest.raises(ValueError, match="moved.tsv has changed since the training began: its test part"):
+    with pytest.raises(ValueError, match=r"moved\.tsv has changed since the training began: its test part"):
         evaluate_run(folder, device="cpu", data=str(moved))
 
 

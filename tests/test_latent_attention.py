@@ -351,7 +351,9 @@ def test_recipes_mean_what_an_independent_reader_reads(recipes):
 
 def test_recipes_are_the_same_everywhere():
     texts = [
-        "\n".join(" ".join((recipe.description, *recipe.program)) for recipe in make_recipes(300, seed, held_out=held_out))
+        "\n".join(
+            " ".join((recipe.description, *recipe.program)) for recipe in make_recipes(300, seed, held_out=held_out)
+        )
         for seed, held_out in ((0, False), (5, True))
     ]
     digests = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]

@@ -214,7 +214,10 @@ BAD = {
     "mask of numbers": (lambda: combine_masks(torch.ones(3, 3)), "a mask has dtype torch.float32"),
     "second mask of numbers": (lambda: combine_masks(causal_mask(3), torch.ones(3, dtype=torch.long)), "torch.int64"),
     "shapes": (lambda: combine_masks(causal_mask(3), causal_mask(4)), "must match the size"),
-    "third shape": (lambda: combine_masks(causal_mask(3), None, torch.ones(2, 1, 1, 2, dtype=torch.bool)), "must match the size"),
+    "third shape": (
+        lambda: combine_masks(causal_mask(3), None, torch.ones(2, 1, 1, 2, dtype=torch.bool)),
+        "must match the size",
+    ),
     "devices": (
         lambda: combine_masks(causal_mask(3), causal_mask(3, device="meta")),
         "meta",

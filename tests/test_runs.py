@@ -199,7 +199,7 @@ def test_a_corpus_that_has_changed_is_not_resumed_and_a_moved_one_is_found(tmp_p
     monkeypatch.chdir("/")
     resume_run(tmp_path / "run", CPU)  # the path is stored whole
     moved = path.rename(tmp_path / "moved.tsv")
-    with pytest.raises(OSError, match="mine.tsv"):
+    with pytest.raises(OSError, match=r"mine\.tsv"):
         resume_run(tmp_path / "run", CPU)
     resume_run(tmp_path / "run", CPU, data=str(moved))
     moved.write_text(moved.read_text() + "one more\teins mehr\n")

@@ -366,7 +366,6 @@ BAD = {
     "widths differ": (lambda: soft_lookup(X, X[..., :5], X), r"keys is .* \(2, 4, 5\), expected .* K=6"),
     "numbers differ": (lambda: soft_lookup(X, X, X[:, :3]), r"values.*\(2, 3, 6\)"),
     "batches differ": (lambda: soft_lookup(X[:1], X, X), "not batches of one size"),
-
     "sharpness of 0": (lambda: soft_lookup(X, X, X, sharpness=0), "sharpness=0 must be .* above 0"),
     "negative sharpness": (lambda: soft_lookup(X, X, X, sharpness=-1.5), "sharpness=-1.5"),
     "infinite sharpness": (lambda: soft_lookup(X, X, X, sharpness=math.inf), "sharpness=inf"),

@@ -1,7 +1,18 @@
 """``python -m transformer_lib``: the command ``transformer-lib``."""
 
+import os
+import signal
 import sys
 
-from .translation.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """The command; Ctrl-C is quiet from the first moment, while PyTorch is still being imported."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    from .translation.cli import main as command
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return command()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

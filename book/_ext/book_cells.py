@@ -130,7 +130,7 @@ class SayWhereBuilt(SphinxTransform):
             names = [
                 name
                 for name in dict.fromkeys(cells.imported(code))
-                if name not in seen
+                if name not in seen and not name[1].startswith("_")
             ]
             if not names:
                 continue

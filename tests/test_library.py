@@ -1,0 +1,94 @@
+"""The library as a whole: its size, and the examples in its docstrings."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+import transformer_lib
+
+PACKAGE = Path(transformer_lib.__file__).parent
+MODULES = sorted(
+    ".".join(["transformer_lib", *path.relative_to(PACKAGE).with_suffix("").parts])
+    for path in PACKAGE.rglob("*.py")
+    if not path.stem.startswith("__")
+)
+NAMES = [name for name in transformer_lib.__all__ if not name.startswith("__")]
+WITHOUT_EXAMPLE = {
+    "AdditiveScore",
+    "AlignedSeq2Seq",
+    "GRU",
+    "HardConfig",
+    "HardSeq2Seq",
+    "Hypothesis",
+    "IfThenConfig",
+    "IfThenModel",
+    "LocalAttention",
+    "LuongConfig",
+    "LuongSeq2Seq",
+    "Memory",
+    "RecurrentConfig",
+    "RecurrentSeq2Seq",
+    "Seq2Seq",
+    "State",
+    "Trainer",
+    "TrainingConfig",
+    "attend",
+    "average_checkpoints",
+    "beam_search",
+    "evaluate_loss",
+    "greedy_decode",
+    "masked_softmax",
+    "sample",
+    "smoothed_loss",
+    "train_on",
+}
+LARGE = pytest.mark.xfail(reason="not yet")
+
+
+def examples_of(module: str) -> list[doctest.DocTest]:
+    """Every docstring of a module that holds an example."""
+    found = doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(module))
+    return [test for test in found if test.examples]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_run(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.FAIL_FAST)
+    report: list[str] = []
+    for test in examples_of(module):
+        runner.run(test, out=report.append)
+    assert not report, "".join(report)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_has_an_example(name: str, request: pytest.FixtureRequest) -> None:
+    if name in WITHOUT_EXAMPLE:
+        request.applymarker(pytest.mark.xfail(reason="its example is still to be written"))
+    words = getattr(transformer_lib, name).__doc__ or ""
+    assert doctest.DocTestParser().get_examples(words)
+
+
+def test_at_most_seventy_names() -> None:
+    assert len(transformer_lib.__all__) <= 70
+    assert all(hasattr(transformer_lib, name) for name in transformer_lib.__all__)
+
+
+@pytest.fixture(scope="module")
+def sizes() -> dict[str, tuple[int, int, int]]:
+    return pytest.importorskip("measure_code", reason="the tools need Python 3.11").measure()
+
+
+@LARGE
+def test_no_module_is_longer_than_six_hundred_lines(sizes: dict[str, tuple[int, int, int]]) -> None:
+    assert {name: lines for name, (lines, _, _) in sizes.items() if lines > 600} == {}
+
+
+@LARGE
+@pytest.mark.parametrize(("column", "limit"), [(1, 5_000), (2, 350)], ids=["code", "checks"])
+def test_the_library_stays_small(sizes: dict[str, tuple[int, int, int]], column: int, limit: int) -> None:
+    assert sum(counts[column] for counts in sizes.values()) <= limit

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+import transformer_lib.training.trainer as module
 from transformer_lib.data.batching import Example, encode_pairs
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.tokenizer import BOS, EOS, Tokenizer
@@ -104,14 +105,14 @@ def alike(folder: Path) -> None:
     model, _, _, config = prepare("dropout")
     sentence = ([5, 6, 7, 8, 9, EOS], [BOS, 9, 8, 7, 6, 5, EOS])
     trainer = DistributedTrainer(model, [sentence] * dist.get_world_size(), [sentence], config)
-    losses, plain = [], trainer.loss
+    losses, plain = [], trainer._parallel.module.loss
 
     def listen(batch):
         loss = plain(batch)
         losses.append(loss.item())
         return loss
 
-    trainer._parallel.module._loss = listen
+    trainer._parallel.module.loss = listen
     trainer.fit()
     (folder / f"losses-{trainer.rank}.json").write_text(json.dumps(losses))
 
@@ -119,11 +120,11 @@ def alike(folder: Path) -> None:
 def disagree(folder: Path) -> None:
     """Processes whose measurements differ believe rank 0."""
     trainer = DistributedTrainer(*prepare("plain"))
-    trainer._run_pass(trainer._wish.own, 100, False)
-    trainer.progress.best = -1.0 if trainer.rank else float("inf")  # rank 1 saw no improvement
-    trainer._close_pass()
+    assert trainer.agree(float(trainer.rank), first=True) == 0 and trainer.agree(1.0) == trainer.world
+    module.evaluate_loss = lambda *_: 2.0 + trainer.rank
+    trainer.fit()
     keep(trainer, folder, "agreed")
-    assert trainer.progress.waited == 0
+    assert trainer.progress.best == 2.0
 
 
 if __name__ == "__main__":

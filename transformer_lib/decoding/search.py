@@ -62,7 +62,7 @@ class PrefixState(State):
         memory: what the encoder produced.
         prefix: all tokens read so far.
 
-    Source: none. Chapter: Decoding.
+    Chapter: Decoding.
     """
 
     memory: Memory
@@ -75,7 +75,7 @@ class WithoutCache(Seq2Seq):
     Args:
         model: does the work, with its ``encode`` and ``decode`` alone.
 
-    Source: none. Chapter: Decoding.
+    Chapter: Decoding.
     """
 
     def __init__(self, model: Seq2Seq) -> None:

@@ -20,9 +20,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
+from transformer_lib.checks import explained
 from transformer_lib.data.files import write_atomically
 
 # %% ../../book/translation/15_training.ipynb #43142fce
+@explained
 def save_tensors(
     path: Path | str, tensors: dict[str, Tensor], notes: dict[str, Any]
 ) -> None:
@@ -33,8 +35,16 @@ def save_tensors(
         tensors: what to store, by name.
         notes: anything that JSON can hold.
 
-    Source: none. Chapter: Training.
+    Raises:
+        ValueError: for a tensor without numbers of its own, such as a sparse one.
+
+    Chapter: Training.
     """
+    for name, tensor in tensors.items():
+        if tensor.is_meta or tensor.layout is not torch.strided:
+            raise ValueError(
+                f"tensors[{name!r}] holds no ordinary numbers: it is on {tensor.device}, {tensor.layout}"
+            )
     stored, aliases = _without_aliases(tensors)
     whole = {
         name: tensor.detach().cpu().contiguous().clone()
@@ -51,7 +61,7 @@ def _without_aliases(
     tensors: dict[str, Tensor],
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors that are one and the same, such as tied weights, are stored once: the rest are names for them."""
-    first: dict[tuple, str] = {}
+    first: dict[tuple[Any, ...], str] = {}
     aliases = {}
     for name, tensor in tensors.items():
         place = (
@@ -69,6 +79,7 @@ def _without_aliases(
     }, aliases
 
 
+@explained
 def load_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what ``save_tensors`` wrote.
 
@@ -81,7 +92,7 @@ def load_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Raises:
         ValueError: if the file is missing, cut short, altered by a single bit, or not ours.
 
-    Source: none. Chapter: Training.
+    Chapter: Training.
     """
     path = Path(path)
     if not path.is_file():
@@ -104,8 +115,10 @@ def load_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (
         SafetensorError,
         KeyError,
-        json.JSONDecodeError,
-        UnicodeDecodeError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        ValueError,
     ) as error:
         raise ValueError(
             f"{path} is not a readable checkpoint ({error}): copy it again, or train again"
@@ -123,6 +136,7 @@ def _checksum(tensors: dict[str, Tensor], text: str) -> str:
     return digest.hexdigest()
 
 # %% ../../book/translation/15_training.ipynb #0b49099f
+@explained
 def load_weights(
     model: nn.Module, weights: dict[str, Tensor], path: Path | str
 ) -> None:
@@ -134,24 +148,40 @@ def load_weights(
         path: where they came from, for the message.
 
     Raises:
-        ValueError: if a name is missing, is not the model's, or has another shape; nothing is changed then.
+        ValueError: if a name is missing, is not the model's, or has another shape or kind of number, or one of the
+            numbers is NaN or infinite; nothing is changed then.
 
-    Source: none. Chapter: Training.
+    Chapter: Training.
     """
-    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    if own != given:
-        name = min(
-            name
-            for name in own.keys() | given.keys()
-            if own.get(name) != given.get(name)
+    own = model.state_dict()
+    for name in sorted(own.keys() | weights.keys()):
+        mine, given = own.get(name), weights.get(name)
+        shape, expected = (
+            None if tensor is None else tuple(tensor.shape)
+            for tensor in (given, mine)
         )
-        raise ValueError(
-            f"{path}: {name} has shape {given.get(name)}, but the model has {own.get(name)}"
-        )
+        if mine is None or given is None or shape != expected:
+            raise ValueError(
+                f"{path}: {name} has shape {shape}, but the model has {expected}"
+            )
+        if given.is_floating_point() != mine.is_floating_point():
+            raise ValueError(
+                f"{path}: {name} is {given.dtype}, but the model has {mine.dtype}"
+            )
+        if not given.isfinite().all():
+            raise ValueError(f"{path}: {name} holds NaN or an infinite number")
     model.load_state_dict(weights)
 
 
+def _tied(weights: dict[str, Tensor]) -> dict[str, str]:
+    """For each name, the first name of the same tensor."""
+    first: dict[int, str] = {}
+    return {
+        name: first.setdefault(id(tensor), name) for name, tensor in weights.items()
+    }
+
+
+@explained
 def average_checkpoints(paths: Sequence[Path | str]) -> dict[str, Tensor]:
     """The mean of several checkpoints of one model, tensor by tensor.
 
@@ -159,31 +189,43 @@ def average_checkpoints(paths: Sequence[Path | str]) -> dict[str, Tensor]:
         paths: files that ``save_tensors`` wrote.
 
     Returns:
-        Weights by name, in the type in which they were stored; averaged in double precision.
+        Weights by name, in the type in which they were stored; averaged in double precision. Tied weights stay tied.
 
     Raises:
-        ValueError: for no file, one that cannot be read, or files with other names or shapes.
+        ValueError: for no file, one that cannot be read, or files with other names, shapes or ties.
+
+    Example:
+        >>> import tempfile
+        >>> paths = [f"{tempfile.mkdtemp()}/{n}.safetensors" for n in (1, 2)]
+        >>> for n, path in enumerate(paths):
+        ...     save_tensors(path, {"weight": torch.full((2,), float(n))}, {})
+        >>> average_checkpoints(paths)
+        {'weight': tensor([0.5000, 0.5000])}
 
     Source: Vaswani et al. (2017), section 6.1. Chapter: Training.
     """
     if not paths:
         raise ValueError("paths is empty: there is nothing to average")
     first, _ = load_tensors(paths[0])
-    shapes = {name: tuple(tensor.shape) for name, tensor in first.items()}
+    tied = _tied(first)
     total = {
-        name: tensor.to(torch.float64, copy=True) for name, tensor in first.items()
-    }  # tied weights once each
+        name: first[name].to(torch.float64, copy=True)
+        for name in set(tied.values())
+    }
     for path in paths[1:]:
         weights, _ = load_tensors(path)
-        if {
-            name: tuple(tensor.shape) for name, tensor in weights.items()
-        } != shapes:
+        shapes = [
+            {name: tensor.shape for name, tensor in each.items()}
+            for each in (first, weights)
+        ]
+        if shapes[0] != shapes[1] or _tied(weights) != tied:
             raise ValueError(
                 f"{path} and {paths[0]} are not of the same model: their names or shapes differ"
             )
-        for name, tensor in weights.items():
-            total[name] += tensor
-    return {
+        for name, tensor in total.items():
+            tensor += weights[name]
+    mean = {
         name: (tensor / len(paths)).to(first[name].dtype)
         for name, tensor in total.items()
     }
+    return {name: mean[owner] for name, owner in tied.items()}

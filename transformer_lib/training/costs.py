@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
-from transformer_lib.checks import check_positive, pick_device
+from transformer_lib.checks import check_number, check_positive, pick_device
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.transformer import Transformer, TransformerConfig
@@ -130,8 +130,7 @@ class Machine:
         Raises:
             ValueError: if the intensity is not positive.
         """
-        if not intensity > 0:
-            raise ValueError(f"intensity={intensity} must be above 0")
+        check_number(above=0, intensity=intensity)
         return min(self.flops, intensity * self.bandwidth)
 
 
@@ -178,8 +177,7 @@ def measure_machine(
     """
     if not dtype.is_floating_point:
         raise TypeError(f"dtype={dtype} is no floating type")
-    if not seconds > 0:
-        raise ValueError(f"seconds={seconds} must be above 0")
+    check_number(above=0, seconds=seconds)
     device, rates = pick_device(str(device)), []
     for size in (256, 512, 1024, *[4096] * (device.type != "cpu")):
         left = torch.randn(size, size, device=device).to(dtype)
@@ -280,7 +278,7 @@ def count_bytes(
     Raises:
         ValueError: for a length, a batch or a number of bytes below 1.
 
-    Source: Kingma and Ba (2015) for the moments; otherwise none. Chapter: Scaling out.
+    Source: Kingma and Ba (2015) for the moments. Chapter: Scaling out.
     """
     check_positive(
         source_length=source_length,
@@ -311,7 +309,7 @@ def padding_share(batches: Iterable[Batch]) -> float:
     Raises:
         ValueError: if there is no batch.
 
-    Source: none. Chapter: Scaling out.
+    Chapter: Scaling out.
     """
     empty, positions = 0, 0
     for batch in batches:
@@ -430,17 +428,6 @@ def training_hours(
     Source: Kaplan et al. (2020), section 2.1, for operations as a measure of cost. Chapter: Scaling out.
     """
     check_positive(n_devices=n_devices)
-    given = {
-        "flops_per_token": flops_per_token,
-        "tokens": tokens,
-        "rate": rate,
-        "utilisation": utilisation,
-    }
-    for name, value in given.items():
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name}={value} must be above 0 and finite")
-    if utilisation > 1:
-        raise ValueError(
-            f"utilisation={utilisation} is a share and cannot be above 1"
-        )
+    check_number(above=0, flops_per_token=flops_per_token, tokens=tokens, rate=rate)
+    check_number(above=0, at_most=1, utilisation=utilisation)
     return flops_per_token * tokens / (rate * n_devices * utilisation) / 3600

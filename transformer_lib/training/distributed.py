@@ -11,7 +11,7 @@ __all__ = ['batch_share', 'process_group', 'DistributedTrainer']
 # %% ../../book/translation/18_scaling.ipynb #564868c9
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +22,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from transformer_lib.checks import pick_device
-from transformer_lib.data.batching import Batch, Example
+from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.seq2seq import Seq2Seq
 from transformer_lib.training.schedule import TrainingConfig
-from transformer_lib.training.trainer import Interrupt, Trainer
+from transformer_lib.training.trainer import Data, Trainer
 
 # %% ../../book/translation/18_scaling.ipynb #119eea31
 def batch_share(batch: Batch, rank: int, world: int) -> Batch:
@@ -117,30 +117,15 @@ class _ShareLoss(nn.Module):
 
     def __init__(self, trainer: Trainer) -> None:
         super().__init__()
-        self.model, self._loss = trainer.model, trainer.loss
+        self.model = trainer.model
+        self.loss = lambda share: Trainer.loss(trainer, share)
         self._ddp_params_and_buffers_to_ignore = [
             name for name, _ in self.named_buffers()
         ]  # sinusoids are the same
 
     def forward(self, share: Batch) -> Float[Tensor, ""]:
-        return self._loss(share)
-
-
-class _SharedWish(Interrupt):
-    """Stands for the wish to stop of one process; what it shows is what all processes have agreed on."""
-
-    def __init__(self, own: Interrupt) -> None:
-        self.own, self.agreed = own, False
-
-    @property
-    def wished(self) -> bool:
-        return self.agreed
-
-    @wished.setter
-    def wished(self, value: bool) -> None:
-        self.own.wished = (
-            self.own.wished or value
-        )  # the others learn of it with the next update
+        loss: Tensor = self.loss(share)
+        return loss
 
 # %% ../../book/translation/18_scaling.ipynb #b3366124
 class DistributedTrainer(Trainer):
@@ -153,10 +138,11 @@ class DistributedTrainer(Trainer):
 
     Args:
         model: on the device of this process; it starts from the weights of rank 0.
-        train: what it learns from, in ids; the same in all processes.
-        validation: what every process measures it on after each pass.
+        train: what it learns from; the same in all processes.
+        validation: what it is measured on after each epoch; rank 0 decides.
         config: how it is trained; the same in all processes.
         folder: where rank 0 keeps checkpoints; None to keep nothing.
+        optimizer: over the model's parameters; None for Adam.
 
     Raises:
         ValueError: outside a process group; see ``process_group``, and ``Trainer`` for the rest.
@@ -167,103 +153,72 @@ class DistributedTrainer(Trainer):
     def __init__(
         self,
         model: Seq2Seq,
-        train: Sequence[Example],
-        validation: Sequence[Example],
+        train: Data,
+        validation: Data,
         config: TrainingConfig,
         folder: Path | str | None = None,
+        *,
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         if not dist.is_initialized():
             raise ValueError(
                 "there is no process group: start with torchrun, and enter process_group() first"
             )
-        self.rank, self.world = dist.get_rank(), dist.get_world_size()
         super().__init__(
-            model, train, validation, config, folder if self.rank == 0 else None
+            model, train, validation, config, folder, optimizer=optimizer
         )
-        self._shared_folder, self._wish = (
-            None if folder is None else Path(folder),
-            _SharedWish(Interrupt()),
-        )
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.leads, self._left = self.rank == 0, 0
         self._parallel = DistributedDataParallel(_ShareLoss(self))
 
-    def _add_gradients(self, group: Sequence[Batch]) -> tuple[float, int]:
-        """Leave in every parameter of every process the gradient of the mean loss over the whole group's tokens."""
-        n_tokens = sum(batch.n_tokens for batch in group)
-        news = torch.zeros(
-            2, dtype=torch.float64, device=self.device
-        )  # the loss, and whether anyone wishes to stop
+    def update(self, group: Sequence[Batch]) -> tuple[float, int]:
+        """One step of the optimiser, of which this process computes its share; see ``Trainer.update``.
+
+        Args:
+            group: one batch, or several whose gradients are added up.
+        """
+        seed = random.Random(
+            f"{self.config.seed} {self.progress.step} {self.rank}"
+        ).getrandbits(63)
+        self._left = len(group)
         with torch.random.fork_rng(
             [self.device] if self.device.type == "cuda" else []
         ):
             torch.manual_seed(
-                random.Random(
-                    f"{self.config.seed} {self.progress.step} {self.rank}"
-                ).getrandbits(63)
-            )
-            for number, batch in enumerate(group, start=1):
-                share = batch_share(batch, self.rank, self.world)
-                weight = share.n_tokens / n_tokens
-                with (
-                    nullcontext()
-                    if number == len(group)
-                    else self._parallel.no_sync()
-                ):
-                    loss = weight * self._parallel(
-                        share if len(share) else batch_share(batch, 0, len(batch))
-                    )
-                    (self.world * loss).backward()
-                news[0] += loss.detach()
-        news[1] += self._wish.own.wished
-        dist.all_reduce(news)
-        self._wish.agreed = bool(news[1])
-        return news[0].item(), n_tokens
+                seed
+            )  # what is dropped differs between processes, and is the same when resumed
+            loss, n_tokens = super().update(group)
+        return self.agree(loss) / self.world, n_tokens
 
-    def _run_pass(
-        self,
-        interrupt: Interrupt,
-        save_every: int,
-        progress_bar: bool,
-        stop: Callable[[], bool] | None = None,
-    ) -> bool:
-        """Take the rest of a pass; False if somebody, in any process, wished to stop."""
-        self._wish = _SharedWish(interrupt)
-        return super()._run_pass(
-            self._wish, save_every, progress_bar and self.rank == 0, stop
-        )
-
-    def _close_pass(self) -> str:
-        """Measure in every process, and believe rank 0: rounding may differ between processors."""
-        line, progress = super()._close_pass(), self.progress
-        agreed = torch.tensor(
-            [progress.best, progress.waited, progress.slowed], dtype=torch.float64
-        )
-        agreed = agreed.to(self.device)
-        dist.broadcast(agreed, 0)
-        progress.best, progress.waited, progress.slowed = (
-            agreed[0].item(),
-            int(agreed[1]),
-            agreed[2].item(),
-        )
-        return line
-
-    def save(self, path: Path | str) -> None:
-        """Let rank 0 write all that it takes to go on; see ``Trainer.save``.
+    def loss(self, batch: Batch) -> Float[Tensor, ""]:
+        """The loss on this process's share of a batch, weighted so that the mean over processes is the batch's.
 
         Args:
-            path: the file.
+            batch: on the device of the model.
         """
-        if self.rank == 0:
-            super().save(path)
+        share = batch_share(batch, self.rank, self.world)
+        self._left -= 1  # gradients are added up over processes with the last batch of a group
+        with self._parallel.no_sync() if self._left else nullcontext():
+            loss = self._parallel(
+                share if len(share) else batch_share(batch, 0, len(batch))
+            )
+        return loss * (self.world * share.n_tokens / batch.n_tokens)
+
+    def agree(self, value: float, *, first: bool = False) -> float:
+        """What all processes agree on: the sum of their values, or that of rank 0.
+
+        Args:
+            value: of this process.
+            first: whether rank 0 decides; rounding may differ between processors.
+        """
+        agreed = torch.tensor(value, dtype=torch.float64, device=self.device)
+        if first:
+            dist.broadcast(agreed, 0)
+        else:
+            dist.all_reduce(agreed)
+        return agreed.item()
 
     def resume(self) -> None:
-        """Go on from the last save in the folder, in every process.
-
-        Raises:
-            ValueError: if there is no folder or no readable save of this training in it; see ``Trainer.restore``.
-        """
-        if self._shared_folder is None:
-            raise ValueError(
-                "folder is None: this training keeps nothing that it could resume from"
-            )
+        """Go on from the last save in the folder, in every process; see ``Trainer.resume``."""
         dist.barrier()  # rank 0 may still be writing
-        self.restore(self._shared_folder / "last.safetensors")
+        super().resume()

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from transformer_lib.checks import check_probability, explained
 from transformer_lib.data.tokenizer import PAD
 
 # %% ../../book/translation/15_training.ipynb #1c0cc594
@@ -46,10 +47,12 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         return difference.mul_(gradient[:, None]), None, None
 
 
+@explained
 def smoothed_loss(
     logits: Float[Tensor, "B T V"],
     target: Int[Tensor, "B T"],
-    smoothing: float = 0.1,
+    *,
+    smoothing: float | int = 0.1,
 ) -> Float[Tensor, ""]:
     """The mean cross-entropy against targets that give a little probability to every token, in nats.
 
@@ -66,10 +69,13 @@ def smoothed_loss(
     Raises:
         ValueError: if the shapes do not fit, no token is left, or ``smoothing`` is out of range.
 
+    Example:
+        >>> smoothed_loss(torch.zeros(1, 2, 7), torch.tensor([[4, 2]]))  # the logarithm of 7
+        tensor(1.9459)
+
     Source: Szegedy et al. (2016), section 7; Vaswani et al. (2017), section 5.4. Chapter: Training.
     """
-    if not 0 <= smoothing < 1:
-        raise ValueError(f"smoothing={smoothing} must be at least 0 and below 1")
+    check_probability(smoothing=smoothing)
     if logits.shape[:2] != target.shape:
         raise ValueError(
             f"logits have shape {tuple(logits.shape)}, target {tuple(target.shape)}; B and T must agree"
@@ -80,6 +86,15 @@ def smoothed_loss(
             "target holds only padding: there is nothing to learn from"
         )
     rows = logits[there]
-    if rows.dtype in (torch.float16, torch.bfloat16):
-        rows = rows.float()
-    return _SmoothedCrossEntropy.apply(rows, target[there], smoothing).mean()
+    rows, right = (
+        rows.to(torch.promote_types(rows.dtype, torch.float32)),
+        target[there].long(),
+    )
+    try:
+        return _SmoothedCrossEntropy.apply(rows, right, smoothing).mean()
+    except (IndexError, RuntimeError) as error:
+        if right.min() >= 0 and right.max() < rows.shape[1]:
+            raise
+        raise ValueError(
+            f"target holds token ids from {right.min()} to {right.max()}, but logits are for 0 to {rows.shape[1] - 1}"
+        ) from error

@@ -13,7 +13,13 @@ import math
 from dataclasses import dataclass
 
 import torch
-from transformer_lib.checks import check_positive
+from transformer_lib.checks import (
+    check_choice,
+    check_number,
+    check_positive,
+    check_probability,
+    check_whole,
+)
 
 # %% ../../book/translation/15_training.ipynb #d4663a7e
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
@@ -25,24 +31,28 @@ class TrainingConfig:
     """How a model is trained; the defaults are the paper's recipe in sizes that fit one small machine.
 
     Args:
-        epochs: the most passes over the training data.
+        epochs: the most epochs; a training may be resumed with more of them.
         max_tokens: the most tokens of a batch on its longer side, padding included.
         accumulate: batches whose gradients are added up for one update.
         learning_rate: the highest that the schedule reaches; None for the paper's, ``(d_model * warmup) ** -0.5``.
         schedule: after the warm-up, ``inverse-sqrt`` (the paper's), ``linear`` (down to zero at the end of the last
-            pass), ``plateau`` (halved after each pass that does not lower the validation loss) or ``constant``.
-        warmup: updates over which the rate rises from zero to its highest; 0 for none.
+            epoch), ``plateau`` (halved after each epoch that does not lower the validation loss) or ``constant``.
+        warmup: updates over which the rate rises from zero to its highest; 0 for none. Must be fewer than there are.
         betas: of Adam, how slowly the two moments forget.
         eps: of Adam, added to the root of the second moment.
         smoothing: of the labels; 0 trains on the model's own ``loss``.
-        clip: the most the norm of a gradient may be.
+        clip: the gradient's norm is scaled down to this where it is larger; None to leave it as it is.
         precision: ``float32``, or ``bfloat16`` for automatic mixed precision.
-        average: how many of the last passes are averaged when training ends; 0 for none.
-        patience: stop after so many passes in a row that do not lower the validation loss; None never.
+        average: how many of the last epochs are averaged when training ends; 0 for none.
+        patience: stop after so many epochs in a row that do not lower the validation loss; None never.
         seed: of the order of batches.
 
     Raises:
         ValueError: for a value out of range; the message names it.
+
+    Example:
+        >>> TrainingConfig(epochs=3, learning_rate=1e-3, schedule="linear", warmup=100).betas
+        (0.9, 0.98)
 
     Source: Vaswani et al. (2017), section 5. Chapter: Training.
     """
@@ -50,13 +60,13 @@ class TrainingConfig:
     epochs: int = 10
     max_tokens: int = 4096
     accumulate: int = 1
-    learning_rate: float | None = None
+    learning_rate: float | int | None = None
     schedule: str = "inverse-sqrt"
     warmup: int = 4000
-    betas: tuple[float, float] = (0.9, 0.98)
-    eps: float = 1e-9
-    smoothing: float = 0.1
-    clip: float = 1.0
+    betas: tuple[float | int, float | int] = (0.9, 0.98)
+    eps: float | int = 1e-9
+    smoothing: float | int = 0.1
+    clip: float | int | None = 1.0
     precision: str = "float32"
     average: int = 5
     patience: int | None = None
@@ -68,29 +78,21 @@ class TrainingConfig:
             max_tokens=self.max_tokens,
             accumulate=self.accumulate,
         )
+        for name in ("warmup", "average", "seed"):
+            check_whole(name, getattr(self, name), 0)
+        check_number(above=0, eps=self.eps)
+        check_probability(smoothing=self.smoothing)
         if self.patience is not None:
             check_positive(patience=self.patience)
-        for name in ("warmup", "average", "seed"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ValueError(
-                    f"{name}={value!r} must be a whole number and at least 0"
-                )
-        for name in ("learning_rate", "eps", "clip"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value} must be above 0 and finite")
-        if not 0 <= self.smoothing < 1:
-            raise ValueError(
-                f"smoothing={self.smoothing} must be at least 0 and below 1"
-            )
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas={self.betas} must be two numbers in [0, 1)")
-        for name, known in (("schedule", SCHEDULES), ("precision", PRECISIONS)):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is unknown; choose from {', '.join(known)}"
-                )
+        for name in ("learning_rate", "clip"):
+            if getattr(self, name) is not None:
+                check_number(above=0, **{name: getattr(self, name)})
+        for beta in self.betas:
+            check_probability(betas=beta)
+        if len(self.betas) != 2:
+            raise ValueError(f"betas={self.betas} must be two numbers")
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("precision", self.precision, PRECISIONS)
         if self.learning_rate is None and (
             self.schedule != "inverse-sqrt" or self.warmup == 0
         ):
@@ -109,16 +111,10 @@ def peak_rate(d_model: int, warmup: int) -> float:
     Returns:
         ``(d_model * warmup) ** -0.5``.
 
-    Raises:
-        ValueError: if one of them is not positive.
-
     Source: Vaswani et al. (2017), eq. 3, at ``step = warmup``. Chapter: Training.
     """
-    if d_model < 1 or warmup < 1:
-        raise ValueError(
-            f"d_model={d_model} and warmup={warmup} must be at least 1"
-        )
-    return (d_model * warmup) ** -0.5
+    check_positive(d_model=d_model, warmup=warmup)
+    return float((d_model * warmup) ** -0.5)
 
 
 def rate_factor(
@@ -136,21 +132,13 @@ def rate_factor(
         A share in [0, 1].
 
     Raises:
-        ValueError: for a step below 1, a negative warm-up, an unknown schedule, or ``linear`` without a total above the
-            warm-up.
+        ValueError: for a value out of range, or ``linear`` without a total above the warm-up.
 
     Source: Vaswani et al. (2017), eq. 3. Chapter: Training.
     """
-    if step < 1:
-        raise ValueError(
-            f"step={step} must be at least 1: updates are counted from 1"
-        )
-    if not warmup >= 0:
-        raise ValueError(f"warmup={warmup} must be at least 0")
-    if schedule not in SCHEDULES:
-        raise ValueError(
-            f"schedule={schedule!r} is unknown; choose from {', '.join(SCHEDULES)}"
-        )
+    check_positive(step=step)
+    check_whole("warmup", warmup, 0)
+    check_choice("schedule", schedule, SCHEDULES)
     if schedule == "linear" and (total is None or total <= warmup):
         raise ValueError(
             f"total={total} must be above warmup={warmup} for a linear schedule"
@@ -177,9 +165,6 @@ def learning_rate_at(
 
     Returns:
         The highest rate times the share that the schedule gives it.
-
-    Raises:
-        ValueError: see ``peak_rate`` and ``rate_factor``.
 
     Source: Vaswani et al. (2017), eq. 3. Chapter: Training.
     """

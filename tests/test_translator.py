@@ -99,12 +99,12 @@ def test_words_that_the_model_does_not_know_are_told():
 
 def test_averaged_weights_come_first_and_others_can_be_asked_for():
     folder = run_folder("transformer")
-    for weights, file in ((None, "averaged"), ("best", "best"), ("pass-2", "pass-2")):
+    for weights, file in ((None, "averaged"), ("best", "best"), ("epoch-2", "epoch-2")):
         expected = load_tensors(folder / f"{file}.safetensors")[0]
         model = load("transformer", weights=weights).model
         assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
     for weights, message in (
-        ("pass-9", r"pass-9\.safetensors"),
+        ("epoch-9", r"epoch-9\.safetensors"),
         ("last", "is for going on"),
         ("../gru/best", "must be the name of a file in the folder"),
     ):

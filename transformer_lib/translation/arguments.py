@@ -322,7 +322,7 @@ def _add_search(
 
 
 def _add_weights(parser: argparse.ArgumentParser) -> None:
-    text = "averaged, best or pass-N (averaged if there is one)"
+    text = "averaged, best or epoch-N (averaged if there is one)"
     parser.add_argument("--weights", metavar="NAME", help=text)
 
 

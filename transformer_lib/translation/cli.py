@@ -349,7 +349,7 @@ def _average(given: argparse.Namespace) -> int:
     folder = Path(given.run)
     read_config(folder)
     found = [
-        re.fullmatch(r"pass-(\d+)", path.stem)
+        re.fullmatch(r"epoch-(\d+)", path.stem)
         for path in folder.glob("*.safetensors")
     ]
     epochs = sorted(int(name[1]) for name in found if name)
@@ -360,8 +360,8 @@ def _average(given: argparse.Namespace) -> int:
     if given.last is not None and not 1 <= given.last <= len(epochs):
         raise ValueError(f"last={given.last}: the run keeps {len(epochs)} epochs")
     epochs = epochs[-given.last :] if given.last else epochs
-    mean = average_checkpoints([folder / f"pass-{n}.safetensors" for n in epochs])
-    save_tensors(folder / "averaged.safetensors", mean, {"passes": epochs})
+    mean = average_checkpoints([folder / f"epoch-{n}.safetensors" for n in epochs])
+    save_tensors(folder / "averaged.safetensors", mean, {"epochs": epochs})
     _write(f"{folder}/averaged.safetensors: epochs {', '.join(map(str, epochs))}\n")
     return 0
 

@@ -182,7 +182,7 @@ def weights_file(folder: Path, weights: str | None = None) -> Path:
 
     Args:
         folder: of a saved translator or a run.
-        weights: ``averaged``, ``best``, ``pass-N`` or ``weights``; None for the averaged ones if there are any.
+        weights: ``averaged``, ``best``, ``epoch-N`` or ``weights``; None for the averaged ones if there are any.
 
     Raises:
         ValueError: for the file that only serves to go on, or for a path.
@@ -191,7 +191,7 @@ def weights_file(folder: Path, weights: str | None = None) -> Path:
     """
     if weights == "last":
         raise ValueError(
-            f"{folder / 'last.safetensors'} is for going on: choose averaged, best or pass-N as weights"
+            f"{folder / 'last.safetensors'} is for going on: choose averaged, best or epoch-N as weights"
         )
     if weights is not None and Path(weights).name != weights:
         raise ValueError(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # read by type checkers, and by __getattr__ to know where a n
     from .models.positions import LearnedPositions, SinusoidalPositions  # isort: split
     from .models.sublayers import FeedForward, LayerNorm  # isort: split
     from .models.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, Transformer, TransformerConfig  # isort: split
-    from .models.convert import config_from_torch, from_torch, to_torch  # isort: split
+    from .models.convert import from_torch, load_marian, to_torch  # isort: split
     from .training.loop import evaluate_loss, train_on  # isort: split
     from .training.loss import smoothed_loss  # isort: split
     from .training.schedule import TrainingConfig  # isort: split
@@ -91,8 +91,8 @@ __all__ = [  # noqa: RUF022  in the order of the book
     "EncoderLayer",
     "Transformer",
     "TransformerConfig",
-    "config_from_torch",
     "from_torch",
+    "load_marian",
     "to_torch",
     "evaluate_loss",
     "train_on",

@@ -1,4 +1,4 @@
-"""How a translation is scored: log-probability and perplexity, exact match, BLEU, alignment error rate.
+"""How predicting one token at a time amounts to translating a sentence, and how a translation is scored.
 
 Chapter: Translation as prediction (book/history/01_translation_as_prediction.ipynb).
 """
@@ -168,6 +168,9 @@ def bleu(
         tokenize: how sacreBLEU cuts the text: "13a" for plain text, "none" for text
             with spaces between its tokens, or another of its names, such as "intl".
         lowercase: whether to ignore case.
+
+    Returns:
+        The score from 0 to 100, its parts, and the signature.
 
     Raises:
         TypeError: an entry is not a string.

@@ -1,4 +1,4 @@
-"""Real and generated sentence pairs, a tokenizer that turns any text into ids and back, and batches by token budget.
+"""A tokenizer that turns any text into ids and back, and batches that waste little on padding.
 
 Chapter: From words to batches (book/history/02_words_to_batches.ipynb).
 """

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import shutil
 import sys
 import tempfile
 import traceback
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 # What stands in front of a call is what its message must name: a regular expression.
 CALLS = """
@@ -248,7 +250,7 @@ source_vocab_size | build_model('gru', {})
 name | register_model('gru', SearchConfig, torch.nn.Linear)
 config_class | register_model('x', dict, torch.nn.Linear)
 model_class | register_model('x', SearchConfig, dict)
-tokenizer|vocab | Translator(transformer, Tokenizer.train(['a b'], level="word"), Tokenizer.train(['a b'], level="word"))
+tokenizer|vocab | Translator(transformer, tokenizer, Tokenizer.train(['a b'], level="word"))
 texts | captions.translate(5)
 texts | captions.translate([5])
 texts | captions.translate(None)
@@ -256,7 +258,7 @@ beam_size | captions.translate(['a dog'], beam_size=0)
 beam_size | captions.translate(['a dog'], beam_size='5')
 length_penalty | captions.translate(['a dog'], length_penalty=500)
 batch | Trainer(gru, [batch], examples, TrainingConfig(warmup=1, learning_rate=0.1))
-activation|leaky_relu | config_from_torch(torch.nn.TransformerEncoderLayer(8, 2, 16, activation=torch.nn.functional.leaky_relu))
+activation|leaky_relu | config_from_torch(torch.nn.TransformerEncoderLayer(8, 2, 16, activation=torch.nn.LeakyReLU()))
 NoneType | from_torch(transformer, None)
 Linear | config_from_torch(torch.nn.Linear(2, 2))
 no attention to look at | attention_maps(None, [('a', 'b')], tokenizer, tokenizer)
@@ -278,11 +280,14 @@ def surroundings() -> dict[str, object]:
     import torch
 
     import transformer_lib
-    from transformer_lib.data.batching import collate
 
     torch.manual_seed(0)
-    folder = Path(tempfile.mkdtemp())
-    names = {**{name: getattr(transformer_lib, name) for name in transformer_lib.__all__}, **locals()}
+    folder, package = Path(tempfile.mkdtemp()), Path(transformer_lib.__file__).parent
+    names: dict[str, Any] = {"torch": torch}
+    for path in package.rglob("*.py"):
+        if not path.stem.startswith("__"):
+            module = ".".join(["transformer_lib", *path.relative_to(package).with_suffix("").parts])
+            names |= vars(importlib.import_module(module))
     sizes = {"source_vocab_size": 9, "target_vocab_size": 9, "d_model": 8, "d_hidden": 8}
     small = names["TransformerConfig"](
         source_vocab_size=9, target_vocab_size=9, d_model=8, n_heads=2, n_encoder_layers=1, n_decoder_layers=1, d_ff=16
@@ -296,10 +301,8 @@ def surroundings() -> dict[str, object]:
 
     def run(config: str | None = None, **changes: object) -> Path:
         """A copy of the shipped translator of captions with another configuration."""
-        import shutil
-
         place = Path(tempfile.mkdtemp()) / "run"
-        shutil.copytree(Path(transformer_lib.__file__).parent / "pretrained" / "captions-en-de", place)
+        shutil.copytree(package / "pretrained" / "captions-en-de", place)
         held = json.loads((place / "config.json").read_text(encoding="utf-8"))
         (place / "config.json").write_text(config or json.dumps({**held, **changes}), encoding="utf-8")
         return place
@@ -311,9 +314,8 @@ def surroundings() -> dict[str, object]:
         "source": torch.tensor([[5, 6, 2], [4, 2, 0]]), "target": torch.tensor([[1, 5], [1, 4]]),
         "logits": torch.randn(2, 2, 9), "small": small, "transformer": names["Transformer"](small), "gru": gru,
         "luong": names["LuongSeq2Seq"](names["LuongConfig"](**sizes)), "tokenizer": tokenizer, "examples": examples,
-        "batch": collate(examples), "optimizer": torch.optim.Adam(gru.parameters()), "folder": folder, "write": write,
+        "batch": names["collate"](examples), "optimizer": torch.optim.Adam(gru.parameters()), "folder": folder, "write": write,
         "run": run, "deep": "[" * 100_000, "captions": names["Translator"].from_pretrained("captions-en-de"),
-        "SimpleNamespace": SimpleNamespace,
     }  # fmt: skip
 
 

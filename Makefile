@@ -39,6 +39,7 @@ check: $(READY) ## the fast checks: export gate, notebook guard, style, tests th
 
 export: $(READY) ## write transformer_lib/ from the notebooks (NB=... only one)
 	@$(PY) tools/export.py $(NB)
+	@$(PY) tools/readme.py
 
 notebooks: export ## run notebooks in place, all or NB=path
 	@$(PY) tools/notebooks.py $(NB)

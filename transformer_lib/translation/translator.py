@@ -19,6 +19,11 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+import transformer_lib.models.alignment
+import transformer_lib.models.hard_attention
+import transformer_lib.models.recurrent
+import transformer_lib.models.scores
+import transformer_lib.models.transformer  # noqa: F401
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lib.checks import (

@@ -224,10 +224,10 @@ def test_evaluate_prints_lines_or_json(tmp_path, capsys):
 
 def test_the_command_averages_again(tmp_path, capsys):
     folder = shutil.copytree(run_folder("transformer"), tmp_path / "copy")
-    (folder / "pass-abc.safetensors").write_bytes(b"a stray file")
+    (folder / "epoch-abc.safetensors").write_bytes(b"a stray file")
     assert main(["average", str(folder), "--last", "1"]) == 0
     assert capsys.readouterr().out == f"{folder}/averaged.safetensors: epochs 3\n"
-    mean, last = (load_tensors(folder / f"{name}.safetensors")[0] for name in ("averaged", "pass-3"))
+    mean, last = (load_tensors(folder / f"{name}.safetensors")[0] for name in ("averaged", "epoch-3"))
     assert all((mean[name] == last[name]).all() for name in last)
     assert main(["average", str(folder), "--last", "3"]) == 1
     assert "keeps 2 epochs" in capsys.readouterr().err
@@ -358,7 +358,7 @@ BAD_COMMANDS = {
     "a warm-up without end": ("train --output {tmp}/x --data {pairs} --warmup 50000", "warmup=50000"),
     "no file of pairs": ("train --output {tmp}/x --data {tmp}/none.tsv", "none.tsv"),
     "heads that do not divide": ("train --output {tmp}/x --data {pairs} --n-heads 3", "n_heads=3"),
-    "other weights": ("translate {run} --weights pass-7", "pass-7"),
+    "other weights": ("translate {run} --weights epoch-7", "epoch-7"),
     "weights elsewhere": ("translate {run} --weights ../x/best", "name of a file in the folder"),
     "average without passes": ("average {run}", "keeps no epochs"),
     "average without a run": ("average {tmp}/none", "holds no run"),

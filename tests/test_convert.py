@@ -295,3 +295,16 @@ def test_what_marian_cannot_compute_is_not_given_away():
         config |= {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in (("layers", 1), ("ffn_dim", 8))}
         config |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "activation_function": "relu"}
         from_marian({**config, "max_position_embeddings": 40}, {"model.encoder.embed_tokens.weight": draw(30, 16)})
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_downloaded_folder_becomes_a_translator(opus_folder, tmp_path):
+    from transformer_lib.translation.translator import Translator
+
+    translator = Translator.from_marian(opus_folder, device="cpu")
+    _, expected, _ = hypotheses_of(opus_folder, "a dog runs", 1)
+    assert translator.translate(["a dog runs"], beam_size=1, max_length=12) == [expected]
+    assert "".join(translator.stream("a dog runs", max_length=12)) == expected
+    assert translator.attention("a dog runs", "ein Hund").cross.shape[:2] == (2, 4)
+    with pytest.raises(ValueError, match="load it with from_marian"):
+        translator.save_pretrained(tmp_path / "saved")

@@ -254,33 +254,18 @@ def resume_run(
         train, validation, notes = _examples(options, corpus, translator)
     stored = content["training"]
     planned = TrainingConfig(**stored | {"betas": tuple(stored["betas"])})
+    planned = replace(planned, **changes)
     run = trainer(model, train, validation, planned, folder)
     with _own_random_numbers(device):
         run.resume()
-        if changes:
-            run = _extended(run, replace(planned, **changes))
-            training = asdict(run.config)
-            saved = content | {
-                "text": asdict(content["text"]),
-                "training": training,
-            }
-            run.save(folder / "last.safetensors")
-            write_json(folder / "config.json", saved)
-    return Run(options, folder, translator, run, notes)
-
-
-def _extended(before: Trainer, config: TrainingConfig) -> Trainer:
-    """The same training under a plan with more epochs."""
-    if config.epochs < before.progress.epoch:
+    if planned.epochs < run.progress.epoch:
         raise ValueError(
-            f"epochs={config.epochs}: the run has trained for {before.progress.epoch} already"
+            f"epochs={planned.epochs}: the run has trained for {run.progress.epoch} already"
         )
-    after = type(before)(
-        before.model, before.train, before.validation, config, before.folder
-    )
-    after.optimizer.load_state_dict(before.optimizer.state_dict())
-    after.progress = before.progress
-    return after
+    if changes:
+        told = {"text": asdict(content["text"]), "training": asdict(planned)}
+        write_json(folder / "config.json", content | told)
+    return Run(options, folder, translator, run, notes)
 
 
 def train(

@@ -14,16 +14,12 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-import transformer_lib.models.alignment
-import transformer_lib.models.hard_attention
-import transformer_lib.models.recurrent
-import transformer_lib.models.scores
-import transformer_lib.models.transformer  # noqa: F401
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lib.checks import (
@@ -37,6 +33,7 @@ from transformer_lib.data.files import write_json
 from transformer_lib.data.tokenizer import BOS, EOS, Tokenizer
 from transformer_lib.decoding.greedy import generate
 from transformer_lib.decoding.search import SearchConfig, beam_search
+from transformer_lib.models.convert import MarianTokenizer, load_marian
 from transformer_lib.models.multi_head import MultiHeadAttention, record_attention
 from transformer_lib.models.seq2seq import (
     Seq2Seq,
@@ -49,7 +46,11 @@ from transformer_lib.training.checkpoints import (
     load_weights,
     save_tensors,
 )
-from transformer_lib.translation.text import TextPreparation, unknown_words
+from transformer_lib.translation.text import (
+    AnyTokenizer,
+    TextPreparation,
+    unknown_words,
+)
 
 # %% ../../book/translation/17_translating.ipynb #8a45f1d5
 @dataclass(frozen=True)
@@ -112,6 +113,15 @@ class Aligning(Protocol):
         ...
 
 # %% ../../book/translation/17_translating.ipynb #d144140a
+for _module in (
+    "recurrent",
+    "alignment",
+    "scores",
+    "hard_attention",
+    "transformer",
+):
+    import_module(f"transformer_lib.models.{_module}")  # each registers its model
+
 _WEIGHTS = ("weights", "averaged", "best")
 _FORMAT = "attention-step-by-step 2"
 
@@ -226,8 +236,8 @@ class Translator:
     def __init__(
         self,
         model: Seq2Seq,
-        source_tokenizer: Tokenizer,
-        target_tokenizer: Tokenizer,
+        source_tokenizer: AnyTokenizer,
+        target_tokenizer: AnyTokenizer,
         *,
         text: TextPreparation | None = None,
     ) -> None:
@@ -278,6 +288,23 @@ class Translator:
             model.to(pick_device(device)).eval(), *tokenizers, text=config["text"]
         )
 
+    @classmethod
+    def from_marian(
+        cls, folder: Path | str, *, device: str = "auto"
+    ) -> "Translator":
+        """A translator from the downloaded folder of an Opus-MT model; its tokenizers need ``sentencepiece``.
+
+        Args:
+            folder: with ``config.json``, weights, ``vocab.json``, ``source.spm`` and ``target.spm``.
+            device: where to compute; see ``pick_device``.
+
+        Raises:
+            ImportError: if ``sentencepiece`` is not installed.
+            ValueError: if a file is missing or holds something else.
+        """
+        model, *tokenizers = load_marian(folder)
+        return cls(model.to(pick_device(device)), *tokenizers)
+
     def save_pretrained(
         self,
         folder: Path | str,
@@ -296,9 +323,14 @@ class Translator:
             The folder, for ``from_pretrained``.
 
         Raises:
-            ValueError: if the folder holds a translator, or the model is not registered.
+            ValueError: if the folder holds a translator, the model is not registered, or its tokenizers are Opus-MT's.
         """
         folder, config = Path(folder), self.config()
+        tokenizers = self.source_tokenizer, self.target_tokenizer
+        if any(isinstance(one, MarianTokenizer) for one in tokenizers):
+            raise ValueError(
+                "the tokenizers of an Opus-MT model stay in its folder: load it with from_marian"
+            )
         if (folder / "config.json").exists():
             raise ValueError(
                 f"{folder} holds a model already: choose another folder"

@@ -1,4 +1,4 @@
-"""A Marian model of Hugging Face with random weights, and ours made of it: the reference for logits, decoding and speed."""
+"""A random Marian model of Hugging Face, and ours made of it: the reference for logits, decoding and speed."""
 
 from __future__ import annotations
 

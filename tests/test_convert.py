@@ -236,10 +236,10 @@ def test_a_folder_with_pickled_weights_is_read_safely(opus_folder, tmp_path):
     one, other = load_marian(opus_folder)[0], load_marian(tmp_path)[0]
     assert torch.equal(one(SOURCE, TARGET), other(SOURCE, TARGET))
     torch.save({"weights": print}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(Exception, match="[Uu]nsafe|weights_only|Unsupported"):
+    with pytest.raises(Exception, match=r"[Uu]nsafe|weights_only|Unsupported"):
         load_marian(tmp_path)
     (tmp_path / "pytorch_model.bin").unlink()
-    with pytest.raises(ValueError, match="neither model.safetensors nor pytorch_model.bin"):
+    with pytest.raises(ValueError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
         load_marian(tmp_path)
     (tmp_path / "vocab.json").unlink()
     with pytest.raises(ValueError, match=r"has no vocab.json: is it the folder of an Opus-MT model\?"):
@@ -249,7 +249,9 @@ def test_a_folder_with_pickled_weights_is_read_safely(opus_folder, tmp_path):
 def test_a_tokenizer_of_an_opus_model_decodes_what_it_encodes(opus_folder):
     _, source, target = load_marian(opus_folder)
     text = "a dog runs in the house"
-    assert source.decode(source.encode(text)) == text == source.decode(torch.tensor([BOS, *source.encode(text), EOS, 7]))
+    assert (
+        source.decode(source.encode(text)) == text == source.decode(torch.tensor([BOS, *source.encode(text), EOS, 7]))
+    )
     assert source.encode_batch([text, ""]) == [source.encode(text), []]
     assert target.vocab_size == source.vocab_size
 
@@ -289,10 +291,12 @@ def test_what_marian_cannot_compute_is_not_given_away():
     for changes, message in (({"norm_first": True}, "post-norm"), ({"bias": False}, "bias=False")):
         with pytest.raises(ValueError, match=message):
             to_marian(Transformer(TransformerConfig(**sizes, **changes)))
-    with pytest.raises(ValueError, match="weights have no model.decoder.embed_tokens.weight"):
+    with pytest.raises(ValueError, match=r"weights have no model\.decoder\.embed_tokens\.weight"):
         config = {"pad_token_id": 0, "decoder_start_token_id": 1, "eos_token_id": 2}
         config |= {"model_type": "marian", "scale_embedding": True, "vocab_size": 30, "d_model": 16}
-        config |= {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in (("layers", 1), ("ffn_dim", 8))}
+        config |= {
+            f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in (("layers", 1), ("ffn_dim", 8))
+        }
         config |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "activation_function": "relu"}
         from_marian({**config, "max_position_embeddings": 40}, {"model.encoder.embed_tokens.weight": draw(30, 16)})
 

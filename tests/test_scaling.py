@@ -380,7 +380,9 @@ RUN += ["--n-heads", "2", "--n-layers", "1", "--dropout", "0.1", "--max-tokens",
 def test_the_command_trains_and_refuses(tmp_path):
     command = ["-m", "transformer_lib", "train", "--output", "run"]
     written = run_processes([*command, *RUN, "--epochs", "2"], 2, tmp_path)
-    assert "60 pairs" in written[0] and "2 processes" in written[0] and "epoch 2:" in written[0] and "done" in written[0]
+    assert (
+        "60 pairs" in written[0] and "2 processes" in written[0] and "epoch 2:" in written[0] and "done" in written[0]
+    )
     assert "epoch " not in written[1]  # rank 0 speaks for all
     assert {"config.json", "source.json", "best.safetensors", "last.safetensors"} <= set(os.listdir(tmp_path / "run"))
     for extra, message in (([*RUN, "--epochs", "2"], "holds a run already"), (["--resume", *RUN], "leave out")):

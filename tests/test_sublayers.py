@@ -314,7 +314,8 @@ x = torch.randn(2, 3, 8)
 for norm_first in (False, True):
     for activation in ("relu", "gelu", "swish"):
         torch.compiler.reset()
-        layer = EncoderLayer(TransformerConfig(d_model=8, n_heads=2, d_ff=16, norm_first=norm_first, activation=activation)).eval()
+        form = {"norm_first": norm_first, "activation": activation}
+        layer = EncoderLayer(TransformerConfig(d_model=8, n_heads=2, d_ff=16, **form)).eval()
         compiled = torch.compile(layer, fullgraph=True, backend="eager")
         torch.testing.assert_close(compiled(x), layer(x), atol=1e-6, rtol=0)
 print("one graph")

@@ -4,6 +4,7 @@ import copy
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -24,11 +25,13 @@ from transformer_lib.models.convert import (
     to_torch,
 )
 from transformer_lib.models.masks import causal_mask
-from transformer_lib.models.multi_head import record_attention
-from transformer_lib.models.seq2seq import Memory, reorder, sequence_loss
+from transformer_lib.models.multi_head import KeyValueCache, record_attention
+from transformer_lib.models.positions import SinusoidalPositions
+from transformer_lib.models.seq2seq import Memory, State, reorder, sequence_loss
 from transformer_lib.models.sublayers import LayerNorm
 from transformer_lib.models.transformer import (
     DecoderLayer,
+    Encoder,
     EncoderLayer,
     Transformer,
     TransformerConfig,
@@ -366,7 +369,7 @@ def test_layers_write_their_weights_down_only_while_recorded():
     model = small_model()
     with record_attention(model) as maps:
         model(SOURCE, TARGET)
-    assert list(maps)[0] == "encoder.layers.0.self_attn" and "decoder.layers.2.cross_attn" in maps
+    assert next(iter(maps)) == "encoder.layers.0.self_attn" and "decoder.layers.2.cross_attn" in maps
     assert len(maps) == 2 + 2 * 3 and all(len(found) == 1 for found in maps.values())
     model(SOURCE, TARGET)
     assert all(len(found) == 1 for found in maps.values())
@@ -388,6 +391,48 @@ def test_an_encoder_with_a_causal_mask_writes_word_by_word(norm_first):
         for part in inputs.split([3, 1, 2], dim=1):
             found.append(encoder(part, causal_mask(part.shape[1], past=caches[0].length), caches=caches))
     torch.testing.assert_close(torch.cat(found, dim=1), expected, atol=1e-12, rtol=1e-10)
+
+
+class LanguageModel(nn.Module):
+    """A decoder-only model: an ``Encoder`` with a causal mask, caches, and a state that the searches can reorder."""
+
+    @dataclass(frozen=True, eq=False)
+    class State(State):
+        caches: list[KeyValueCache]
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(config.target_vocab_size, config.d_model)
+        self.places, self.stack = SinusoidalPositions(config.d_model, 50), Encoder(config)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.places(self.tokens(tokens))
+        return self.stack(x, causal_mask(tokens.shape[1])) @ self.tokens.weight.T
+
+    def clamp_length(self, max_length: int) -> int:
+        return min(max_length, 50)
+
+    def start(self, rows: int) -> State:
+        return self.State(None, self.stack.new_caches(rows))
+
+    def step(self, token: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+        x = self.places(self.tokens(token[:, None]), state.caches[0].length)
+        return self.stack(x, caches=state.caches)[:, 0] @ self.tokens.weight.T, state
+
+
+def test_a_decoder_only_model_of_our_parts_writes_with_its_cache():
+    torch.manual_seed(0)
+    model = LanguageModel(TransformerConfig(13, 13, 8, 2, 2, 1, 16, dropout=0.0)).double().eval()
+    prompt = torch.tensor([[5, 6, 7], [8, 9, PAD]])
+    written = greedy_decode(model, prompt, max_length=9)
+    for row, start in zip(written, prompt, strict=True):
+        tokens = [BOS, *start[start != PAD].tolist()]
+        while len(tokens) < 10 and tokens[-1] != EOS:  # without a cache, one sentence at a time
+            with torch.no_grad():
+                logits = model(torch.tensor([tokens]))[0, -1]
+            logits[[PAD, BOS]] = -torch.inf
+            tokens.append(int(logits.argmax()))
+        assert row[row != PAD].tolist() == tokens[1:]
 
 
 @pytest.mark.parametrize("norm_first", [False, True])

@@ -189,17 +189,13 @@ def check_number(
 
     Chapter: Refusing bad input.
     """
-    limits = {
-        "above": above,
-        "at least": at_least,
-        "below": below,
-        "at most": at_most,
-    }
-    asked = [f"{word} {x:g}" for word, x in limits.items() if math.isfinite(x)]
     for name, value in values.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         fits = number and above < value < below and at_least <= value <= at_most
         if not fits or not math.isfinite(value):
+            words = ("above", "at least", "below", "at most")
+            limits = zip(words, (above, at_least, below, at_most), strict=True)
+            asked = [f"{word} {x:g}" for word, x in limits if math.isfinite(x)]
             wanted = f"a finite number {' and '.join(asked)}".rstrip()
             raise ValueError(f"{name}={value!r} must be {wanted}")
 

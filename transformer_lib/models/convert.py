@@ -172,7 +172,8 @@ def config_from_torch(theirs: nn.Module) -> TransformerConfig:
         ValueError: for an activation that this library does not have.
 
     Example:
-        >>> stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 3)
+        >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        >>> stack = nn.TransformerEncoder(layer, 3)
         >>> encoder = Encoder(config_from_torch(stack))
         >>> from_torch(encoder, stack)
         >>> len(encoder.layers)
@@ -570,6 +571,9 @@ def load_marian(
     Raises:
         ImportError: if ``sentencepiece`` is not installed.
         ValueError: if a file is missing or holds something else.
+
+    Example:
+        >>> model, source, target = load_marian("opus-mt-en-de")  # doctest: +SKIP
 
     Chapter: Weights from elsewhere.
     """

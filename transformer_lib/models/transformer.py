@@ -211,6 +211,7 @@ class EncoderLayer(nn.Module):
         config: the sizes, and whether the norms come first (pre-norm) or last (post-norm, the paper's).
 
     Example:
+        >>> import torch
         >>> layer = EncoderLayer(TransformerConfig(d_model=64, n_heads=4, d_ff=256))
         >>> layer(torch.randn(2, 5, 64), causal_mask(5)).shape
         torch.Size([2, 5, 64])
@@ -261,6 +262,7 @@ class DecoderLayer(nn.Module):
         config: the sizes, and whether the norms come first (pre-norm) or last (post-norm, the paper's).
 
     Example:
+        >>> import torch
         >>> layer = DecoderLayer(TransformerConfig(d_model=64, n_heads=4, d_ff=256))
         >>> layer(torch.randn(2, 5, 64), torch.randn(2, 7, 64), causal_mask(5)).shape
         torch.Size([2, 5, 64])
@@ -324,6 +326,7 @@ class Encoder(nn.Module):
         config: the sizes; of the vocabularies and the decoder nothing is used.
 
     Example:
+        >>> import torch
         >>> encoder = Encoder(TransformerConfig.tiny())
         >>> encoder(torch.randn(2, 5, 128)).shape
         torch.Size([2, 5, 128])
@@ -375,6 +378,7 @@ class Decoder(nn.Module):
         config: the sizes; of the vocabularies and the encoder nothing is used.
 
     Example:
+        >>> import torch
         >>> decoder = Decoder(TransformerConfig.tiny())
         >>> decoder(torch.randn(2, 5, 128), torch.randn(2, 7, 128), causal_mask(5)).shape
         torch.Size([2, 5, 128])
@@ -479,6 +483,7 @@ class Transformer(Seq2Seq):
         config: the sizes.
 
     Example:
+        >>> import torch
         >>> model = Transformer(TransformerConfig.tiny())
         >>> model(torch.tensor([[7, 8, 2]]), torch.tensor([[1, 9]])).shape
         torch.Size([1, 2, 10000])
@@ -524,14 +529,12 @@ class Transformer(Seq2Seq):
 
     def _embed_source(self, tokens: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
         """Token vectors, scaled so that they are not drowned by the positions that are added."""
-        check_tokens(tokens, self.config.source_vocab_size, "source")
         vectors = self.source_embedding(tokens) * math.sqrt(self.config.d_model)
         return self.dropout(self.source_positions(vectors))
 
     def _embed_target(
         self, tokens: Int[Tensor, "B T"], start: int = 0
     ) -> Float[Tensor, "B T D"]:
-        check_tokens(tokens, self.config.target_vocab_size, "target")
         vectors = self.target_embedding(tokens) * math.sqrt(self.config.d_model)
         return self.dropout(self.target_positions(vectors, start))
 
@@ -556,6 +559,7 @@ class Transformer(Seq2Seq):
                 f"source_mask has shape {tuple(source_mask.shape)}, "
                 f"expected {tuple(source.shape)}"
             )
+        check_tokens(source, self.config.source_vocab_size, "source")
         vectors = self._embed_source(source)
         return Memory(
             self.encoder(vectors, source_mask[:, None, None]), source_mask
@@ -577,6 +581,7 @@ class Transformer(Seq2Seq):
         Raises:
             ValueError: for a token outside the vocabulary, or a target longer than ``max_length``.
         """
+        check_tokens(target, self.config.target_vocab_size, "target")
         vectors = self._embed_target(target)
         mask = causal_mask(target.shape[1], device=target.device)
         source_mask = memory.mask[:, None, None]
@@ -614,7 +619,8 @@ class Transformer(Seq2Seq):
             Logits of the next token, and the new state.
 
         Raises:
-            ValueError: for a token outside the vocabulary, a state that was stepped before, or no position left.
+            IndexError: for a token outside the vocabulary, on a CPU; looking at every token would slow a GPU down.
+            ValueError: for a state that was stepped before, or no position left.
         """
         memory, caches, position = state.memory, state.caches, state.position
         if caches[0].length != position:

@@ -333,9 +333,6 @@ def _layer_names(model: Transformer) -> list[str]:
 def marian_config(config: Mapping[str, Any]) -> TransformerConfig:
     """Our configuration for that of a Marian model of Hugging Face.
 
-    Args:
-        config: what its ``config.json`` holds.
-
     Raises:
         ValueError: if it is another kind of model, or has what ours cannot express.
 
@@ -509,15 +506,8 @@ class MarianTokenizer:
         """Number of ids."""
         return len(self._pieces)
 
-    def __len__(self) -> int:
-        return self.vocab_size
-
     def tokens(self, text: str) -> list[str]:
-        """The pieces of a text; a language code such as ``>>deu<<`` at its beginning is one.
-
-        Args:
-            text: any string.
-        """
+        """The pieces of a text; a language code such as ``>>deu<<`` at its beginning is one."""
         code = re.match(r">>.+?<<", check_text(text))
         start = code.end() if code else 0
         return [text[:start]] * bool(code) + self._cutter.encode(
@@ -525,19 +515,11 @@ class MarianTokenizer:
         )
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without beginning and end.
-
-        Args:
-            text: any string.
-        """
+        """The ids of a text, without beginning and end."""
         return [self._ids.get(piece, UNK) for piece in self.tokens(text)]
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of several texts.
-
-        Args:
-            texts: any strings.
-        """
+        """The ids of several texts."""
         return [self.encode(text) for text in check_texts(texts)]
 
     def decode(self, ids: Iterable[int] | Tensor) -> str:

@@ -142,11 +142,11 @@ class MultiHeadAttention(nn.Module):
         self.d_key = d_model // n_heads if d_key is None else d_key
         self.d_value = d_model // n_heads if d_value is None else d_value
         check_positive(d_key=self.d_key, d_value=self.d_value)
-        in_proj = nn.Linear(
-            d_model, n_heads * (2 * self.d_key + self.d_value), bias=bias
-        )
+        keys, values = n_heads * self.d_key, n_heads * self.d_value
+        self.widths, self.ends = (keys, keys, values), (0, keys, 2 * keys, None)
+        in_proj = nn.Linear(d_model, 2 * keys + values, bias=bias)
         self.in_proj_weight, self.in_proj_bias = in_proj.weight, in_proj.bias
-        self.out_proj = nn.Linear(n_heads * self.d_value, d_model, bias=bias)
+        self.out_proj = nn.Linear(values, d_model, bias=bias)
         nn.init.xavier_uniform_(self.in_proj_weight)
         if bias:
             nn.init.zeros_(self.in_proj_bias)
@@ -154,14 +154,17 @@ class MultiHeadAttention(nn.Module):
         self.recorded: list[Tensor] | None = None  # see record_attention
 
     def _project(
-        self, inputs: Float[Tensor, "B T D"], rows: slice, *widths: int
+        self, inputs: Float[Tensor, "B T D"], first: int, last: int
     ) -> list[Float[Tensor, "B H T K"]]:
-        """Apply some rows of the projection, and give each head its own slice: (B, T, H K) to (B, H, T, K)."""
+        """Queries (0), keys (1), values (2), from ``first`` to before ``last``, with a slice for each head."""
         weight, bias = self.in_proj_weight, self.in_proj_bias
-        if rows != slice(None):
+        if last - first < 3:
+            rows = slice(self.ends[first], self.ends[last])
             weight, bias = weight[rows], None if bias is None else bias[rows]
-        parts = F.linear(inputs, weight, bias).split(widths, dim=-1)
-        return [p.unflatten(2, (self.n_heads, -1)).transpose(1, 2) for p in parts]
+        made = F.linear(inputs, weight, bias).split(self.widths[first:last], dim=-1)
+        return [
+            part.unflatten(2, (self.n_heads, -1)).transpose(1, 2) for part in made
+        ]
 
     @explained
     def keys_values(self, memory: Float[Tensor, "B S D"]) -> KeysValues:
@@ -170,8 +173,7 @@ class MultiHeadAttention(nn.Module):
         Args:
             memory: one vector for each position.
         """
-        keys, values = self.n_heads * self.d_key, self.n_heads * self.d_value
-        return KeysValues(*self._project(memory, slice(keys, None), keys, values))
+        return KeysValues(*self._project(memory, 1, 3))
 
     def new_cache(self, rows: int, room: int = 32) -> KeyValueCache:
         """An empty cache for this layer, on its device and of its type.
@@ -216,26 +218,19 @@ class MultiHeadAttention(nn.Module):
                 f"mask of shape {tuple(mask.shape)} and {mask.dtype} must be boolean with four axes: "
                 "(B, S) becomes mask[:, None, None, :], and (T, S) mask[None, None]"
             )
-        keys, values = self.n_heads * self.d_key, self.n_heads * self.d_value
-        if memory is None:
-            queries, *new = self._project(inputs, slice(None), keys, keys, values)
-            seen = (
-                KeysValues(*new)
-                if cache is None
-                else cache.append(KeysValues(*new))
-            )
-        elif cache is not None:
+        if memory is not None and cache is not None:
             raise ValueError("a cache is for self-attention, without a memory")
+        if memory is None:
+            queries, *new = self._project(inputs, 0, 3)
+            seen = KeysValues(*new)
+            seen = seen if cache is None else cache.append(seen)
         else:
-            (queries,) = self._project(inputs, slice(keys), keys)
-            seen = (
-                memory
-                if isinstance(memory, KeysValues)
-                else self.keys_values(memory)
-            )
-        return self.out_proj(
-            self._attend(queries, seen, mask).transpose(1, 2).flatten(-2)
-        )
+            (queries,) = self._project(inputs, 0, 1)
+            if not isinstance(memory, KeysValues):
+                memory = self.keys_values(memory)
+            seen = memory
+        heads = self._attend(queries, seen, mask)
+        return self.out_proj(heads.transpose(1, 2).flatten(2))
 
     def _attend(
         self,
@@ -256,22 +251,21 @@ class MultiHeadAttention(nn.Module):
             )
             if mask is not None and mask.shape[2] > 1:
                 mask = mask.repeat(1, 1, times, 1)
-        given = (queries, seen.keys, seen.values, mask)
+        given = queries, seen.keys, seen.values, mask
         dropout = self.dropout if self.training else 0.0
         if self.recorded is None:
-            return self._unfold(
-                scaled_dot_product_attention(*given, dropout=dropout), times
-            )
-        heads, weights = explicit_attention(*given, dropout=dropout)
-        self.recorded.append(self._unfold(weights, times))
-        return self._unfold(heads, times)
+            heads = scaled_dot_product_attention(*given, dropout=dropout)
+        else:
+            heads, weights = explicit_attention(*given, dropout=dropout)
+            self.recorded.append(_unfold(weights, times))
+        return _unfold(heads, times)
 
-    @staticmethod
-    def _unfold(found: Tensor, times: int) -> Tensor:
-        """Give rows that shared a memory back: (B, H, N / B * T, V) to (N, H, T, V)."""
-        if times == 1:
-            return found
-        return found.unflatten(2, (times, -1)).transpose(1, 2).flatten(0, 1)
+
+def _unfold(found: Tensor, times: int) -> Tensor:
+    """Give rows that shared a memory back: (B, H, N / B * T, V) to (N, H, T, V)."""
+    if times == 1:
+        return found
+    return found.unflatten(2, (times, -1)).transpose(1, 2).flatten(0, 1)
 
 # %% ../../book/transformer/11_multi_head_attention.ipynb #ca08e31e
 @contextmanager

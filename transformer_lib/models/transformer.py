@@ -132,11 +132,7 @@ class TransformerConfig:
 
     @classmethod
     def tiny(cls, **changes: Any) -> "TransformerConfig":
-        """The small model that does best on Multi30k: 4 + 4 layers, 128 wide.
-
-        Args:
-            changes: fields that are to differ.
-        """
+        """The small model that does best on Multi30k: 4 + 4 layers, 128 wide; with some fields changed."""
         sizes = {"d_model": 128, "n_heads": 4, "d_ff": 256, "dropout": 0.3}
         for name in ("source_vocab_size", "target_vocab_size"):
             sizes[name] = 10_000
@@ -146,20 +142,12 @@ class TransformerConfig:
 
     @classmethod
     def base(cls, **changes: Any) -> "TransformerConfig":
-        """The base model of the paper.
-
-        Args:
-            changes: fields that are to differ.
-        """
+        """The base model of the paper, with some fields changed."""
         return cls(**changes)
 
     @classmethod
     def big(cls, **changes: Any) -> "TransformerConfig":
-        """The big model of the paper.
-
-        Args:
-            changes: fields that are to differ.
-        """
+        """The big model of the paper, with some fields changed."""
         sizes = {"d_model": 1024, "n_heads": 16, "d_ff": 4096, "dropout": 0.3}
         return cls(**{**sizes, **changes})
 
@@ -343,11 +331,7 @@ class Encoder(nn.Module):
         self.norm = _final_norm(config)
 
     def new_caches(self, rows: int) -> list[KeyValueCache]:
-        """An empty cache for each layer, to use the stack as a decoder-only model.
-
-        Args:
-            rows: number N of sequences.
-        """
+        """An empty cache for each layer, to use the stack as a decoder-only model of so many rows."""
         return [layer.self_attn.new_cache(rows) for layer in self.layers]
 
     @explained
@@ -365,8 +349,8 @@ class Encoder(nn.Module):
             mask: True where a position may attend; four axes, broadcast to (B, H, S, S).
             caches: for each layer the keys and values of what came before, for a sequence that grows.
         """
-        caches_or_none = [None] * len(self.layers) if caches is None else caches
-        for layer, cache in zip(self.layers, caches_or_none, strict=True):
+        kept = [None] * len(self.layers) if caches is None else caches
+        for layer, cache in zip(self.layers, kept, strict=True):
             x = layer(x, mask, cache=cache)
         return self.norm(x)
 
@@ -416,10 +400,8 @@ class Decoder(nn.Module):
         memories = (
             memory if isinstance(memory, list) else [memory] * len(self.layers)
         )
-        caches_or_none = [None] * len(self.layers) if caches is None else caches
-        for layer, seen, cache in zip(
-            self.layers, memories, caches_or_none, strict=True
-        ):
+        kept = [None] * len(self.layers) if caches is None else caches
+        for layer, seen, cache in zip(self.layers, memories, kept, strict=True):
             x = layer(x, seen, mask, memory_mask, cache=cache)
         return self.norm(x)
 
@@ -427,9 +409,6 @@ class Decoder(nn.Module):
 @dataclass(frozen=True, eq=False)
 class TransformerMemory(Memory):
     """The encoder's output, and what the decoder's layers make of it once for all steps.
-
-    Args:
-        layers: for each decoder layer its keys and values of the source, which all rows of a sentence share.
 
     Chapter: The Transformer.
     """
@@ -442,11 +421,6 @@ class TransformerState(State):
     """Where a Transformer stands between two steps.
 
     A step writes into the caches. To continue one state in two ways, ``reorder`` it first, which copies them.
-
-    Args:
-        memory: what the encoder produced, with the keys and values made of it.
-        caches: for each layer the keys and values of the target so far.
-        position: how many tokens have been read.
 
     Chapter: The Transformer.
     """
@@ -542,18 +516,7 @@ class Transformer(Seq2Seq):
     def encode(
         self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
     ) -> Memory:
-        """Read the source; see ``Seq2Seq.encode``.
-
-        Args:
-            source: token ids, padded on the right.
-            source_mask: True where there is a token.
-
-        Returns:
-            One vector for each source position.
-
-        Raises:
-            ValueError: for a token outside the vocabulary, an empty sentence, or one longer than ``max_length``.
-        """
+        """Read the source: one vector for each position; see ``Seq2Seq.encode``."""
         if source_mask.shape != source.shape:
             raise ValueError(
                 f"source_mask has shape {tuple(source_mask.shape)}, "
@@ -569,18 +532,7 @@ class Transformer(Seq2Seq):
     def decode(
         self, target: Int[Tensor, "B T"], memory: Memory
     ) -> Float[Tensor, "B T V"]:
-        """Score every next token with teacher forcing; see ``Seq2Seq.decode``.
-
-        Args:
-            target: token ids, each row opened by BOS.
-            memory: what ``encode`` returned.
-
-        Returns:
-            Logits.
-
-        Raises:
-            ValueError: for a token outside the vocabulary, or a target longer than ``max_length``.
-        """
+        """Score every next token with teacher forcing; see ``Seq2Seq.decode``."""
         check_tokens(target, self.config.target_vocab_size, "target")
         vectors = self._embed_target(target)
         mask = causal_mask(target.shape[1], device=target.device)
@@ -588,14 +540,7 @@ class Transformer(Seq2Seq):
         return self.output(self.decoder(vectors, memory.outputs, mask, source_mask))
 
     def start(self, memory: Memory) -> TransformerState:
-        """Empty caches, and every layer's keys and values of the source; see ``Seq2Seq.start``.
-
-        Args:
-            memory: what ``encode`` returned.
-
-        Returns:
-            A state with one row for each sentence.
-        """
+        """Empty caches, and every layer's keys and values of the source; see ``Seq2Seq.start``."""
         layers, rows = self.decoder.layers, len(memory.mask)
         kept = tuple(
             layer.cross_attn.keys_values(memory.outputs) for layer in layers
@@ -612,14 +557,10 @@ class Transformer(Seq2Seq):
         """Read one token and score the next; see ``Seq2Seq.step``.
 
         Args:
-            token: the token written last.
+            token: the token written last. Whether it is in the vocabulary, a CPU notices by itself.
             state: the state before it was read; used up by this call.
 
-        Returns:
-            Logits of the next token, and the new state.
-
         Raises:
-            IndexError: for a token outside the vocabulary, on a CPU; looking at every token would slow a GPU down.
             ValueError: for a state that was stepped before, or no position left.
         """
         memory, caches, position = state.memory, state.caches, state.position
@@ -638,12 +579,7 @@ class Transformer(Seq2Seq):
     def attention(
         self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]
     ) -> AttentionWeights:
-        """The weights of every head of every layer while the target is forced on the model.
-
-        Args:
-            source: token ids; PAD is masked.
-            target: token ids, each row opened by BOS.
-        """
+        """The weights of every head of every layer while the target is forced on the model."""
         with record_attention(self) as maps:
             self(source, target)
         found: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
@@ -655,15 +591,7 @@ class Transformer(Seq2Seq):
     def align(
         self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T S"]:
-        """The last layer's attention to the source, on average over its heads.
-
-        Args:
-            source: token ids; PAD is masked.
-            target: token ids, each row opened by BOS.
-
-        Returns:
-            At position t, the weights with which the token after ``target[:, t]`` was predicted.
-        """
+        """The last layer's attention to the source, on average over its heads: row t predicted the token after t."""
         return self.attention(source, target).cross[-1].mean(dim=1)
 
 

@@ -1,5 +1,7 @@
 """The records of long runs are complete, and the pages quote them as they are."""
 
+import ast
+import json
 import re
 import shlex
 import subprocess
@@ -78,7 +80,29 @@ def test_the_translator_without_attention_on_multi30k():
     assert metrics["test_reference_tokens"]["value"] == 12_968 and metrics["test_sentences"]["value"] == 1_000
 
 
-@pytest.mark.parametrize("name", ["history/03_recurrent_seq2seq", "translation/17_translating"])
+def test_the_chapters_of_the_history_quote_the_records():
+    records = [record_of(f"multi30k-de-en-{name}")["metrics"] for name in ("gru", "bahdanau")]
+    gru, bahdanau = (metrics["test_bleu"]["value"] for metrics in records)
+    for name in ("history/03_recurrent_seq2seq", "history/04_learning_to_align"):
+        prose = prose_of(name)
+        assert f"{gru:.2f}" in prose and f"{bahdanau:.2f}" in prose
+
+
+@pytest.mark.parametrize("name", ["history/03_recurrent_seq2seq", "history/04_learning_to_align"])
+def test_the_numbers_of_the_bottleneck_are_those_of_the_record(name):
+    """The cells hold what the record holds, as literals, because a chapter runs without the repository."""
+    rows = {row["name"]: row for row in record_of("bottleneck")["rows"]}
+    cells = json.loads((ROOT / "book" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
+    shown = ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2])
+    assert shown
+    for run, (exact, loss, seconds) in shown.items():
+        row = rows[run]
+        assert exact == list(row["exact_match"].values())
+        assert loss == round(row["train_loss"][-1], 3) and seconds == round(row["seconds"])
+
+
+@pytest.mark.parametrize("name", ["translation/17_translating"])
 def test_the_chapters_quote_the_record(name):
     record = record_of("multi30k-de-en-gru")
     prose = prose_of(name)

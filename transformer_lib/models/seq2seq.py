@@ -1,4 +1,4 @@
-"""A recurrent encoder-decoder: the GRU from its equations, teacher forcing, greedy decoding, and the single vector that must hold a whole sentence.
+"""A recurrent encoder-decoder: the GRU from its equations, teacher forcing, greedy decoding, and how much of a sentence fits into one vector.
 
 Chapter: A translator with one memory (book/history/03_recurrent_seq2seq.ipynb).
 """
@@ -7,7 +7,7 @@ Chapter: A translator with one memory (book/history/03_recurrent_seq2seq.ipynb).
 
 # %% auto #0
 __all__ = ['Memory', 'State', 'reorder', 'select', 'keep', 'Seq2Seq', 'register_model', 'model_names', 'model_name',
-           'build_model', 'embedding', 'check_tokens', 'sequence_loss', 'eval_mode']
+           'build_model', 'embedding', 'check_tokens', 'eval_mode', 'sequence_loss']
 
 # %% ../../book/history/03_recurrent_seq2seq.ipynb #a1f2a935
 from abc import ABC, abstractmethod
@@ -486,6 +486,40 @@ def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str) -> None
             f"row {int(gaps.nonzero()[0])} of {name} has padding before a token: pad on the right"
         )
 
+# %% ../../book/history/03_recurrent_seq2seq.ipynb #539c6664
+@contextmanager
+def eval_mode(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
+    """Evaluation mode without gradients; afterwards every part is in the mode it was found in.
+
+    The mode belongs to the model: before threads share one, call its ``eval()`` once, and there is nothing to undo.
+
+    Args:
+        model: any module. Parts of it may be in different modes, such as a frozen encoder.
+        gradients: leave gradients as they are.
+
+    Returns:
+        A context manager.
+
+    Example:
+        >>> import torch
+        >>> model = torch.nn.Dropout(0.5)
+        >>> with eval_mode(model):
+        ...     model(torch.ones(3))
+        tensor([1., 1., 1.])
+        >>> model.training
+        True
+
+    Chapter: A translator with one memory.
+    """
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        with nullcontext() if gradients else torch.no_grad():
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
 # %% ../../book/history/03_recurrent_seq2seq.ipynb #0704e06b
 @explained
 def sequence_loss(
@@ -525,37 +559,3 @@ def sequence_loss(
     return F.cross_entropy(
         logits.flatten(0, 1), target.flatten().long(), ignore_index=PAD
     )
-
-# %% ../../book/history/03_recurrent_seq2seq.ipynb #539c6664
-@contextmanager
-def eval_mode(model: nn.Module, *, gradients: bool = False) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards every part is in the mode it was found in.
-
-    The mode belongs to the model: before threads share one, call its ``eval()`` once, and there is nothing to undo.
-
-    Args:
-        model: any module. Parts of it may be in different modes, such as a frozen encoder.
-        gradients: leave gradients as they are.
-
-    Returns:
-        A context manager.
-
-    Example:
-        >>> import torch
-        >>> model = torch.nn.Dropout(0.5)
-        >>> with eval_mode(model):
-        ...     model(torch.ones(3))
-        tensor([1., 1., 1.])
-        >>> model.training
-        True
-
-    Chapter: A translator with one memory.
-    """
-    modes = [(part, part.training) for part in model.modules()]
-    model.eval()
-    try:
-        with nullcontext() if gradients else torch.no_grad():
-            yield
-    finally:
-        for part, training in modes:
-            part.training = training

@@ -1,4 +1,4 @@
-"""A recurrent encoder-decoder: the GRU from its equations, teacher forcing, greedy decoding, and the single vector that must hold a whole sentence.
+"""A recurrent encoder-decoder: the GRU from its equations, teacher forcing, greedy decoding, and how much of a sentence fits into one vector.
 
 Chapter: A translator with one memory (book/history/03_recurrent_seq2seq.ipynb).
 """

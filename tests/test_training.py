@@ -40,7 +40,7 @@ from transformer_lib.training.checkpoints import (
     save_tensors,
 )
 from transformer_lib.training.loop import evaluate_loss, train_on, train_step
-from transformer_lib.training.loss import smoothed_loss
+from transformer_lib.training.loss import output_loss, smoothed_loss
 from transformer_lib.training.schedule import (
     TrainingConfig,
     learning_rate_at,
@@ -197,6 +197,70 @@ def test_the_lowest_loss_is_the_entropy_of_the_smoothed_target(smoothing, n_toke
     (gradient,) = torch.autograd.grad(loss, logits)
     assert gradient.abs().max() < 1e-12
     assert smoothed_loss(logits + torch.linspace(0, 1, n_tokens), target, smoothing=smoothing) > entropy
+
+
+@settings(max_examples=15)
+@given(
+    rows=st.integers(1, 5),
+    words=st.integers(2, 9),
+    smoothing=st.floats(0, 0.9),
+    bias=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_the_loss_of_the_output_layer_is_that_of_its_logits(rows, words, smoothing, bias, seed):
+    draw = torch.Generator().manual_seed(seed)
+    output = nn.Linear(4, words, bias=bias, dtype=torch.float64)
+    hidden = torch.randn(rows, 3, 4, generator=draw, dtype=torch.float64, requires_grad=True)
+    target = torch.randint(0, words, (rows, 3), generator=draw)
+    target[0, 0] = words - 1
+    leaves = [hidden, *output.parameters()]
+    found, gradients = [], []
+    for loss in (
+        output_loss(hidden, output, target, smoothing=smoothing),
+        smoothed_loss(output(hidden), target, smoothing=smoothing),
+    ):
+        found.append(loss)
+        gradients.append(torch.autograd.grad(3 * loss, leaves))
+    torch.testing.assert_close(*found, atol=1e-12, rtol=1e-12)
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+
+
+def test_the_loss_of_the_output_layer_never_holds_all_logits(monkeypatch):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        numel = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            for tensor in result if isinstance(result, (tuple, list)) else [result]:
+                self.numel = max(self.numel, tensor.numel() if isinstance(tensor, Tensor) else 0)
+            return result
+
+    output, hidden = nn.Linear(4, 2**14), torch.randn(1, 2000, 4, requires_grad=True)
+    target = torch.randint(4, 2**14, (1, 2000))
+    with Largest() as watch:
+        output_loss(hidden, output, target).backward()
+    assert watch.numel <= 2**22 < 2000 * 2**14 / 7
+    with Largest() as watch:
+        smoothed_loss(output(hidden), target).backward()
+    assert watch.numel == 2000 * 2**14
+
+
+def test_the_trainer_takes_the_short_way_and_learns_the_same():
+    run, other = trainer(), trainer()
+    batch = next(batches(TRAIN, 24))
+    for each in (run, other):
+        each.model.eval()
+    logits = other.model(batch.source, batch.target_input)
+    plain = smoothed_loss(logits, batch.target_output, smoothing=CONFIG.smoothing)
+    short = run.loss(batch)
+    short.backward()
+    plain.backward()
+    torch.testing.assert_close(short, plain)
+    for mine, yours in zip(run.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, yours.grad, atol=1e-6, rtol=1e-5)
 
 
 def test_extreme_logits_have_a_finite_loss_and_gradient():

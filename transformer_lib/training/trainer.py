@@ -29,6 +29,7 @@ from tqdm import tqdm
 from transformer_lib.checks import check_positive, explained
 from transformer_lib.data.batching import Batch, Example, batches
 from transformer_lib.data.files import write_atomically
+from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.seq2seq import Seq2Seq
 from transformer_lib.training.checkpoints import (
     average_checkpoints,
@@ -37,7 +38,7 @@ from transformer_lib.training.checkpoints import (
     save_tensors,
 )
 from transformer_lib.training.loop import evaluate_loss, train_step
-from transformer_lib.training.loss import smoothed_loss
+from transformer_lib.training.loss import output_loss, smoothed_loss
 from transformer_lib.training.schedule import (
     PRECISIONS,
     TrainingConfig,
@@ -378,16 +379,27 @@ class Trainer:
         Returns:
             The mean over the batch's target tokens, in nats.
         """
+        model, smoothing = self.model, self.config.smoothing
         precision = PRECISIONS[self.config.precision]
         with torch.autocast(
             self.device.type, dtype=precision, enabled=precision is not None
         ):
-            if not self.config.smoothing:
-                return self.model.loss(batch)
-            logits = self.model(batch.source, batch.target_input)
-        return smoothed_loss(
-            logits, batch.target_output, smoothing=self.config.smoothing
-        )
+            own_loss = type(model).loss is not Seq2Seq.loss
+            compiled = getattr(model, "_compiled_call_impl", None) is not None
+            if (
+                hasattr(model, "hidden")
+                and precision is None
+                and not (own_loss or compiled)
+            ):
+                memory = model.encode(batch.source, batch.source != PAD)
+                hidden = model.hidden(batch.target_input, memory)
+                return output_loss(
+                    hidden, model.output, batch.target_output, smoothing=smoothing
+                )
+            if not smoothing:
+                return model.loss(batch)
+            logits = model(batch.source, batch.target_input)
+        return smoothed_loss(logits, batch.target_output, smoothing=smoothing)
 
     def agree(self, value: float, *, first: bool = False) -> float:
         """What all processes of a training agree on: here there is only one. See ``DistributedTrainer``.

@@ -147,7 +147,10 @@ def test_equals_torch_in_outputs_weights_and_gradients(dtype, tolerance, bias, u
     mine = [tensor.clone().requires_grad_() for tensor in (inputs, memory) if tensor is not None]
     yours = [tensor.clone().requires_grad_() for tensor in (inputs, memory) if tensor is not None]
     outputs, weights = call(ours, mine[0], mine[1] if use == "cross" else None, mask, need_weights=True)
-    options = {"key_padding_mask": ~padding, "attn_mask": None if causal is None else ~causal[0, 0]}  # theirs: True = hidden
+    options = {
+        "key_padding_mask": ~padding,
+        "attn_mask": None if causal is None else ~causal[0, 0],
+    }  # theirs: True = hidden
     expected, expected_weights = theirs(yours[0], yours[-1], yours[-1], average_attn_weights=False, **options)
     torch.testing.assert_close(outputs, expected, atol=tolerance, rtol=0)
     torch.testing.assert_close(weights, expected_weights, atol=tolerance, rtol=0)
@@ -599,7 +602,10 @@ BAD = {
     "inputs width": (lambda: small()(torch.zeros(4, 3, 6)), r"inputs is .* shape \(4, 3, 6\), expected .*D=8"),
     "inputs without batch": (lambda: small()(torch.zeros(3, 8)), r"inputs is .* shape \(3, 8\)"),
     "inputs of whole numbers": (lambda: small()(ROWS.long()), "inputs is a int64 tensor"),
-    "inputs of another precision": (lambda: small()(ROWS.double()), "not one dtype: inputs: float64, the weights: float32"),
+    "inputs of another precision": (
+        lambda: small()(ROWS.double()),
+        "not one dtype: inputs: float64, the weights: float32",
+    ),
     "a list for the inputs": (lambda: small()([1.0, 2.0]), r"inputs is \[1.0, 2.0\] \(list\)"),
     "a list for the cache": (lambda: small()(ROWS, cache=[]), "cache is .*list"),
     "queries, keys, values": (lambda: small()(ROWS, ROWS, ROWS), "positional arguments"),

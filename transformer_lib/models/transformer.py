@@ -533,13 +533,13 @@ class Transformer(Seq2Seq):
         self, target: Int[Tensor, "B T"], memory: Memory
     ) -> Float[Tensor, "B T V"]:
         """Score every next token with teacher forcing; see ``Seq2Seq.decode``."""
-        check_tokens(target, self.config.target_vocab_size, "target")
         return self.output(self.hidden(target, memory))
 
     def hidden(
         self, target: Int[Tensor, "B T"], memory: Memory
     ) -> Float[Tensor, "B T D"]:
         """What ``output`` turns into logits, for a loss that never holds all of them."""
+        check_tokens(target, self.config.target_vocab_size, "target")
         vectors = self._embed_target(target)
         mask = causal_mask(target.shape[1], device=target.device)
         source_mask = memory.mask[:, None, None]

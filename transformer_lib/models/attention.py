@@ -105,39 +105,28 @@ def softmax_jacobian(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B S S"]:
     return torch.diag_embed(weights) - weights.unsqueeze(-1) * weights.unsqueeze(-2)
 
 # %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #38d25fca
-def _four_axes(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
-) -> list[Tensor | None]:
-    """The same tensors as (batch, head, length, width): for other shapes some kernels write the weights down."""
-    lead = queries.shape[:-2]
-    if mask is not None:
-        mask = mask[(None,) * (queries.dim() - mask.dim())]
-        mask = mask.expand(*lead, *mask.shape[-2:]) if len(lead) > 2 else mask
-    here = (..., *[None] * (2 - len(lead)), slice(None), slice(None))
-    tensors = [
-        None if tensor is None else tensor[here]
-        for tensor in (queries, keys, values, mask)
-    ]
-    return [None if tensor is None else tensor.flatten(0, -4) for tensor in tensors]
+def _four_axes(tensor: Tensor) -> Tensor:
+    """The same tensor as (batch, head, length, width): for other shapes some kernels write the weights down."""
+    missing = (None,) * (4 - tensor.dim())
+    return tensor[(..., *missing, slice(None), slice(None))].flatten(0, -4)
 
 
 def _fused(
-    four: list[Tensor | None], dropout: float, scale: float | None, causal: bool
+    tensors: list[Tensor],
+    mask: Tensor | None,
+    dropout: float,
+    scale: float | None,
+    causal: bool,
 ) -> Tensor:
     """PyTorch's kernel; on a CPU half precision is computed in single, where its backward pass is many times faster."""
-    queries = four[0]
-    settings = {"dropout_p": dropout, "scale": scale, "is_causal": causal}
-    if queries.device.type != "cpu" or queries.dtype not in (
-        torch.float16,
-        torch.bfloat16,
-    ):
-        return F.scaled_dot_product_attention(*four, **settings)
-    four = [
-        tensor if tensor is None or tensor.dtype == torch.bool else tensor.float()
-        for tensor in four
-    ]
+    queries, keys, values = tensors
+    attend, dtype = F.scaled_dot_product_attention, queries.dtype
+    if queries.device.type != "cpu" or dtype not in (torch.float16, torch.bfloat16):
+        return attend(queries, keys, values, mask, dropout, causal, scale=scale)
+    queries, keys, values = queries.float(), keys.float(), values.float()
     with torch.autocast("cpu", enabled=False):
-        return F.scaled_dot_product_attention(*four, **settings).to(queries.dtype)
+        found = attend(queries, keys, values, mask, dropout, causal, scale=scale)
+    return found.to(dtype)
 
 # %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #990818be
 @explained
@@ -189,8 +178,11 @@ def scaled_dot_product_attention(
         raise ValueError("causal=True and a mask: put both into one mask")
     if mask is not None:
         somewhere = mask.any(dim=-1, keepdim=True)  # (..., T, 1)
-        mask = mask | ~somewhere
-    four = _four_axes(queries, keys, values, mask)
-    attended = _fused(four, dropout, scale, causal)
+        mask = (mask | ~somewhere)[(None,) * (queries.dim() - mask.dim())]
+        if queries.dim() > 4:
+            mask = mask.expand(*queries.shape[:-2], *mask.shape[-2:])
+        mask = _four_axes(mask)
+    tensors = [_four_axes(tensor) for tensor in (queries, keys, values)]
+    attended = _fused(tensors, mask, dropout, scale, causal)
     attended = attended.reshape(*queries.shape[:-1], values.shape[-1])
     return attended if mask is None else attended.masked_fill(~somewhere, 0)

@@ -74,7 +74,7 @@ _PEERS: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
-def _activation(layer: nn.Module) -> str:
+def _activation(layer: Any) -> str:
     """Our name for the activation of one of PyTorch's layers; ``unknown`` if we have none."""
     probe = torch.linspace(-4, 4, 33)
     theirs = layer.activation(probe)
@@ -84,7 +84,7 @@ def _activation(layer: nn.Module) -> str:
     return next(same, "unknown")
 
 
-def _settings(part: nn.Module) -> dict[str, object]:
+def _settings(part: Any) -> dict[str, object]:
     """What a module computes beside its parameters, ours or PyTorch's, under our names."""
     if isinstance(part, MultiHeadAttention):
         return {"n_heads": part.n_heads, "zero attention": False}

@@ -44,13 +44,12 @@ def sinusoids(
         raise ValueError(f"d_model={d_model} is odd: sine and cosine come in pairs")
     if dtype is not None and not dtype.is_floating_point:
         raise TypeError(f"dtype={dtype} is no floating type")
-    exact = {
-        "dtype": torch.float64,
-        "device": "cpu",
-    }  # not every device has 64 bits
-    position = torch.arange(length, **exact).unsqueeze(1)  # (T, 1)
+    exact, cpu = torch.float64, "cpu"  # not every device has 64 bits
+    position = torch.arange(length, dtype=exact, device=cpu).unsqueeze(1)  # (T, 1)
     frequency = torch.exp(
-        -math.log(10000.0) / d_model * torch.arange(0, d_model, 2, **exact)
+        -math.log(10000.0)
+        / d_model
+        * torch.arange(0, d_model, 2, dtype=exact, device=cpu)
     )  # (D / 2)
     angle = position * frequency  # (T, D / 2)
     table = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)  # (T, D)
@@ -136,7 +135,7 @@ class SinusoidalPositions(_Positions):
         self, fn: Callable[[Tensor], Tensor], recurse: bool = True
     ) -> "SinusoidalPositions":
         before = self.table
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self.table is not before:
             self._fill()
         return self

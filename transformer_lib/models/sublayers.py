@@ -9,6 +9,8 @@ Chapter: Feed-forward layers, residuals, normalisation (book/transformer/13_subl
 __all__ = ['ACTIVATIONS', 'FeedForward', 'LayerNorm']
 
 # %% ../../book/transformer/13_sublayers.ipynb #8a795122
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -22,7 +24,11 @@ from transformer_lib.checks import (
 )
 
 # %% ../../book/transformer/13_sublayers.ipynb #286efdbe
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "swish": F.silu,
+}
 
 # %% ../../book/transformer/13_sublayers.ipynb #1e61d339
 class FeedForward(nn.Module):

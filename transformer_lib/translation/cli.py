@@ -161,10 +161,8 @@ def _follow(run: Run, save_every: int, say: Callable[[str], None]) -> int:
     """Train and tell how it goes."""
     trainer = run.trainer
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
-    name = type(trainer.model).__name__
-    say(
-        f"{name}: {size:,} parameters, {len(trainer.train):,} pairs, on {trainer.device}"
-    )
+    name, data = type(trainer.model).__name__, list(trainer.train)
+    say(f"{name}: {size:,} parameters, {len(data):,} pairs, on {trainer.device}")
     for note in run.notes:
         say(note)
     bar = sys.stderr.isatty()

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 from transformer_lib.checks import check_choice
 from transformer_lib.data.batching import batches
 from transformer_lib.data.captions import Pair
@@ -78,10 +79,8 @@ def bleu_by_length(
     """
     if any(low >= high for low, high in pairwise((0, *edges))):
         raise ValueError(f"edges={tuple(edges)} must grow, from 1 at least")
-    groups, names = (
-        [[] for _ in (*edges, 0)],
-        [f"{low + 1} to {high}" for low, high in pairwise((0, *edges))],
-    )
+    groups: list[list[tuple[str, str, str]]] = [[] for _ in (*edges, 0)]
+    names = [f"{low + 1} to {high}" for low, high in pairwise((0, *edges))]
     for row in zip(sources, written, right, strict=True):
         groups[bisect_left(edges, len(row[0].split()))].append(row)
     found = []

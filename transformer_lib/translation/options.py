@@ -417,9 +417,10 @@ def load_multi30k_corpus(options: TrainOptions, text: TextPreparation) -> Corpus
     """
     splits = ("train", "val", "test_2016_flickr")
     languages = str(text.source), str(text.target)
-    return Corpus(
-        *(text.prepare_pairs(load_multi30k(split, *languages)) for split in splits)
+    train, validation, test = (
+        text.prepare_pairs(load_multi30k(split, *languages)) for split in splits
     )
+    return Corpus(train, validation, test)
 
 
 def load_file(options: TrainOptions, text: TextPreparation) -> Corpus:
@@ -479,7 +480,7 @@ def _read_pairs(
             continue
         columns = [" ".join(column.split()) for column in line.split("\t")]
         if len(columns) == 2 and all(columns):
-            pairs[number] = Pair(*columns)
+            pairs[number] = Pair(columns[0], columns[1])
         elif skip_bad:
             skipped.append(number)
         else:

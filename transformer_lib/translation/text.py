@@ -97,9 +97,10 @@ class TextPreparation:
         Args:
             pairs: as people wrote them.
         """
-        sides = ("source", "target")
         return [
-            Pair(*(self.prepare(getattr(pair, side), side=side) for side in sides))
+            Pair(
+                self.prepare(pair.source), self.prepare(pair.target, side="target")
+            )
             for pair in pairs
         ]
 

@@ -246,8 +246,8 @@ class Translator:
                 f"model is a {type(model).__name__}, expected a Seq2Seq"
             )
         self.model, self.text = model, text or TextPreparation()
-        self.source_tokenizer = source_tokenizer
-        self.target_tokenizer = target_tokenizer
+        self.source_tokenizer: Any = source_tokenizer
+        self.target_tokenizer: Any = target_tokenizer
 
     @classmethod
     def from_pretrained(
@@ -336,7 +336,8 @@ class Translator:
                 f"{folder} holds a model already: choose another folder"
             )
         folder.mkdir(parents=True, exist_ok=True)
-        state, stored = self.model.state_dict(), {}
+        state = self.model.state_dict()
+        stored: dict[tuple[int, torch.Size], Tensor] = {}
         for tensor in state.values():  # tied weights stay one and the same tensor
             stored.setdefault(
                 (tensor.data_ptr(), tensor.shape), tensor.half() if half else tensor
@@ -562,7 +563,7 @@ class Translator:
             self._device()
         )
         with eval_mode(self.model):
-            stacks = self._weights(ids, read)
+            stacks: dict[str, Any] = {**self._weights(ids, read)}
         return AttentionMap(*tokens, **stacks)
 
     def _weights(self, ids: Tensor, read: Tensor) -> dict[str, Tensor]:

@@ -145,6 +145,8 @@ def check_whole(name: str, value: Any, least: int = 1) -> int:
 
     Chapter: Refusing bad input.
     """
+    if isinstance(value, torch.SymInt):  # a size without a number, in torch.export
+        return value
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ValueError(f"{name}={value!r} must be a whole number")
     if operator.index(value) < least:

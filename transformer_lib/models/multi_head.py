@@ -157,7 +157,8 @@ class MultiHeadAttention(nn.Module):
         self, inputs: Float[Tensor, "B T D"], first: int, last: int
     ) -> list[Float[Tensor, "B H T K"]]:
         """Queries (0), keys (1), values (2), from ``first`` to before ``last``, with a slice for each head."""
-        weight, bias = self.in_proj_weight, self.in_proj_bias
+        weight: Tensor = self.in_proj_weight
+        bias: Tensor | None = self.in_proj_bias
         if last - first < 3:
             rows = slice(self.ends[first], self.ends[last])
             weight, bias = weight[rows], None if bias is None else bias[rows]

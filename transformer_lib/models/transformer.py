@@ -332,7 +332,8 @@ class Encoder(nn.Module):
 
     def new_caches(self, rows: int) -> list[KeyValueCache]:
         """An empty cache for each layer, to use the stack as a decoder-only model of so many rows."""
-        return [layer.self_attn.new_cache(rows) for layer in self.layers]
+        layers: Any = self.layers
+        return [layer.self_attn.new_cache(rows) for layer in layers]
 
     @explained
     def forward(
@@ -533,21 +534,16 @@ class Transformer(Seq2Seq):
         self, target: Int[Tensor, "B T"], memory: Memory
     ) -> Float[Tensor, "B T V"]:
         """Score every next token with teacher forcing; see ``Seq2Seq.decode``."""
-        return self.output(self.hidden(target, memory))
-
-    def hidden(
-        self, target: Int[Tensor, "B T"], memory: Memory
-    ) -> Float[Tensor, "B T D"]:
-        """What ``output`` turns into logits, for a loss that never holds all of them."""
         check_tokens(target, self.config.target_vocab_size, "target")
         vectors = self._embed_target(target)
         mask = causal_mask(target.shape[1], device=target.device)
         source_mask = memory.mask[:, None, None]
-        return self.decoder(vectors, memory.outputs, mask, source_mask)
+        return self.output(self.decoder(vectors, memory.outputs, mask, source_mask))
 
     def start(self, memory: Memory) -> TransformerState:
         """Empty caches, and every layer's keys and values of the source; see ``Seq2Seq.start``."""
-        layers, rows = self.decoder.layers, len(memory.mask)
+        layers: Any = self.decoder.layers
+        rows = len(memory.mask)
         kept = tuple(
             layer.cross_attn.keys_values(memory.outputs) for layer in layers
         )

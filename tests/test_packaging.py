@@ -158,6 +158,7 @@ def test_the_wheel_holds_the_package_and_the_licences(copy: Path, tmp_path: Path
         names = archive.namelist()
         metadata = archive.read(next(name for name in names if name.endswith("/METADATA"))).decode()
     assert "transformer_lib/py.typed" in names and any(name.endswith("/licenses/LICENSE") for name in names)
+    assert any(name.endswith("pretrained/TERMS.md") and "licenses" in name for name in names)  # of the weights
     assert re.search(r"(?m)^Name: attention-step-by-step$", metadata)
 
 

@@ -62,7 +62,7 @@ def outcomes() -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize("call", CASES)
 def test_a_bad_call_is_refused_and_told_why(call: str, outcomes: dict, request: pytest.FixtureRequest) -> None:
     if call in UNCLEAR:
-        request.applymarker(pytest.mark.xfail(reason="its message is still to be mended"))
+        request.applymarker(pytest.mark.xfail(strict=True, reason="its message is still to be mended"))
     kind, message = outcomes[call]
     assert kind in ("ValueError", "TypeError", "FileNotFoundError"), f"{kind}: {message}"
     assert re.search(CASES[call], message), f"{message!r} does not name {CASES[call]}"

@@ -101,6 +101,9 @@ class TidyCells(SphinxTransform):
                 cell["ids"] += [cells.anchor(name) for name in names]
             tags = (cell.get("cell_metadata") or {}).get("tags", [])
             if (label := cells.fold(source, tags, draws_picture(cell))) is not None:
+                cell["folded_by_hand"] = "fold" in marks or bool(
+                    cell.get("hide_mode")
+                )
                 cell["hide_mode"] = cell.get("hide_mode") or "input"
                 cell["prompt_show"] = cell["prompt_hide"] = label
             elif cell.get("hide_mode"):
@@ -125,7 +128,9 @@ class SayWhereBuilt(SphinxTransform):
                 for part in cell.findall(is_element("cell_code_source"))
                 for block in part.findall(nodes.literal_block)
             )
-            if cell.get("hide_mode") and not cells.only_imports(code):
+            if cell.get("folded_by_hand") or (
+                cell.get("hide_mode") and not cells.only_imports(code)
+            ):
                 continue
             names = [
                 name

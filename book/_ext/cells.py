@@ -246,8 +246,11 @@ def imported(code: str) -> list[tuple[str, str]]:
 def place_of(module: str, name: str, places: list[Built]) -> Built | None:
     """Where an imported name is built, or a whole module if that is what is imported; None if no page builds it."""
     whole = ".".join(part for part in (module, name) if part)
-    if inside := [one for one in places if one.module == whole]:
-        return Built(whole, "", inside[0].file)
+    inside = {
+        one.file for one in places if f"{one.module}.".startswith(f"{whole}.")
+    }
+    if len(inside) == 1:  # a module, or a folder of modules that one page builds
+        return Built(whole, "", inside.pop())
     own = [one for one in places if one.name == name and one.module == module]
     passed_on = [
         one

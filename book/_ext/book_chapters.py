@@ -35,11 +35,6 @@ class Chapter(NamedTuple):
     part: str
     builds: str
 
-    @property
-    def module(self) -> str:
-        """The page's main module."""
-        return self.modules[0]
-
 
 @lru_cache(maxsize=1)
 def chapters() -> tuple[Chapter, ...]:

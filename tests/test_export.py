@@ -58,11 +58,10 @@ folder, target = map(Path, sys.argv[1:])
 translator = Translator.from_pretrained(folder, device="cpu")
 largest = export_onnx(translator, target / "model.onnx")
 before = (target / "model.onnx").read_bytes()
-for name in ("refused.onnx", "model.onnx"):
-    try:
-        export_onnx(translator, str(target / name), tolerance=largest / 2)
-    except ValueError as error:
-        print(error)
+try:
+    export_onnx(translator, str(target / "model.onnx"), tolerance=largest / 2)
+except ValueError as error:
+    print(error)
 print((target / "model.onnx").read_bytes() == before, *sorted(path.name for path in target.iterdir()))
 print(translator.model.training)
 """
@@ -73,7 +72,7 @@ def test_onnx_computes_the_same_and_is_not_kept_if_it_does_not(tmp_path):
     pytest.importorskip("onnxruntime")  # in a process of its own: the exporter does not take checks of shapes
     command = [sys.executable, "-c", ONNX, str(run_folder("transformer")), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert done.stdout.count("differs by") == 2 and done.stdout.endswith("True model.onnx\nFalse\n")
+    assert done.stdout.count("differs by") == 1 and done.stdout.endswith("True model.onnx\nFalse\n")
     assert "Warning" not in done.stderr
 
 

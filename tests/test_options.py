@@ -153,7 +153,7 @@ def test_the_parts_of_the_captions_have_nothing_in_common_in_either_direction():
     assert (few.test, few.validation) == (forward.test, forward.validation)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(("source", "target", "tokens"), [("en", "de", 12_103), ("de", "en", 12_968)])
 def test_multi30k_has_the_published_number_of_reference_tokens(data_directory, source, target, tokens):
     corpus = load_corpus(TrainOptions(data="multi30k", source=source, target=target))

@@ -10,7 +10,6 @@ __all__ = ['LatentWeights', 'PlainAttention', 'LatentAttention', 'read_both_ways
            'predict_programs', 'ProgramAccuracy', 'program_accuracy']
 
 # %% ../../book/history/07_latent_attention.ipynb #4fc07773
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 

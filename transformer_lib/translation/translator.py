@@ -257,15 +257,12 @@ class Translator:
         device: str = "auto",
         weights: str | None = None,
     ) -> "Translator":
-        """Load a translator that comes with the library, one that was saved, or one from a run.
+        """Load a translator that comes with the library, was saved, or is a run's: for inference, in single precision.
 
         Args:
             name_or_path: one of ``pretrained_names()``, or a folder.
             device: where to compute; see ``pick_device``.
             weights: see ``weights_file``.
-
-        Returns:
-            A translator in evaluation mode, in single precision.
 
         Raises:
             ValueError: if the folder holds no translator, or one that cannot be read.
@@ -501,11 +498,7 @@ class Translator:
         yield whole[len(shown) :]
 
     def refusal(self, text: str) -> str | None:
-        """Why a sentence cannot be translated, or None if it can.
-
-        Args:
-            text: one sentence.
-        """
+        """Why a sentence cannot be translated, or None if it can."""
         return self._refusal(self._prepare(text))
 
     def _refusal(self, prepared: str) -> str | None:

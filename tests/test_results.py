@@ -62,7 +62,9 @@ def test_a_run_can_be_repeated_from_its_record(path):
             assert options.model_options[name] == value, name
         elif hasattr(options, name):
             assert getattr(options, name) in (value, None), name
-    assert [line.get("epoch", line.get("pass")) for line in record["curves"]] == list(range(1, len(record["curves"]) + 1))
+    assert [line.get("epoch", line.get("pass")) for line in record["curves"]] == list(
+        range(1, len(record["curves"]) + 1)
+    )
     assert record["parameters"] > 0
 
 

@@ -24,7 +24,6 @@ from transformer_lib.checks import (
     check_probability,
     explained,
 )
-from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.masks import causal_mask
 from transformer_lib.models.multi_head import (
     KeysValues,

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm import tqdm
 from transformer_lib.checks import check_positive, explained
 from transformer_lib.data.batching import Batch, Example, batches

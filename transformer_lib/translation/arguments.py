@@ -148,10 +148,10 @@ class _Help(argparse.HelpFormatter):
 
 def _explained(owner: type) -> dict[str, str]:
     """What the docstring of a class says of each of its arguments."""
-    lines = inspect.getdoc(owner).split("\n")  # type: ignore[union-attr]
+    lines = (inspect.getdoc(owner) or "").split("\n")
     told: dict[str, str] = {}
     name = ""
-    for line in lines[lines.index("Args:") + 1 :]:
+    for line in lines[lines.index("Args:") + 1 :] if "Args:" in lines else ():
         if entry := re.match(r"    (\w+): (.*)", line):
             name = entry[1]
             told[name] = entry[2]

@@ -1,0 +1,318 @@
+"""Choose how a translator of ``real_translators.py`` decodes, export it, and score it.
+
+    python benchmarks/score_translators.py choose --run runs/b
+    python benchmarks/score_translators.py export --run runs/b --output exported/en-de
+    python benchmarks/score_translators.py test --model exported/en-de --record results/x.json
+    python benchmarks/score_translators.py odd --model exported/en-de
+
+``choose`` looks at the validation set only, and writes what it found to the run's
+folder as ``decoding.json``; ``test`` takes its beam and length penalty from there.
+"""
+
+import argparse
+import json
+import os
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from real_translators import RunConfig, clean, load_pairs, score, translate
+from sacrebleu.metrics import BLEU, CHRF
+
+from transformer_lib.data.batching import batches, encode_pairs
+from transformer_lib.data.files import write_json
+from transformer_lib.data.multi30k import moses_tokenize
+from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.metrics import bleu
+from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.training.checkpoints import load_tensors, save_tensors
+from transformer_lib.training.loop import evaluate_loss
+from transformer_lib.translation.evaluation import run_metadata
+
+ODD_INPUTS = Path(__file__).resolve().parents[1] / "tests" / "data" / "odd_inputs.tsv"
+
+
+def load_model(path: Path, config: TransformerConfig) -> Transformer:
+    """A model with the weights of a file, in single precision.
+
+    Args:
+        path: weights by name, in any precision; tied ones may stand there once.
+        config: the sizes.
+
+    Returns:
+        The model in evaluation mode.
+    """
+    model = Transformer(config)
+    weights = {name: tensor.float() for name, tensor in load_tensors(path)[0].items()}
+    known = dict(model.named_parameters())
+    if missing := known.keys() - weights.keys():
+        raise ValueError(f"{path} lacks {min(missing)}")
+    for name, parameter in known.items():
+        parameter.data.copy_(weights[name])
+    return model.eval()
+
+
+def intervals(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    language: str,
+    samples: int = 1000,
+) -> dict[str, list[float]]:
+    """95 % bootstrap intervals over sentences of the three scores of ``score``.
+
+    Args:
+        hypotheses: what a system wrote.
+        references: what people wrote.
+        language: of both.
+        samples: how many times the sentences are drawn anew.
+
+    Returns:
+        Lower and upper end by name of the score.
+    """
+    moses = [[moses_tokenize(t, language) for t in side] for side in (hypotheses, references)]
+    asked = {
+        "bleu": (BLEU(tokenize="none", force=True), *moses),
+        "bleu_cased": (BLEU(), list(hypotheses), list(references)),
+        "chrf": (CHRF(), list(hypotheses), list(references)),
+    }
+    found = {}
+    for name, (metric, written, right) in asked.items():
+        result = metric.corpus_score(written, [right], n_bootstrap=samples)
+        ends = (result._mean - result._ci, result._mean + result._ci)
+        found[name] = [round(float(end), 2) for end in ends]
+    return found
+
+
+def by_length(
+    sources: Sequence[str],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    languages: tuple[str, str],
+    edges: Sequence[int] = (9, 12, 15),
+) -> list[dict[str, Any]]:
+    """Lower-cased Moses BLEU of short and of long sentences apart.
+
+    Args:
+        sources: the sentences that were translated.
+        hypotheses: their translations.
+        references: what people wrote.
+        languages: of the sources and of the translations.
+        edges: most Moses tokens of a source in each group; the last has all longer ones.
+
+    Returns:
+        For each group ``words``, ``sentences`` and ``bleu``.
+    """
+    groups: list[list[tuple[str, str]]] = [[] for _ in (*edges, 0)]
+    for source, written, right in zip(sources, hypotheses, references, strict=True):
+        size = len(moses_tokenize(source, languages[0]).split())
+        pair = tuple(moses_tokenize(text, languages[1]) for text in (written, right))
+        groups[bisect_left(edges, size)].append(pair)
+    lows = (1, *(edge + 1 for edge in edges))
+    names = [f"{low} to {high}" for low, high in zip(lows, edges, strict=False)]
+    found = []
+    for name, group in zip((*names, f"{lows[-1]} or more"), groups, strict=True):
+        if group:
+            value = bleu(*map(list, zip(*group, strict=True)), tokenize="none").score
+            found.append({"words": name, "sentences": len(group), "bleu": round(value, 2)})
+    return found
+
+
+def choose(folder: Path, beams: Sequence[int], length_penalties: Sequence[float]) -> dict[str, Any]:
+    """Translate the validation set in several ways and keep the best.
+
+    Args:
+        folder: of a run.
+        beams: beam sizes to try; greedy search is tried as well.
+        length_penalties: length penalties to try.
+
+    Returns:
+        The best way, by lower-cased BLEU, and all that was tried.
+    """
+    notes = load_tensors(folder / "average.safetensors")[1]
+    config = RunConfig.from_notes(notes["config"])
+    model = load_model(folder / "average.safetensors", config.model())
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    pairs = load_pairs("val", config.source, config.target)
+    tried = []
+    for beam, penalty in [(1, 0.0), *((b, p) for b in beams for p in length_penalties)]:
+        found = translate(model, tokenizer, [pair.source for pair in pairs], beam, penalty)
+        scores = score(found, [pair.target for pair in pairs], config.target)
+        line = {"beam_size": beam, "length_penalty": penalty}
+        line |= {name: round(entry["value"], 2) for name, entry in scores.items()}
+        tried.append(line)
+        print(json.dumps(line), flush=True)
+    best = max(tried, key=lambda line: line["bleu"])
+    content = {
+        "beam_size": best["beam_size"],
+        "length_penalty": best["length_penalty"],
+    }
+    content |= {"epoch": notes["epoch"], "split": "val", "tried": tried}
+    write_json(folder / "decoding.json", content)
+    return content
+
+
+def export(folder: Path, output: Path) -> None:
+    """Write weights in half precision, the tokenizer and the configuration.
+
+    Args:
+        folder: of a run for which ``choose`` has been run.
+        output: folder to write.
+    """
+    weights, notes = load_tensors(folder / "average.safetensors")
+    config = RunConfig.from_notes(notes["config"])
+    half = {name: tensor.half() for name, tensor in weights.items()}
+    save_tensors(output / "weights.safetensors", half, {"weights": "average"})
+    Tokenizer.load(folder / "tokenizer.json").save(output / "tokenizer.json")
+    log = (folder / "log.jsonl").read_text().splitlines()
+    content = {
+        "source": config.source,
+        "target": config.target,
+        "moses": False,
+        "model": asdict(config.model()),
+        "decoding": json.loads((folder / "decoding.json").read_text()),
+        "training": notes | {"log": [json.loads(line) for line in log]},
+    }
+    write_json(output / "config.json", content)
+
+
+def load_exported(folder: Path) -> tuple[Transformer, Tokenizer, dict[str, Any]]:
+    """What ``export`` wrote.
+
+    Args:
+        folder: of the model.
+
+    Returns:
+        The model, its tokenizer and its configuration.
+    """
+    config = json.loads((folder / "config.json").read_text())
+    model = load_model(folder / "weights.safetensors", TransformerConfig(**config["model"]))
+    return model, Tokenizer.load(folder / "tokenizer.json"), config
+
+
+def test(folder: Path, record: Path | None, command: str) -> dict[str, Any]:
+    """Translate the test set of 2016 with the chosen decoding, and score it.
+
+    Args:
+        folder: an exported model.
+        record: JSON file to write; None for none.
+        command: what to type to train the model again, for the record.
+
+    Returns:
+        The content of the record.
+    """
+    model, tokenizer, config = load_exported(folder)
+    languages = config["source"], config["target"]
+    pairs = load_pairs("test_2016_flickr", *languages)
+    sources, right = (
+        [pair.source for pair in pairs],
+        [pair.target for pair in pairs],
+    )
+    decoding = {name: config["decoding"][name] for name in ("beam_size", "length_penalty")}
+    found = translate(model, tokenizer, sources, *decoding.values())
+    (folder / "test_2016_flickr.txt").write_text("\n".join(found) + "\n")
+    scores, ranges = (
+        score(found, right, languages[1]),
+        intervals(found, right, languages[1]),
+    )
+    metrics: dict[str, Any] = {}
+    for name, entry in scores.items():
+        metrics[f"test_{name}"] = entry | {"value": round(entry["value"], 2)}
+        if name in ranges:
+            metrics[f"test_{name}"]["interval_95"] = ranges[name]
+    examples = encode_pairs(pairs, tokenizer, tokenizer)
+    metrics["test_loss"] = {"value": round(evaluate_loss(model, batches(examples, 4000)), 4)}
+    metrics["test_sentences"] = {"value": len(pairs)}
+    training, size = config["training"], sum(p.numel() for p in model.parameters())
+    content = {
+        **run_metadata(command, [training["config"]["seed"]]),
+        "data": "multi30k",
+        "model": f"transformer, {size} parameters",
+        "parameters": size,
+        "decoding": {"weights": "moving average, half precision", **decoding},
+        "decoding_choice": {k: config["decoding"][k] for k in ("split", "tried")},
+        "options": training["config"],
+        "metrics": metrics,
+        "by_length": {"test": by_length(sources, found, right, languages)},
+        "curves": training["log"],
+    }
+    if record:
+        write_json(record, content)
+    return content
+
+
+def odd(folder: Path) -> dict[str, Any]:
+    """Translate the odd inputs of ``tests/data`` and compare with what is acceptable.
+
+    Args:
+        folder: an exported model.
+
+    Returns:
+        By kind of input and for all: how many, how many exactly right, chrF against the
+        acceptable translations.
+    """
+    model, tokenizer, config = load_exported(folder)
+    lines = ODD_INPUTS.read_text(encoding="utf-8").splitlines()[1:]
+    rows = [line.split("\t") for line in lines]
+    rows = [row for row in rows if row[1] == config["source"]]
+    decoding = (config["decoding"][name] for name in ("beam_size", "length_penalty"))
+    found = translate(model, tokenizer, [row[2] for row in rows], *decoding)
+    groups: dict[str, list[tuple[str, list[str]]]] = {}
+    for (kind, _, text, expected), written in zip(rows, found, strict=True):
+        accepted = expected.split(" | ")
+        right = clean(written) in accepted
+        print(f"{'yes' if right else 'NO '} {kind:16} {text!r} -> {written!r}")
+        for name in (kind, "all"):
+            groups.setdefault(name, []).append((written, accepted))
+    result = {}
+    for name, group in groups.items():
+        most = max(len(accepted) for _, accepted in group)
+        streams = [[a[i] if i < len(a) else a[0] for _, a in group] for i in range(most)]
+        result[name] = {
+            "inputs": len(group),
+            "right": sum(written in accepted for written, accepted in group),
+            "chrf": round(CHRF().corpus_score([w for w, _ in group], streams).score, 1),
+        }
+        print(name, json.dumps(result[name]))
+    write_json(folder / "odd.json", result)
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line.
+
+    Args:
+        arguments: None for those of the process.
+    """
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="task", required=True)
+    one = commands.add_parser("choose")
+    one.add_argument("--run", type=Path, required=True)
+    one.add_argument("--beams", type=int, nargs="+", default=[5])
+    one.add_argument("--length-penalties", type=float, nargs="+", default=[0.6, 1.0, 1.4])
+    two = commands.add_parser("export")
+    two.add_argument("--run", type=Path, required=True)
+    two.add_argument("--output", type=Path, required=True)
+    three = commands.add_parser("test")
+    three.add_argument("--model", type=Path, required=True)
+    three.add_argument("--record", type=Path)
+    three.add_argument("--command", default="python benchmarks/real_translators.py train")
+    four = commands.add_parser("odd")
+    four.add_argument("--model", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    if options.task == "choose":
+        choose(options.run, options.beams, options.length_penalties)
+    elif options.task == "export":
+        export(options.run, options.output)
+    elif options.task == "test":
+        content = test(options.model, options.record, options.command)
+        print(json.dumps({k: content[k] for k in ("metrics", "by_length")}, indent=1))
+    else:
+        odd(options.model)
+
+
+if __name__ == "__main__":
+    main()

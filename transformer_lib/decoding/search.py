@@ -46,6 +46,10 @@ class Hypothesis:
         log_probability: the sum of the tokens' log-probabilities, in nats.
         score: what hypotheses are ranked by, the log-probability divided by a function of the length.
 
+    Example:
+        >>> Hypothesis(tokens=(7, 4, 2), log_probability=-1.5, score=-1.2).tokens
+        (7, 4, 2)
+
     Source: Graves (2012), section 2. Chapter: Decoding.
     """
 
@@ -85,29 +89,13 @@ class WithoutCache(Seq2Seq):
     def encode(
         self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
     ) -> Memory:
-        """Read the source; see ``Seq2Seq.encode``.
-
-        Args:
-            source: token ids, padded on the right.
-            source_mask: True where there is a token.
-
-        Returns:
-            The memory of the model.
-        """
+        """Read the source; see ``Seq2Seq.encode``."""
         return self.model.encode(source, source_mask)
 
     def decode(
         self, target: Int[Tensor, "B T"], memory: Memory
     ) -> Float[Tensor, "B T V"]:
-        """Score every next token with teacher forcing; see ``Seq2Seq.decode``.
-
-        Args:
-            target: token ids, each row opened by BOS.
-            memory: what ``encode`` returned.
-
-        Returns:
-            Logits.
-        """
+        """Score every next token with teacher forcing; see ``Seq2Seq.decode``."""
         return self.model.decode(target, memory)
 
     @property
@@ -121,37 +109,19 @@ class WithoutCache(Seq2Seq):
         return self.model.max_target_length
 
     def start(self, memory: Memory) -> PrefixState:
-        """Nothing is read yet; see ``Seq2Seq.start``.
-
-        Args:
-            memory: what ``encode`` returned.
-
-        Returns:
-            A state with one row for each sentence.
-        """
+        """Nothing is read yet; see ``Seq2Seq.start``."""
         nothing = torch.empty(len(memory.mask), 0, dtype=torch.long)
         return PrefixState(memory, nothing.to(memory.mask.device))
 
     def step(
         self, token: Int[Tensor, " N"], state: PrefixState
     ) -> tuple[Float[Tensor, "N V"], PrefixState]:
-        """Read the whole prefix and score the next token; see ``Seq2Seq.step``.
-
-        Args:
-            token: the token written last.
-            state: the state before it was read.
-
-        Returns:
-            Logits of the next token, and the new state.
-        """
+        """Read the whole prefix and score the next token; see ``Seq2Seq.step``."""
         prefix = torch.cat([state.prefix, token.unsqueeze(1)], dim=1)  # (N, T)
         sentences = torch.arange(len(state.memory.mask), device=token.device)
-        each = len(token) // max(
-            len(sentences), 1
-        )  # one copy of the memory for each row
-        logits = self.model.decode(
-            prefix, select(state.memory, sentences.repeat_interleave(each))
-        )
+        each = len(token) // max(len(sentences), 1)
+        memory = select(state.memory, sentences.repeat_interleave(each))
+        logits = self.model.decode(prefix, memory)
         return logits[:, -1], PrefixState(state.memory, prefix)
 
 # %% ../../book/translation/16_decoding.ipynb #6128d146
@@ -320,6 +290,10 @@ class SearchConfig:
     Raises:
         ValueError: for a value out of range; the message names it.
 
+    Example:
+        >>> SearchConfig(beam_size=8, length_penalty=1.0).normalization
+        'wu'
+
     Source: Wu et al. (2016), section 7; Keskar et al. (2019) for repetition. Chapter: Decoding.
     """
 
@@ -435,9 +409,8 @@ def _is_done(
     config: SearchConfig, finished: list[Hypothesis], best_live: float, length: int
 ) -> bool:
     """Whether a sentence needs no more steps, given what is finished (best first) and the best live hypothesis."""
-    stop = (
-        "full" if config.beam_size == 1 else config.stop
-    )  # a beam of one is greedy search
+    greedy = config.beam_size == 1
+    stop = "full" if greedy else config.stop
     needed = config.n_best if stop == "bound" else config.beam_size
     if best_live == -math.inf:
         return True
@@ -467,14 +440,13 @@ def _log_probabilities(
     config: SearchConfig,
 ) -> Float[Tensor, "N V"]:
     """Log-probabilities of the next token; minus infinity for what is ruled out."""
-    written = [hypothesis.tokens for beam in beams for hypothesis in beam]
+    written = [h.tokens for beam in beams for h in beam]
     if config.repetition_penalty != 1:
         logits = penalize_repetition(
             logits, forced.new_tensor(written), config.repetition_penalty
         )
-    log_p = logits.log_softmax(
-        dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32)
-    )
+    precision = torch.promote_types(logits.dtype, torch.float32)
+    log_p = logits.log_softmax(dim=-1, dtype=precision)
     if len(written[0]) < config.min_length:
         log_p[:, EOS] = -math.inf
     if forced.numel():
@@ -488,9 +460,8 @@ def _best_candidates(
     log_p: Float[Tensor, "N V"], totals: Float[Tensor, "M K"], count: int
 ) -> list[list[tuple[float, int, int]]]:
     """The best continuations of each sentence's hypotheses: log-probability, parent and token, best first."""
-    best, tokens = _largest(
-        log_p[:, EOS:], min(count, log_p.shape[1] - EOS)
-    )  # PAD and BOS are never written
+    words = log_p[:, EOS:]  # PAD and BOS are never written
+    best, tokens = _largest(words, min(count, words.shape[1]))
     extended = (totals.reshape(-1, 1) + best).view(len(totals), -1)
     values, places = extended.topk(min(count, extended.shape[1]))
     parents = places // best.shape[1]
@@ -527,61 +498,45 @@ def _search(
 ) -> list[list[Hypothesis]]:
     """The search itself: step, extend, set aside what ended, go on with the rest."""
     encode = getattr(model, "encode", None)
-    state = model.start(
-        len(source) if encode is None else encode(source, source != PAD)
-    )
-    sentences, beams = (
-        list(range(len(source))),
-        [[_Live()] for _ in source],
-    )  # of those that are not finished
-    finished: list[list[Hypothesis]] = [[] for _ in source]
-    token = torch.full_like(source[:, 0], BOS)
+    memory = len(source) if encode is None else encode(source, source != PAD)
+    state, token = model.start(memory), torch.full_like(source[:, 0], BOS)
+    sentences = list(
+        range(len(source))
+    )  # those that are not finished, and their beams
+    beams = [[_Live()] for _ in sentences]
+    finished: list[list[Hypothesis]] = [[] for _ in sentences]
     for length in range(1, config.max_length + 1):
         logits, state = model.step(token, state)
-        log_p = _log_probabilities(
-            logits, beams, prefix[sentences, length - 1 : length], config
-        )
+        forced, width = prefix[sentences, length - 1 : length], len(beams[0])
+        log_p = _log_probabilities(logits, beams, forced, config)
         totals = log_p.new_tensor(
-            [[hypothesis.log_probability for hypothesis in beam] for beam in beams]
+            [[h.log_probability for h in beam] for beam in beams]
         )
         candidates = _best_candidates(log_p, totals, 2 * config.beam_size)
-        width = len(beams[0])
         room = min(
             config.beam_size, len(candidates[0]) - width
-        )  # each hypothesis can end but once
+        )  # each can end but once
         going: dict[
             int, list[_Live]
-        ] = {}  # the next beams, by the present place of their sentence
+        ] = {}  # the next beams, by place of the sentence
         for place, sentence in enumerate(sentences):
             live, ended = _split(candidates[place], beams[place], room, config)
-            finished[sentence] = _best_first(
-                finished[sentence] + ended, config.beam_size
-            )
-            if live and not _is_done(
-                config, finished[sentence], live[0].log_probability, length
-            ):
+            done = _best_first(finished[sentence] + ended, config.beam_size)
+            finished[sentence] = done
+            if live and not _is_done(config, done, live[0].log_probability, length):
                 going[place] = live
         if not going:
             break
-        if (
-            len(going) < len(sentences) and state.memory is not None
-        ):  # finished sentences leave the batch
+        if len(going) < len(sentences) and state.memory is not None:
             left = torch.tensor(list(going), device=source.device)
             state = replace(state, memory=select(state.memory, left))
         rows = [
-            width * place + hypothesis.parent
-            for place, beam in going.items()
-            for hypothesis in beam
+            width * place + h.parent for place, beam in going.items() for h in beam
         ]
         if rows != list(range(width * len(sentences))):
             state = reorder(state, torch.tensor(rows, device=source.device))
-        sentences, beams = (
-            [sentences[place] for place in going],
-            list(going.values()),
-        )
-        token = source.new_tensor(
-            [hypothesis.tokens[-1] for beam in beams for hypothesis in beam]
-        )
+        sentences, beams = [sentences[place] for place in going], [*going.values()]
+        token = source.new_tensor([h.tokens[-1] for beam in beams for h in beam])
     return finished
 
 # %% ../../book/translation/16_decoding.ipynb #f94aac60
@@ -610,6 +565,16 @@ def beam_search(
 
     Raises:
         ValueError: if ``n_best`` is larger than the beam, the model gives NaN, or nothing is possible.
+
+    Example:
+        >>> from transformer_lib import Transformer, TransformerConfig
+        >>> _ = torch.manual_seed(0)
+        >>> sizes = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_encoder_layers": 1, "n_decoder_layers": 1}
+        >>> model = Transformer(TransformerConfig(9, 9, **sizes))
+        >>> source = torch.tensor([[5, 7, 2], [4, 2, 0]])
+        >>> found = beam_search(model, source, beam_size=3, n_best=2, max_length=6)
+        >>> [len(hypotheses) for hypotheses in found]
+        [2, 2]
 
     Source: Lowerre (1976); Graves (2012), section 2; Wu et al. (2016), section 7. Chapter: Decoding.
     """

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
-from marian import load_marian, marian_pair
+from marian import marian_pair
 from pages import prose_of, record_of
 from torch import Tensor
 
@@ -30,6 +30,7 @@ from transformer_lib.decoding.search import (
     score_hypotheses,
 )
 from transformer_lib.models.alignment import AlignedSeq2Seq
+from transformer_lib.models.convert import from_marian
 from transformer_lib.models.hard_attention import HardConfig, HardSeq2Seq
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
@@ -515,7 +516,7 @@ def marian() -> tuple[Transformer, torch.nn.Module]:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    load_marian(ours, theirs)
+    ours = from_marian(theirs.config.to_dict(), theirs.state_dict()).eval()
     return ours, theirs
 
 

@@ -395,13 +395,10 @@ def exhaustive_search(
             sequences = _all_sequences(
                 range(EOS + 1, vocab_size), config, beginning
             )
-            totals = _score_prefixes(
-                model, memory, sequences, config.repetition_penalty
-            )
-            ranked = [
-                config.rank(*pair) for pair in zip(sequences, totals, strict=True)
-            ]
-            found.append(_best_first(ranked, config.n_best))
+            penalty = config.repetition_penalty
+            totals = _score_prefixes(model, memory, sequences, penalty)
+            ranked = map(config.rank, sequences, totals)
+            found.append(_best_first(list(ranked), config.n_best))
     return found
 
 # %% ../../book/translation/16_decoding.ipynb #e932d2ae

@@ -247,7 +247,7 @@ class Trainer:
         self._random: Tensor | None = None  # as the present epoch found it
 
     def learning_rate(self) -> float:
-        """The learning rate of the next update: the highest, times the share that the schedule gives it."""
+        """The learning rate of the next update."""
         config, progress = self.config, self.progress
         share = rate_factor(
             progress.step + 1, config.schedule, config.warmup, self.total
@@ -371,14 +371,7 @@ class Trainer:
         return loss.item(), n_tokens
 
     def loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """What training lowers on one batch: smoothed, in the precision of the configuration.
-
-        Args:
-            batch: on the device of the model.
-
-        Returns:
-            The mean over the batch's target tokens, in nats.
-        """
+        """What training lowers on a batch: the mean over its target tokens, smoothed, in the chosen precision."""
         model, smoothing = self.model, self.config.smoothing
         precision = PRECISIONS[self.config.precision]
         with torch.autocast(
@@ -490,11 +483,7 @@ class Trainer:
             self.save(self.folder / "last.safetensors")
 
     def save(self, path: Path | str) -> None:
-        """Write all that it takes to go on exactly from here, the random numbers of CPU and CUDA included.
-
-        Args:
-            path: the file.
-        """
+        """Write all that it takes to go on exactly from here, the random numbers of CPU and CUDA included."""
         if self.folder is not None and not self.leads:
             return
         state = self.optimizer.state_dict()
@@ -561,9 +550,6 @@ class Trainer:
     def restore(self, path: Path | str) -> None:
         """Go on from what ``save`` wrote.
 
-        Args:
-            path: the file.
-
         Raises:
             ValueError: if it cannot be read, or belongs to another model, corpus or configuration; nothing is changed
                 then.
@@ -598,11 +584,7 @@ class Trainer:
             torch.cuda.set_rng_state(tensors["random/cuda"], self.device)
 
     def resume(self) -> None:
-        """Go on from the last save in the folder.
-
-        Raises:
-            ValueError: if there is no folder or no readable save of this training in it; see ``restore``.
-        """
+        """Go on from the last save in the folder; see ``restore``."""
         if self.folder is None:
             raise ValueError(
                 "folder is None: this training keeps nothing that it could resume from"

@@ -70,7 +70,6 @@ def sizes() -> dict[str, tuple[int, int, int]]:
     return pytest.importorskip("measure_code", reason="the tools need Python 3.11").measure()
 
 
-@LARGE
 def test_no_module_is_longer_than_six_hundred_lines(sizes: dict[str, tuple[int, int, int]]) -> None:
     assert {name: lines for name, (lines, _, _) in sizes.items() if lines > 600} == {}
 

@@ -533,11 +533,17 @@ class Transformer(Seq2Seq):
         self, target: Int[Tensor, "B T"], memory: Memory
     ) -> Float[Tensor, "B T V"]:
         """Score every next token with teacher forcing; see ``Seq2Seq.decode``."""
+        return self.output(self.hidden(target, memory))
+
+    def hidden(
+        self, target: Int[Tensor, "B T"], memory: Memory
+    ) -> Float[Tensor, "B T D"]:
+        """What ``output`` turns into logits, for a loss that never holds all of them."""
         check_tokens(target, self.config.target_vocab_size, "target")
         vectors = self._embed_target(target)
         mask = causal_mask(target.shape[1], device=target.device)
         source_mask = memory.mask[:, None, None]
-        return self.output(self.decoder(vectors, memory.outputs, mask, source_mask))
+        return self.decoder(vectors, memory.outputs, mask, source_mask)
 
     def start(self, memory: Memory) -> TransformerState:
         """Empty caches, and every layer's keys and values of the source; see ``Seq2Seq.start``."""

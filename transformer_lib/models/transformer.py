@@ -133,10 +133,8 @@ class TransformerConfig:
     def tiny(cls, **changes: Any) -> "TransformerConfig":
         """The small model that does best on Multi30k: 4 + 4 layers, 128 wide; with some fields changed."""
         sizes = {"d_model": 128, "n_heads": 4, "d_ff": 256, "dropout": 0.3}
-        for name in ("source_vocab_size", "target_vocab_size"):
-            sizes[name] = 10_000
-        for name in ("n_encoder_layers", "n_decoder_layers"):
-            sizes[name] = 4
+        sizes |= dict.fromkeys(("source_vocab_size", "target_vocab_size"), 10_000)
+        sizes |= dict.fromkeys(("n_encoder_layers", "n_decoder_layers"), 4)
         return cls(**{**sizes, **changes})
 
     @classmethod
@@ -540,21 +538,17 @@ class Transformer(Seq2Seq):
     ) -> Float[Tensor, "B T D"]:
         """What ``output`` turns into logits, for a loss that never holds all of them."""
         check_tokens(target, self.config.target_vocab_size, "target")
-        vectors = self._embed_target(target)
         mask = causal_mask(target.shape[1], device=target.device)
-        source_mask = memory.mask[:, None, None]
-        return self.decoder(vectors, memory.outputs, mask, source_mask)
+        there = memory.mask[:, None, None]
+        return self.decoder(self._embed_target(target), memory.outputs, mask, there)
 
     def start(self, memory: Memory) -> TransformerState:
         """Empty caches, and every layer's keys and values of the source; see ``Seq2Seq.start``."""
         layers: Any = self.decoder.layers
-        rows = len(memory.mask)
-        kept = tuple(
-            layer.cross_attn.keys_values(memory.outputs) for layer in layers
-        )
+        kept = tuple(one.cross_attn.keys_values(memory.outputs) for one in layers)
         return TransformerState(
             TransformerMemory(memory.outputs, memory.mask, layers=kept),
-            [layer.self_attn.new_cache(rows) for layer in layers],
+            [layer.self_attn.new_cache(len(memory.mask)) for layer in layers],
         )
 
     @explained

@@ -23,14 +23,18 @@ from real_translators import RunConfig, clean, load_pairs, score, translate
 from sacrebleu.metrics import BLEU, CHRF
 
 from transformer_lib.data.batching import batches, encode_pairs
-from transformer_lib.data.files import write_json
+from transformer_lib.data.files import write_atomically, write_json
 from transformer_lib.data.multi30k import moses_tokenize
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.metrics import bleu
 from transformer_lib.models.transformer import Transformer, TransformerConfig
-from transformer_lib.training.checkpoints import load_tensors, save_tensors
+from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.training.loop import evaluate_loss
 from transformer_lib.translation.evaluation import run_metadata
+from transformer_lib.translation.export import DATA_LICENSES
+from transformer_lib.translation.options import TrainOptions, load_corpus
+from transformer_lib.translation.text import TextPreparation
+from transformer_lib.translation.translator import Translator
 
 ODD_INPUTS = Path(__file__).resolve().parents[1] / "tests" / "data" / "odd_inputs.tsv"
 
@@ -154,28 +158,97 @@ def choose(folder: Path, beams: Sequence[int], length_penalties: Sequence[float]
     return content
 
 
+SHOWN = {
+    "test_bleu": "BLEU (lower-cased, Moses)",
+    "test_bleu_cased": "BLEU (cased, 13a)",
+    "test_chrf": "chrF",
+}
+CARD = """# {name}
+
+A Transformer with {parameters:,} parameters that translates {source} to {target}, trained by
+[Attention, Step by Step](https://github.com/OWNER/attention-step-by-step).
+
+- Trained on: multi30k, with noise on the source: typing errors, missing capitals and full stops, names, two
+  sentences in a line
+- Text: as people write it
+- Weights: moving average, half precision, safetensors
+- Made by: `{command}`; `benchmarks/score_translators.py` chose how it decodes on the validation set: {decoding}
+- Scores on the test set of 2016, with 95 % intervals: {scores}
+
+{license}
+"""
+
+
+def translator_of(folder: Path) -> tuple[Translator, dict[str, Any]]:
+    """The translator with the averaged weights of a run.
+
+    Args:
+        folder: of the run.
+
+    Returns:
+        The translator, and the notes of its checkpoint.
+    """
+    notes = load_tensors(folder / "average.safetensors")[1]
+    config = RunConfig.from_notes(notes["config"])
+    model = load_model(folder / "average.safetensors", config.model())
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    text = TextPreparation("raw", config.source, config.target)
+    return Translator(model, tokenizer, tokenizer, text=text), notes
+
+
 def export(folder: Path, output: Path) -> None:
-    """Write weights in half precision, the tokenizer and the configuration.
+    """Write a translator in half precision, as ``Translator.from_pretrained`` and the command read it.
 
     Args:
         folder: of a run for which ``choose`` has been run.
         output: folder to write.
     """
-    weights, notes = load_tensors(folder / "average.safetensors")
+    translator, notes = translator_of(folder)
     config = RunConfig.from_notes(notes["config"])
-    half = {name: tensor.half() for name, tensor in weights.items()}
-    save_tensors(output / "weights.safetensors", half, {"weights": "average"})
-    Tokenizer.load(folder / "tokenizer.json").save(output / "tokenizer.json")
-    log = (folder / "log.jsonl").read_text().splitlines()
-    content = {
-        "source": config.source,
-        "target": config.target,
-        "moses": False,
-        "model": asdict(config.model()),
+    sizes = ("d_model", "n_heads", "n_encoder_layers", "n_decoder_layers", "d_ff", "dropout")
+    options = TrainOptions(
+        data="multi30k",
+        source=config.source,
+        target=config.target,
+        text="raw",
+        vocab_size=config.vocab_size,
+        model_options={name: getattr(config, name) for name in sizes} | {"norm_first": True},
+        epochs=notes["epoch"],
+        max_tokens=config.max_tokens,
+        learning_rate=config.learning_rate,
+        warmup=config.warmup,
+        seed=config.seed,
+    )
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    fingerprint = load_corpus(options, translator.text).fingerprint()
+    told = {
+        "options": asdict(options),
+        "training": notes | {"recipe": "benchmarks/real_translators.py", "log": log},
+        "data": {"name": "multi30k", "fingerprint": fingerprint},
         "decoding": json.loads((folder / "decoding.json").read_text()),
-        "training": notes | {"log": [json.loads(line) for line in log]},
     }
-    write_json(output / "config.json", content)
+    translator.save_pretrained(output, half=True, notes=told)
+
+
+def typed(config: dict[str, Any], epochs: int) -> str:
+    """What to type to train such a translator again.
+
+    Args:
+        config: of the run.
+        epochs: all of them, those of the decay included.
+
+    Returns:
+        The commands, joined by "&&".
+    """
+    usual, given = asdict(RunConfig()), []
+    for name, value in config.items():
+        if name not in ("decay_epochs", "decay_from", "noise", "target_bpe_dropout") and value != usual[name]:
+            given.append(f"--{name.replace('_', '-')} {value}")
+    program, first = "python benchmarks/real_translators.py", config["decay_from"] or epochs
+    command = " ".join([program, "train", *given, f"--epochs {first} --output runs/a"])
+    if config["decay_epochs"]:
+        command += f" && {program} decay --start runs/a --output runs/b --epochs {config['decay_epochs']}"
+    return command
 
 
 def load_exported(folder: Path) -> tuple[Transformer, Tokenizer, dict[str, Any]]:
@@ -185,20 +258,20 @@ def load_exported(folder: Path) -> tuple[Transformer, Tokenizer, dict[str, Any]]
         folder: of the model.
 
     Returns:
-        The model, its tokenizer and its configuration.
+        The model, its tokenizer and its configuration, with the languages.
     """
-    config = json.loads((folder / "config.json").read_text())
-    model = load_model(folder / "weights.safetensors", TransformerConfig(**config["model"]))
-    return model, Tokenizer.load(folder / "tokenizer.json"), config
+    translator = Translator.from_pretrained(folder, device="cpu")
+    told, text = json.loads((folder / "config.json").read_text()), translator.text
+    languages = {"source": text.source, "target": text.target}
+    return translator.model, translator.source_tokenizer, told | languages  # type: ignore[return-value]
 
 
-def test(folder: Path, record: Path | None, command: str) -> dict[str, Any]:
+def test(folder: Path, record: Path | None) -> dict[str, Any]:
     """Translate the test set of 2016 with the chosen decoding, and score it.
 
     Args:
         folder: an exported model.
         record: JSON file to write; None for none.
-        command: what to type to train the model again, for the record.
 
     Returns:
         The content of the record.
@@ -212,7 +285,6 @@ def test(folder: Path, record: Path | None, command: str) -> dict[str, Any]:
     )
     decoding = {name: config["decoding"][name] for name in ("beam_size", "length_penalty")}
     found = translate(model, tokenizer, sources, *decoding.values())
-    (folder / "test_2016_flickr.txt").write_text("\n".join(found) + "\n")
     scores, ranges = (
         score(found, right, languages[1]),
         intervals(found, right, languages[1]),
@@ -227,7 +299,7 @@ def test(folder: Path, record: Path | None, command: str) -> dict[str, Any]:
     metrics["test_sentences"] = {"value": len(pairs)}
     training, size = config["training"], sum(p.numel() for p in model.parameters())
     content = {
-        **run_metadata(command, [training["config"]["seed"]]),
+        **run_metadata(typed(training["config"], training["epoch"]), [training["config"]["seed"]]),
         "data": "multi30k",
         "model": f"transformer, {size} parameters",
         "parameters": size,
@@ -238,6 +310,19 @@ def test(folder: Path, record: Path | None, command: str) -> dict[str, Any]:
         "by_length": {"test": by_length(sources, found, right, languages)},
         "curves": training["log"],
     }
+    card = CARD.format(
+        name=folder.name,
+        parameters=size,
+        source=languages[0],
+        target=languages[1],
+        command=content["command"],
+        decoding=", ".join(f"{name.replace('_', ' ')} {value}" for name, value in decoding.items()),
+        scores="; ".join(
+            f"{label} {metrics[name]['value']} {metrics[name]['interval_95']}" for name, label in SHOWN.items()
+        ),
+        license=DATA_LICENSES["multi30k"],
+    )
+    write_atomically(folder / "README.md", card.encode())
     if record:
         write_json(record, content)
     return content
@@ -276,7 +361,6 @@ def odd(folder: Path) -> dict[str, Any]:
             "chrf": round(CHRF().corpus_score([w for w, _ in group], streams).score, 1),
         }
         print(name, json.dumps(result[name]))
-    write_json(folder / "odd.json", result)
     return result
 
 
@@ -298,7 +382,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     three = commands.add_parser("test")
     three.add_argument("--model", type=Path, required=True)
     three.add_argument("--record", type=Path)
-    three.add_argument("--command", default="python benchmarks/real_translators.py train")
     four = commands.add_parser("odd")
     four.add_argument("--model", type=Path, required=True)
     options = parser.parse_args(arguments)
@@ -308,7 +391,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif options.task == "export":
         export(options.run, options.output)
     elif options.task == "test":
-        content = test(options.model, options.record, options.command)
+        content = test(options.model, options.record)
         print(json.dumps({k: content[k] for k in ("metrics", "by_length")}, indent=1))
     else:
         odd(options.model)

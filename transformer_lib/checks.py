@@ -69,7 +69,8 @@ def _misfit(
     def first() -> Exception | None:
         width = getattr(args[0], "d_model", None) if args else None
         if isinstance(width, int):  # a module knows what D is
-            is_bearable(torch.empty(width, device="meta"), Shaped[Tensor, "D"])
+            own: Any = Shaped[Tensor, "D"]
+            is_bearable(torch.empty(width, device="meta"), own)
             sizes["D"] = width
         for name, value in given.items():
             if name not in hints or isinstance(hints[name], str):
@@ -146,7 +147,7 @@ def check_whole(name: str, value: Any, least: int = 1) -> int:
     Chapter: Refusing bad input.
     """
     if isinstance(value, torch.SymInt):  # a size without a number, in torch.export
-        return value
+        return value  # type: ignore[return-value]
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ValueError(f"{name}={value!r} must be a whole number")
     if operator.index(value) < least:

@@ -185,7 +185,7 @@ def bleu(
     Source: Papineni et al. (2002), section 2.3; Post (2018).
     Chapter: Translation as prediction.
     """
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
 
     _check_corpus(hypotheses, references)
     check_choice("tokenize", tokenize, BLEU.TOKENIZERS)

@@ -125,8 +125,9 @@ class _Place(NamedTuple):
 
 
 _PLACES = [
-    (group, _Place(english, *german.split(), _NOUN[name], frozenset(who.split())))
+    (group, _Place(english, phrase, case, _NOUN[name], frozenset(who.split())))
     for group, english, german, names, who in _TABLES["places"]
+    for phrase, case in [german.split()]
     for name in names.split()
 ]
 

@@ -68,7 +68,7 @@ def _learn_merges(
 
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
     byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    model.pre_tokenizer = byte_level  # type: ignore[assignment]
+    model.pre_tokenizer = byte_level
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=vocab_size - _N_SPECIAL,
         min_frequency=2,
@@ -219,7 +219,7 @@ class Tokenizer:
             tokenizers.models.BPE(self._ids, list(self.merges))
         )
         byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        model.pre_tokenizer = byte_level  # type: ignore[assignment]
+        model.pre_tokenizer = byte_level
         return model
 
     def encode(

@@ -240,7 +240,7 @@ def _layer_peer(ours: EncoderLayer | DecoderLayer) -> nn.Module:
 
 
 def _stack_peer(ours: Encoder | Decoder) -> nn.Module:
-    layer = _layer_peer(ours.layers[0])
+    layer = _layer_peer(ours.layers[0])  # type: ignore[arg-type]
     norm = ours.norm
     last = (
         nn.LayerNorm(norm.d_model, norm.eps)
@@ -402,7 +402,7 @@ def from_marian(
     sources = _renumbered(theirs.source_vocab_size, config, unk)
     targets = _renumbered(theirs.target_vocab_size, config, target_unk)
     sizes = {"source_vocab_size": len(sources), "target_vocab_size": len(targets)}
-    model = Transformer(replace(theirs, **sizes)).eval()
+    model = Transformer(replace(theirs, **sizes)).eval()  # type: ignore[arg-type]
     order = torch.arange(theirs.d_model).view(2, -1).T.flatten()
 
     def first(*names: str) -> Tensor:

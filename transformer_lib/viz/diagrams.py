@@ -131,7 +131,7 @@ def _draw_box(ax: Any, box: Box, text: str, colour: str, size: float) -> None:
         )
     corner = (box.x - box.width / 2, box.y - box.height / 2)
     style = f"round,pad=0,rounding_size={0.15 * min(box.width, box.height)}"
-    look = {
+    look: dict[str, Any] = {
         "facecolor": _tint(colour),
         "edgecolor": _colour(colour),
         "linewidth": 1.4,
@@ -304,13 +304,13 @@ def draw_arrow(
 
     first, last = _end(start, end, "start"), _end(end, start, "end")
     shade = _colour(colour)
-    look = {
+    look: dict[str, Any] = {
         "color": shade,
         "linewidth": width,
         "linestyle": "--" if dashed else "-",
         "gid": "arrow",
     }
-    path = {"arrowstyle": "-|>", "mutation_scale": 12, "shrinkA": 1, "shrinkB": 1}
+    path: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 12, "shrinkA": 1, "shrinkB": 1}
     arrow = FancyArrowPatch(
         first, last, connectionstyle=f"arc3,rad={bend}", **path, **look
     )

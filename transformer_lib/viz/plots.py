@@ -91,7 +91,7 @@ def use_style() -> None:
     Chapter: Drawing attention.
     """
     plt = _pyplot()
-    from matplotlib import cycler
+    from cycler import cycler
 
     paper, ink, grid = PALETTE["paper"], PALETTE["ink"], PALETTE["grid"]
     plt.rcParams.update(

@@ -70,6 +70,7 @@ class GRU(nn.Module):
         super().__init__()
         check_positive(d_input=d_input, d_hidden=d_hidden, n_layers=n_layers)
         check_probability(dropout=dropout)
+        check_flag(bidirectional=bidirectional)
         self.d_input, self.d_hidden, self.n_layers = d_input, d_hidden, n_layers
         self.directions = ("", "_reverse") if bidirectional else ("",)
         self.dropout = nn.Dropout(dropout)
@@ -394,6 +395,7 @@ class RecurrentSeq2Seq(Seq2Seq):
     Source: Sutskever et al. (2014); Cho et al. (2014). Chapter: A translator with one memory.
     """
 
+    @explained
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
         self.config = config

@@ -25,6 +25,7 @@ from transformer_lib.checks import (
     check_flag,
     check_number,
     check_positive,
+    check_text,
 )
 from transformer_lib.data.batching import Example, batches, encode_pairs
 from transformer_lib.data.captions import Pair, make_captions
@@ -160,7 +161,7 @@ class TrainOptions:
             "schedule": SCHEDULES,
             "text": TEXT_KINDS,
         }
-        if not self.data.endswith(".tsv"):
+        if not check_text(self.data, "data").endswith(".tsv"):
             known["data"] = [*CORPORA, "PATH.tsv"]
         for name, choices in known.items():
             if getattr(self, name) is not None:

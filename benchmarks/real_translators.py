@@ -977,6 +977,8 @@ def score(hypotheses: Sequence[str], references: Sequence[str], language: str) -
 
 # ------------------------------------------------------------------ command line
 
+DECAY_AVERAGING = 0.99
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The options of this program."""
@@ -997,10 +999,21 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def given_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of ``RunConfig`` that a command line sets.
+
+    Args:
+        options: of the command ``train``.
+
+    Returns:
+        Values by name.
+    """
+    given = {name: getattr(options, name, None) for name in asdict(RunConfig())}
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def _train(options: argparse.Namespace) -> None:
-    names = asdict(RunConfig())
-    given = {n: getattr(options, n, None) for n in names}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = given_options(options)
     if (options.output / "last.safetensors").exists():
         run = Run.load(options.output, **given)
     else:
@@ -1019,7 +1032,7 @@ def _decay(options: argparse.Namespace) -> None:
             run.config,
             decay_epochs=options.epochs,
             decay_from=run.epoch,
-            averaging=0.99,
+            averaging=DECAY_AVERAGING,
         )
     run.train(run.config.decay_from + run.config.decay_epochs, score_every=2)
 

@@ -242,7 +242,10 @@ def typed(config: dict[str, Any], epochs: int) -> str:
     """
     usual, given = asdict(RunConfig()), []
     for name, value in config.items():
-        if name not in ("decay_epochs", "decay_from", "noise", "target_bpe_dropout") and value != usual[name]:
+        if (
+            name not in ("decay_epochs", "decay_from", "noise", "target_bpe_dropout", "averaging")
+            and value != usual[name]
+        ):
             given.append(f"--{name.replace('_', '-')} {value}")
     program, first = "python benchmarks/real_translators.py", config["decay_from"] or epochs
     command = " ".join([program, "train", *given, f"--epochs {first} --output runs/a"])

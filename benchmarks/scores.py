@@ -1,6 +1,6 @@
 """The scores and windows of chapter 5 on captions: several seeds each, quality, alignment and time.
 
-    python benchmarks/scores.py [--models NAME ...] [--seeds 0 1 2] [--distances] [--record results/captions-scores.json]
+    python benchmarks/scores.py [--models NAME ...] [--seeds 0 1 2] [--distances] [--record FILE]
 
 Every model has the same sizes and sees the same sentences in the same order; a seed changes the start. Decoding
 is timed with all models of one seed in turn, and given relative to the first of them. With ``--distances``, instead of

@@ -5,7 +5,8 @@ import json
 import re
 import shlex
 import subprocess
-from dataclasses import fields
+import sys
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,11 @@ from transformer_lib.translation.translator import (
 )
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import real_translators  # noqa: E402
+from real_translators import RunConfig  # noqa: E402
+
 RECORDS = sorted((ROOT / "results").glob("*.json"))
 
 
@@ -56,16 +62,26 @@ def test_the_commits_of_the_records_are_in_the_history():
 @pytest.mark.parametrize("path", [path for path in RECORDS if "rows" not in read(path)], ids=lambda path: path.stem)
 def test_a_run_can_be_repeated_from_its_record(path):
     record = read(path)
+    assert [line.get("epoch", line.get("pass")) for line in record["curves"]] == list(
+        range(1, len(record["curves"]) + 1)
+    )
+    assert record["parameters"] > 0
+    if "real_translators" in record["command"]:
+        train, *decay = (shlex.split(part)[2:] for part in record["command"].split("&&"))
+        given = real_translators.given_options(real_translators.build_parser().parse_args(train))
+        again = asdict(RunConfig(**given))
+        if decay:
+            epochs = real_translators.build_parser().parse_args(decay[0]).epochs
+            first = len(record["curves"]) - epochs
+            again |= {"decay_epochs": epochs, "decay_from": first, "averaging": real_translators.DECAY_AVERAGING}
+        assert again == record["options"]
+        return
     options = options_of(record)
     for name, value in record["options"].items():  # None leaves a choice to the model
         if name in options.model_options:
             assert options.model_options[name] == value, name
         elif hasattr(options, name):
             assert getattr(options, name) in (value, None), name
-    assert [line.get("epoch", line.get("pass")) for line in record["curves"]] == list(
-        range(1, len(record["curves"]) + 1)
-    )
-    assert record["parameters"] > 0
 
 
 @pytest.mark.parametrize("path", [path for path in RECORDS if "rows" in read(path)], ids=lambda path: path.stem)

@@ -310,7 +310,12 @@ def draw_arrow(
         "linestyle": "--" if dashed else "-",
         "gid": "arrow",
     }
-    path: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 12, "shrinkA": 1, "shrinkB": 1}
+    path: dict[str, Any] = {
+        "arrowstyle": "-|>",
+        "mutation_scale": 12,
+        "shrinkA": 1,
+        "shrinkB": 1,
+    }
     arrow = FancyArrowPatch(
         first, last, connectionstyle=f"arc3,rad={bend}", **path, **look
     )

@@ -35,7 +35,7 @@ from transformer_lib.training.loss import smoothed_loss
 from transformer_lib.translation.evaluation import run_metadata
 
 WORLD, LENGTH = 2, 24
-CASES = [("narrow", 16), ("narrow", 64), ("wide", 16), ("wide", 64)]  # width, sentences of the whole batch
+CASES = [("narrow", 16), ("narrow", 64), ("wide", 16)]  # width, sentences of the whole batch
 
 
 def stepper(size: str, rows: int, parallel: bool) -> Callable[[], None]:
@@ -104,7 +104,7 @@ def work(rank: int, folder: str, turns: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--turns", type=int, default=11)
+    parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--record", type=Path, help="write a JSON record to this file")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"

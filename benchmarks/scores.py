@@ -1,11 +1,9 @@
 """The scores and windows of chapter 5 on captions: several seeds each, quality, alignment and time.
 
-    python benchmarks/scores.py [--models NAME ...] [--seeds 0 1 2] [--distances] [--record FILE]
+    python benchmarks/scores.py [--models NAME ...] [--seeds 0 1 2] [--record results/captions-scores.json]
 
 Every model has the same sizes and sees the same sentences in the same order; a seed changes the start. Decoding
-is timed with all models of one seed in turn, and given relative to the first of them. With ``--distances``, instead of
-the times, the record holds each seed's numbers and how often the next word is predicted right, by the distance between
-the word's own place and the nearest source word that it translates.
+is timed with all models of one seed in turn, and given relative to the first of them.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from transformer_lib.decoding.greedy import translate
 from transformer_lib.metrics import alignment_error_rate, bleu, exact_match
 from transformer_lib.models.alignment import attention_maps, best_links
 from transformer_lib.models.scores import LuongConfig, LuongSeq2Seq
-from transformer_lib.models.seq2seq import eval_mode
 from transformer_lib.training.loop import train_on
 from transformer_lib.translation.evaluation import run_metadata
 
@@ -45,14 +42,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "global dot, no input feeding": {"score": "dot", "input_feeding": False},
 }
 FURTHER: dict[str, dict[str, Any]] = {  # on request only
-    "local-m dot": {"score": "dot", "local": "m", "window": WINDOW},
     "local-m general, reach 6": {"local": "m", "window": 6},
     "local-p general, reach 6": {"local": "p", "window": 6},
     "local-p general, 12 passes": {"local": "p", "window": WINDOW, "passes": 12},
 }
-
-
-FARTHEST = 5  # words whose source is this far away or farther are counted together
 
 
 class Study:
@@ -64,8 +57,6 @@ class Study:
         seen = {pair.source for pair in train}
         fresh = make_captions(2 * TESTS, seed=1, min_length=low, max_length=high)
         self.test: list[Pair] = [pair for pair in fresh if pair.source not in seen][:TESTS]
-        far = make_captions(8 * TESTS, seed=2, min_length=low, max_length=high)
-        self.far: list[Pair] = [pair for pair in far if pair.source not in seen]
         self.english = Tokenizer.train([pair.source for pair in train], level="word")
         self.german = Tokenizer.train([pair.target for pair in train], level="word")
         self.examples = encode_pairs(train, self.english, self.german)
@@ -94,24 +85,6 @@ class Study:
             "alignment_error_rate": alignment_error_rate([best_links(weights) for weights in maps], gold),
         }
 
-    def by_distance(self, model: LuongSeq2Seq) -> list[float]:
-        """Per cent of words predicted right after the correct ones before them, by the distance of their source."""
-        right, count = [0] * (FARTHEST + 1), [0] * (FARTHEST + 1)
-        examples = encode_pairs(self.far, self.english, self.german)
-        with eval_mode(model):
-            for batch in batches(examples, 4000):
-                logits = model(batch.source, batch.target_input)
-                hits = (logits.argmax(dim=-1) == batch.target_output).tolist()
-                for row, index in enumerate(batch.indices):
-                    nearest: dict[int, int] = {}
-                    for s, t in self.far[index].alignment:
-                        nearest[t] = min(abs(s - t), nearest.get(t, FARTHEST))
-                    for t, distance in nearest.items():
-                        count[distance] += 1
-                        right[distance] += hits[row][t]
-        print("words by distance", count)
-        return [100 * r / c for r, c in zip(right, count, strict=True)]
-
     def decoding_times(self, models: dict[str, LuongSeq2Seq], repeats: int = 5) -> dict[str, float]:
         """Median seconds for each word written, all models taking turns."""
         sentences = [pair.source for pair in self.test]
@@ -124,38 +97,27 @@ class Study:
         return {name: statistics.median(found) for name, found in times.items()}
 
 
-def one_seed(study: Study, names: list[str], seed: int, distances: bool) -> dict[str, dict[str, Any]]:
+def one_seed(study: Study, names: list[str], seed: int) -> dict[str, dict[str, float]]:
     """Some variants from one seed."""
-    models: dict[str, LuongSeq2Seq] = {}
-    found: dict[str, dict[str, Any]] = {}
+    models, found = {}, {}
     for name in names:
         models[name] = study.train(seed, **{**VARIANTS, **FURTHER}[name])
         found[name] = study.quality(models[name])
         print(seed, name, {key: round(value, 3) for key, value in found[name].items()}, flush=True)
-    if distances:
-        for name in found:
-            found[name]["by_distance"] = study.by_distance(models[name])
-        return found
     times = study.decoding_times(models)
     for name in found:
         found[name]["relative_decoding_time"] = times[name] / times[names[0]]
     return found
 
 
-def spread(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
+def spread(name: str, runs: list[dict[str, float]]) -> dict[str, str | float]:
     """A row of the table: mean and standard deviation of each measure over the seeds."""
     digits = {"exact_match": 1, "bleu": 1, "alignment_error_rate": 3, "relative_decoding_time": 2}
-    row: dict[str, Any] = {"model": name}
+    row: dict[str, str | float] = {"model": name}
     for key, places in digits.items():
-        if key not in runs[0]:
-            continue
         values = [run[key] for run in runs]
         row[key] = round(statistics.mean(values), places)
         row[f"{key}_sd"] = round(statistics.stdev(values), places) if len(values) > 1 else 0.0
-    if "by_distance" in runs[0]:
-        row["exact_match_seeds"] = [round(run["exact_match"], 1) for run in runs]
-        row["alignment_error_rate_seeds"] = [round(run["alignment_error_rate"], 3) for run in runs]
-        row["right_by_distance_seeds"] = [[round(share, 1) for share in run["by_distance"]] for run in runs]
     return row
 
 
@@ -164,12 +126,11 @@ def main() -> None:
     known = [*VARIANTS, *FURTHER]
     parser.add_argument("--models", choices=known, nargs="+", default=list(VARIANTS), metavar="NAME")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--distances", action="store_true")
     parser.add_argument("--record", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
     study = Study()
-    runs = [one_seed(study, given.models, seed, given.distances) for seed in given.seeds]
+    runs = [one_seed(study, given.models, seed) for seed in given.seeds]
     rows = [spread(name, [run[name] for run in runs]) for name in given.models]
     for row in rows:
         print(row)

@@ -1,4 +1,4 @@
-"""Attention after Luong: dot, general, concat and location scores, a window that moves over the source, and input feeding.
+"""Attention after Luong: scores that cost a matrix product instead of a network, windows that move over the source, and a decoder that attends after its step.
 
 Chapter: Scores, global and local (book/history/05_scores_global_and_local.ipynb).
 """
@@ -9,7 +9,7 @@ Chapter: Scores, global and local (book/history/05_scores_global_and_local.ipynb
 __all__ = ['SCORES', 'DotScore', 'GeneralScore', 'ConcatScore', 'LocationScore', 'LocalAttention', 'LuongConfig',
            'make_attention', 'LuongDecoder', 'LuongSeq2Seq']
 
-# %% ../../book/history/05_scores_global_and_local.ipynb #f27d4e98
+# %% ../../book/history/05_scores_global_and_local.ipynb #0975a638
 from dataclasses import dataclass, replace
 
 import torch
@@ -36,7 +36,7 @@ from transformer_lib.models.masked_softmax import masked_softmax
 from transformer_lib.models.recurrent import GRU, RecurrentSizes
 from transformer_lib.models.seq2seq import embedding, register_model
 
-# %% ../../book/history/05_scores_global_and_local.ipynb #9897f822
+# %% ../../book/history/05_scores_global_and_local.ipynb #dc441d61
 class DotScore(Score):
     """The dot product of query and key, which must be of one width: q . k.
 
@@ -57,7 +57,7 @@ class DotScore(Score):
         """
         return queries @ prepared.transpose(-2, -1)
 
-# %% ../../book/history/05_scores_global_and_local.ipynb #fdb32375
+# %% ../../book/history/05_scores_global_and_local.ipynb #4b9be413
 class GeneralScore(Score):
     """The dot product of the query and a learned projection of the key: q . W k.
 
@@ -101,7 +101,7 @@ class GeneralScore(Score):
         """
         return queries @ prepared.transpose(-2, -1)
 
-# %% ../../book/history/05_scores_global_and_local.ipynb #0975a638
+# %% ../../book/history/05_scores_global_and_local.ipynb #298969c3
 class ConcatScore(AdditiveScore):
     """A network over query and key side by side, v . tanh(W [q; k]): additive attention under another name.
 
@@ -118,9 +118,9 @@ class ConcatScore(AdditiveScore):
     Source: Luong et al. (2015), section 3.1, concat. Chapter: Scores, global and local.
     """
 
-# %% ../../book/history/05_scores_global_and_local.ipynb #44416bf3
+# %% ../../book/history/05_scores_global_and_local.ipynb #58f501a0
 class LocationScore(Score):
-    """A score for each place, from the query alone: (W q)_s. What stands at the place plays no part.
+    """A score for each position, from the query alone: (W q)_s. Which word stands there plays no part.
 
     Args:
         d_query: width H of a query.
@@ -129,7 +129,7 @@ class LocationScore(Score):
     Raises:
         ValueError: if a size is not positive.
 
-    Source: Luong et al. (2015), eq. 8. Chapter: Scores, global and local.
+    Source: Luong et al. (2015), section 3.1, location. Chapter: Scores, global and local.
     """
 
     def __init__(self, d_query: int, max_length: int) -> None:
@@ -160,7 +160,7 @@ class LocationScore(Score):
             )
         return F.linear(queries, self.place.weight[:length])
 
-# %% ../../book/history/05_scores_global_and_local.ipynb #a84b5ecf
+# %% ../../book/history/05_scores_global_and_local.ipynb #e9655428
 def _weigh(
     scores: Float[Tensor, "*B S"],
     distance: Float[Tensor, "*B S"],
@@ -176,7 +176,7 @@ def _weigh(
         weights.dtype
     )  # sigma = D / 2
 
-# %% ../../book/history/05_scores_global_and_local.ipynb #589f3fef
+# %% ../../book/history/05_scores_global_and_local.ipynb #c97c9776
 def _look_whole(
     score: Score,
     queries: Float[Tensor, "B T H"],
@@ -192,7 +192,7 @@ def _look_whole(
     weights = _weigh(scores, distance, memory.mask.unsqueeze(1), window, gaussian)
     return AttentionOutput(weights @ memory.outputs, weights)
 
-# %% ../../book/history/05_scores_global_and_local.ipynb #d9c6effa
+# %% ../../book/history/05_scores_global_and_local.ipynb #cd0606ca
 def _look_windowed(
     score: Score,
     queries: Float[Tensor, "B T H"],
@@ -203,18 +203,12 @@ def _look_windowed(
 ) -> AttentionOutput:
     """Local attention that scores only the W = 2 D + 1 positions that the window may hold: the same result."""
     (rows, length), source = centres.shape, memory.mask.shape[1]
-    first = (
-        torch.ceil(centres.detach() - window).long().unsqueeze(-1)
-    )  # (B, T, 1), counted from 1
-    places = first + torch.arange(
-        2 * window + 1, device=centres.device
-    )  # (B, T, W)
-    index = (
-        places.clamp(1, source) - 1
-    )  # where the window leaves the sentence, any position will do: it is masked
-    flat = (
-        index + source * torch.arange(rows, device=centres.device).view(rows, 1, 1)
-    ).flatten()
+    device = centres.device
+    first = torch.ceil(centres.detach() - window).long().unsqueeze(-1)  # (B, T, 1)
+    places = first + torch.arange(2 * window + 1, device=device)  # (B, T, W)
+    index = places.clamp(1, source) - 1  # outside, any will do: it is masked
+    row = torch.arange(rows, device=device).view(rows, 1, 1)
+    flat = (index + source * row).flatten()
 
     def pick(vectors: Tensor) -> Tensor:
         return (
@@ -242,25 +236,29 @@ def _look_windowed(
     spread = weights.new_zeros(rows, length, source).scatter_add(-1, index, weights)
     return AttentionOutput(context.view(rows, length, -1), spread)
 
-# %% ../../book/history/05_scores_global_and_local.ipynb #f5a2ec81
+# %% ../../book/history/05_scores_global_and_local.ipynb #e5857a15
 class LocalAttention(Attention):
-    """Look only into a window of the source: the positions at most D away from a centre p.
+    """Attend only to a window of the source: the positions at most ``window`` away from a centre p.
 
-    Without ``d_query`` the centre is the place of the target word, p = t (local-m, monotonic). With it the centre is a
-    number between 0 and the length S of the source that a small network reads from the query,
+    Without ``d_query`` the centre is the position of the target word, p = t (local-m, monotonic). With it the centre is
+    a number between 0 and the length S of the source that a small network reads from the query,
     p = S sigmoid(v . tanh(W q)) (local-p, predictive), and the weights are multiplied, after the softmax, by a Gaussian
-    around it with standard deviation D / 2. Positions count from 1. What of the window lies outside the sentence
-    is left out; a window that lies outside as a whole gives zeros.
+    around it with standard deviation ``window / 2``. Positions count from 1. Any part of the window outside the sentence
+    is ignored; a window that lies wholly outside gives zeros.
 
     Args:
         score: how well a query matches a position; one that needs keys.
-        window: D, the reach of the window to either side, in positions.
-        d_query: width H of a query, for local-p; None for local-m.
+        window: the reach of the window to either side, in positions.
+        d_query: width of a query, for local-p; None for local-m.
 
     Raises:
         ValueError: if a size is not positive, or the score is a ``LocationScore``.
 
-    Source: Luong et al. (2015), section 3.2, eqs. 9 and 10. Chapter: Scores, global and local.
+    Example:
+        >>> LocalAttention(DotScore(), window=2).window
+        2
+
+    Source: Luong et al. (2015), section 3.2. Chapter: Scores, global and local.
     """
 
     def __init__(
@@ -270,7 +268,7 @@ class LocalAttention(Attention):
         check_positive(window=window)
         if isinstance(score, LocationScore):
             raise ValueError(
-                "score is a LocationScore, which knows places of the sentence, not of a window"
+                "score is a LocationScore, which scores positions of the sentence, not of a window"
             )
         self.window = window
         self.predict = None
@@ -323,10 +321,8 @@ class LocalAttention(Attention):
             Contexts, and weights over the whole source that are zero outside the window.
         """
         centres = self.centres(queries, memory.mask, positions)
-        worth = memory.mask.shape[1] > 4 * (
-            2 * self.window + 1
-        )  # below that, picking costs more than it saves
-        way = _look_windowed if worth else _look_whole
+        long = memory.mask.shape[1] > 4 * (2 * self.window + 1)
+        way = _look_windowed if long else _look_whole  # the same result
         return way(
             self.score,
             queries,
@@ -336,7 +332,7 @@ class LocalAttention(Attention):
             self.predict is not None,
         )
 
-# %% ../../book/history/05_scores_global_and_local.ipynb #9585459e
+# %% ../../book/history/05_scores_global_and_local.ipynb #08cff72e
 @dataclass(frozen=True)
 class LuongConfig(RecurrentSizes):
     """The sizes of a translator after Luong, and how it looks at the source.
@@ -350,12 +346,16 @@ class LuongConfig(RecurrentSizes):
         dropout: probability of dropping an element, in training only.
         score: ``dot``, ``general``, ``concat`` or ``location``.
         local: None for global attention, ``m`` for a window that moves with the target, ``p`` for a predicted one.
-        window: D, the reach of the window to either side, in positions.
+        window: the reach of the window to either side, in positions.
         input_feeding: let each step read the attentional vector of the step before.
         max_source_length: the most source tokens, EOS included; for the location score only.
 
     Raises:
         ValueError: for a size out of range, or an unknown score or kind of window.
+
+    Example:
+        >>> LuongConfig(100, 120, score="dot", local="m", window=2).d_hidden == LuongConfig(100, 120).d_hidden
+        True
 
     Source: Luong et al. (2015), section 4. Chapter: Scores, global and local.
     """
@@ -375,10 +375,10 @@ class LuongConfig(RecurrentSizes):
             check_choice("local", self.local, ("m", "p"))
             if self.score == "location":
                 raise ValueError(
-                    "score='location' has no local form: it knows places of the sentence, not of a window"
+                    "score='location' has no local form: it scores positions of the sentence, not of a window"
                 )
 
-# %% ../../book/history/05_scores_global_and_local.ipynb #a717099e
+# %% ../../book/history/05_scores_global_and_local.ipynb #63093e9a
 SCORES = {
     "dot": lambda config: DotScore(),
     "general": lambda config: GeneralScore(config.d_hidden, config.d_hidden),
@@ -409,9 +409,9 @@ def make_attention(config: LuongConfig) -> Attention:
         score, config.window, config.d_hidden if config.local == "p" else None
     )
 
-# %% ../../book/history/05_scores_global_and_local.ipynb #bd8bb7d6
+# %% ../../book/history/05_scores_global_and_local.ipynb #7b49d1a9
 class LuongDecoder(nn.Module):
-    """A decoder that takes its step first and looks at the source after.
+    """A decoder that takes its step first and attends to the source after.
 
     State and context make the *attentional vector*, tanh(W [context; state]). It scores the next word and, with
     input feeding, is read by the next step beside the next word. The output layer shares the embedding's weights.
@@ -421,7 +421,7 @@ class LuongDecoder(nn.Module):
         attention: how to look at the source.
         input_feeding: let each step read the attentional vector of the step before.
 
-    Source: Luong et al. (2015), section 3, eqs. 5 and 6, and section 3.3. Chapter: Scores, global and local.
+    Source: Luong et al. (2015), sections 3 and 3.3. Chapter: Scores, global and local.
     """
 
     def __init__(
@@ -516,12 +516,18 @@ class LuongDecoder(nn.Module):
             ),
         )
 
-# %% ../../book/history/05_scores_global_and_local.ipynb #da663171
+# %% ../../book/history/05_scores_global_and_local.ipynb #35a82264
 class LuongSeq2Seq(AlignedSeq2Seq):
     """A translator after Luong: one of four scores, a global or a local window, with input feeding or without.
 
     Args:
-        config: the sizes, and how to look at the source.
+        config: the sizes, and how to attend to the source.
+
+    Example:
+        >>> import torch
+        >>> model = LuongSeq2Seq(LuongConfig(100, 120, d_model=8, d_hidden=8, score="dot"))
+        >>> model(torch.tensor([[5, 6, 2]]), torch.tensor([[1, 7]])).shape
+        torch.Size([1, 2, 120])
 
     Source: Luong et al. (2015). Chapter: Scores, global and local.
     """

@@ -16,6 +16,14 @@ from sphinx.util.docutils import SphinxDirective
 KEYS = ("command", "commit", "date", "versions", "hardware", "seeds", "data")
 RUN_KEYS = ("model", "parameters", "metrics", "curves")  # of a record of one run
 STUDY_KEYS = ("title", "rows")  # of a record that compares several
+UNITS = {
+    "loss": "nats a token",
+    "validation_loss": "nats a token",
+    "gradient_norm": "norm",
+    "learning_rate": "",
+    "target_tokens_per_second": "tokens a second",
+}
+STEPS = ("update", "updates", "step", "epoch")
 NONE_YET = "No long run has been recorded yet."
 
 
@@ -65,10 +73,13 @@ def metric(entry: Any) -> tuple[str, str | None]:
 
 def spread(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """The heads and cells of a study's table; a column ``x_sd`` joins the column ``x`` as "x ± sd"."""
-    keys = [key for key in rows[0] if not key.endswith("_sd")]
+    nested = {key for row in rows for key, item in row.items() if _is_nested(item)}
+    keys = [key for key in rows[0] if not key.endswith("_sd") and key not in nested]
     decimals = {key: _decimals([row[key] for row in rows]) for key in keys}
 
     def cell(row: dict[str, Any], key: str) -> str:
+        if isinstance(row[key], list):
+            return " to ".join(number(end) for end in row[key])
         values, places = [row[key], row.get(f"{key}_sd")], decimals[key]
         shown = [
             number(value) if places is None else f"{value:,.{places}f}"
@@ -80,6 +91,14 @@ def spread(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     return [key.replace("_", " ") for key in keys], [
         [cell(row, key) for key in keys] for row in rows
     ]
+
+
+def _is_nested(value: Any) -> bool:
+    """Whether a value is more than a cell can show: a table of its own, or a long list. The file has it."""
+    long = isinstance(value, list) and (
+        len(value) != 2 or not all(map(_is_number, value))
+    )
+    return isinstance(value, dict) or long
 
 
 def _decimals(column: list[Any]) -> int | None:
@@ -112,9 +131,7 @@ def lines_of(curves: Any) -> list[tuple[str, list[float], list[float]]]:
             if len(entry["y"]) > 1
         ]
     keys = [key for key in dict.fromkeys(key for point in curves for key in point)]
-    steps = next(
-        (key for key in ("update", "updates", "step", "epoch") if key in keys), None
-    )
+    steps = next((key for key in STEPS if key in keys), None)
     found = []
     for key in keys:
         points = [
@@ -122,10 +139,7 @@ def lines_of(curves: Any) -> list[tuple[str, list[float], list[float]]]:
             for i, point in enumerate(curves)
             if _is_number(point.get(key))
         ]
-        if (
-            key not in ("update", "updates", "step", "epoch", "pass", "seconds")
-            and len(points) > 1
-        ):
+        if key not in (*STEPS, "pass", "seconds") and len(points) > 1:
             found.append((key, [x for x, _ in points], [y for _, y in points]))
     return found
 
@@ -138,26 +152,50 @@ def _is_number(value: Any) -> bool:
     )
 
 
+def axis_of(curves: Any) -> str:
+    """What the curves run over: the name of their horizontal axis."""
+    first = curves[0] if isinstance(curves, list) and curves else {}
+    key = next((key for key in STEPS if key in first), "epoch")
+    return {"update": "updates", "step": "updates", "epoch": "epochs"}.get(key, key)
+
+
 def curve(
     name: str,
     xs: Sequence[float],
     ys: Sequence[float],
-    width: int = 220,
-    height: int = 96,
+    axis: str = "epochs",
+    width: int = 260,
+    height: int = 150,
 ) -> str:
-    """One small line chart as SVG in the page's own colours."""
+    """One small line chart as SVG in the page's own colours, with axes: lowest and highest value, first and last step."""
     low, high, left, right = min(ys), max(ys), min(xs), max(xs)
-    step = lambda x, a, b, size: (x - a) / ((b - a) or 1) * size  # noqa: E731
+    x0, x1, y0, y1 = 58, width - 12, height - 34, 30
+    place = lambda x, a, b, c, d: c + (x - a) / ((b - a) or 1) * (d - c)  # noqa: E731
     points = " ".join(
-        f"{8 + step(x, left, right, width - 16):.1f},{height - 8 - step(y, low, high, height - 34):.1f}"
+        f"{place(x, left, right, x0, x1):.1f},{place(y, low, high, y0, y1):.1f}"
         for x, y in zip(xs, ys, strict=True)
     )
-    label = html.escape(name.replace("_", " "))
-    spoken = f"{label} from {number(ys[0])} to {number(ys[-1])}"
+    unit = UNITS.get(name, "")
+    title = html.escape(name.replace("_", " "))
+    if unit and unit not in title:
+        title += f", {unit}"
+    spoken = f"{title} from {number(ys[0])} to {number(ys[-1])}, over {axis}"
+    ends = [(left, "start", x0), (right, "end", x1)]
     return (
         f'<svg class="curve" viewBox="0 0 {width} {height}" role="img" aria-label="{spoken}">'
-        f'<text x="8" y="15">{label}</text><text x="{width - 8}" y="15" text-anchor="end">{number(ys[-1])}</text>'
-        f'<path d="M8 {height - 7.5}H{width - 8}"/><polyline points="{points}"/></svg>'
+        f'<text x="8" y="15">{title}</text>'
+        f'<text x="{x0 - 5}" y="{y0}" text-anchor="end">{number(low)}</text>'
+        + (
+            f'<text x="{x0 - 5}" y="{y1 + 5}" text-anchor="end">{number(high)}</text>'
+            if high > low
+            else ""
+        )
+        + "".join(
+            f'<text x="{x}" y="{y0 + 16}" text-anchor="{side}">{number(end)}</text>'
+            for end, side, x in ends
+        )
+        + f'<text x="{(x0 + x1) / 2}" y="{y0 + 30}" text-anchor="middle">{html.escape(axis)}</text>'
+        f'<path d="M{x0} {y1}V{y0 + 0.5}H{x1}"/><polyline points="{points}"/></svg>'
     )
 
 
@@ -170,7 +208,6 @@ def _bullets(record: dict[str, Any]) -> nodes.field_list:
         "model",
         "parameters",
         "decoding",
-        "by_length",
         "notes",
     ):
         if record.get(key) not in (None, "", [], {}):
@@ -189,6 +226,12 @@ def _bullets(record: dict[str, Any]) -> nodes.field_list:
             "", nodes.field_name("", words), nodes.field_body("", line)
         )
     return listed
+
+
+def _direction(record: dict[str, Any]) -> str:
+    """From which language into which, such as "de to en"."""
+    options = record.get("options", {})
+    return f"{options.get('source', 'en')} to {options.get('target', 'de')}"
 
 
 class _Records(SphinxDirective):
@@ -218,15 +261,29 @@ class ResultsTable(_Records):
             anchor = nodes.reference(
                 "", name, refid=nodes.make_id(f"run {name}"), internal=True
             )
+            signature = metric(scores[0])[1] or ""
             cells = [
                 number(record["parameters"]),
+                _direction(record),
+                str(record.get("decoding", {}).get("beam_size", 1)),
                 *("" if score is None else metric(score)[0] for score in scores),
+                ", ".join(
+                    part.partition(":")[2]
+                    for part in signature.split("|")
+                    if part.startswith(("case", "tok"))
+                ),
             ]
             rows.append([[anchor], *[[nodes.Text(cell)] for cell in cells]])
         if not rows:
             return [nodes.paragraph("", NONE_YET)]
-        heads = ["Run", "Parameters", "BLEU", "Exact match, %", "Perplexity"]
-        return [table(heads, rows, [40, 18, 12, 15, 15], ["results"])]
+        heads = ["Run", "Parameters", "From and to", "Beam"]
+        heads += [
+            "BLEU",
+            "Exact match, %",
+            "Perplexity a token",
+            "Case, tokenisation",
+        ]
+        return [table(heads, rows, [26, 13, 9, 7, 8, 12, 12, 13], ["results"])]
 
 
 class ResultsRecords(_Records):
@@ -250,7 +307,16 @@ class ResultsRecords(_Records):
                 section += table(
                     heads, rows, [max(4, 100 // len(heads))] * len(heads), ["study"]
                 )
-            drawn = "".join(curve(*line) for line in lines_of(record.get("curves")))
+            for part, groups in record.get("by_length", {}).items():
+                heads = [f"BLEU, {part} part, words of the source"]
+                heads += [group["words"] for group in groups]
+                line = [[nodes.Text("all sentences of this length")]]
+                line += [[nodes.Text(number(group["bleu"]))] for group in groups]
+                widths = [40, *[60 // len(groups)] * len(groups)]
+                section += table(heads, [line], widths, ["study"])
+            curves = record.get("curves")
+            lines, axis = lines_of(curves), axis_of(curves)
+            drawn = "".join(curve(*line, axis=axis) for line in lines)
             if drawn:
                 section += nodes.raw(
                     "", f'<div class="curves">{drawn}</div>', format="html"

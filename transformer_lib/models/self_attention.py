@@ -1,4 +1,4 @@
-"""Everyone asks everyone: a dictionary that answers by degrees, self-attention with and without learned projections, and what is lost when order is.
+"""Queries, keys and values from the words of one sentence: self-attention by hand, as a soft dictionary, trained on pronouns, and what it costs.
 
 Chapter: Self-attention (book/transformer/08_self_attention.ipynb).
 """
@@ -8,14 +8,13 @@ Chapter: Self-attention (book/transformer/08_self_attention.ipynb).
 # %% auto #0
 __all__ = ['soft_lookup', 'plain_self_attention', 'SelfAttention']
 
-# %% ../../book/transformer/08_self_attention.ipynb #fbb142bb
-import torch
+# %% ../../book/transformer/08_self_attention.ipynb #6062ac53
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformer_lib.checks import check_number, check_positive, explained
 from transformer_lib.models.masked_softmax import attend
 
-# %% ../../book/transformer/08_self_attention.ipynb #cbd37fc6
+# %% ../../book/transformer/08_self_attention.ipynb #a0e907fc
 @explained
 def soft_lookup(
     queries: Float[Tensor, "*B T K"],
@@ -23,29 +22,33 @@ def soft_lookup(
     values: Float[Tensor, "*B S V"],
     mask: Bool[Tensor, "*#B #T #S"] | None = None,
     *,
-    sharpness: float | int = 1.0,
+    temperature: float = 1.0,
 ) -> tuple[Float[Tensor, "*B T V"], Float[Tensor, "*B T S"]]:
     """A dictionary that answers by degrees: the mean of all values, by how well their keys match the query.
 
     Args:
         queries: what is looked for, T at a time.
         keys: what is compared with the queries.
-        values: what is handed over, one for each key.
+        values: what is averaged, one for each key.
         mask: True where a query may attend; it has as many axes as the queries.
-        sharpness: factor of the scores; the larger, the closer to the value of the best key alone.
+        temperature: divides the scores; the lower, the closer to the value of the best key alone.
 
     Returns:
-        One answer for each query, and the weights behind it; both are zero for a query that may attend nowhere.
+        One answer for each query, and the weights behind it; both are zero for a query that may attend to nothing.
 
     Raises:
-        TypeError: if the mask is not boolean.
-        ValueError: if shapes do not fit, or the sharpness is not positive and finite.
+        ValueError: if queries and keys are batches of two sizes, the mask lacks an axis, or the temperature is not
+            positive and finite.
+
+    Example:
+        >>> import torch
+        >>> answer, _ = soft_lookup(torch.zeros(1, 2), torch.eye(2), torch.tensor([[1.0], [3.0]]))
+        >>> answer
+        tensor([[2.]])
 
     Source: Vaswani et al. (2017), section 3.2. Chapter: Self-attention.
     """
-    check_number(
-        above=0, at_most=torch.finfo(queries.dtype).max, sharpness=sharpness
-    )
+    check_number(above=0, temperature=temperature)
     if queries.shape[:-2] != keys.shape[:-2]:
         raise ValueError(
             f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} "
@@ -56,45 +59,45 @@ def soft_lookup(
             f"mask has shape {tuple(mask.shape)}, expected {queries.dim()} axes; "
             "a mask of keys (B, S) becomes mask[:, None]"
         )
-    scores = sharpness * queries @ keys.transpose(-2, -1)  # (*B, T, S)
-    return attend(scores, values, mask)
+    return attend(queries @ keys.transpose(-2, -1) / temperature, values, mask)
 
-# %% ../../book/transformer/08_self_attention.ipynb #8022d064
+
 @explained
 def plain_self_attention(
     inputs: Float[Tensor, "B S D"], mask: Bool[Tensor, "#B #S #S"] | None = None
 ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B S S"]]:
-    """Everyone asks everyone, with nothing learned: softmax(X X') X.
+    """Self-attention without parameters: softmax(X X') X.
 
     Args:
         inputs: one vector for each position.
-        mask: True where a position (axis 1) may look at another (axis 2).
+        mask: True where a position (axis 1) may attend to another (axis 2).
 
     Returns:
-        For each position a mean of all, and the weights behind it; both are zero where it may look nowhere.
+        For each position an average of all, and the weights behind it; both are zero where it may attend to nothing.
+
     Source: Vaswani et al. (2017), section 3.2.1, without projections and scale. Chapter: Self-attention.
     """
     return soft_lookup(inputs, inputs, inputs, mask)
 
-# %% ../../book/transformer/08_self_attention.ipynb #544b00b9
+# %% ../../book/transformer/08_self_attention.ipynb #3b85280e
 class SelfAttention(nn.Module):
     """One head of self-attention with learned queries, keys and values: softmax(Q K') V.
 
-    The scores are plain dot products; dividing them by the root of the key width is the next chapter's subject.
+    The scores are plain dot products; chapter 9 divides them by the root of the key width.
 
     Args:
         d_model: width D of the inputs.
-        d_key: width K of queries and keys; None for D.
-        d_value: width V of the values, and so of the outputs; None for D.
+        d_key: width of queries and keys; None for D.
+        d_value: width of the values, and so of the outputs; None for D.
 
     Raises:
         ValueError: if a width is not positive.
 
     Example:
-        >>> attention = SelfAttention(8)
-        >>> outputs, weights = attention(torch.randn(2, 5, 8))
-        >>> weights.shape
-        torch.Size([2, 5, 5])
+        >>> import torch
+        >>> outputs, weights = SelfAttention(8)(torch.randn(2, 5, 8))
+        >>> outputs.shape, weights.shape
+        (torch.Size([2, 5, 8]), torch.Size([2, 5, 5]))
 
     Source: Vaswani et al. (2017), section 3.2, without the scale. Chapter: Self-attention.
     """
@@ -121,14 +124,14 @@ class SelfAttention(nn.Module):
         inputs: Float[Tensor, "B S D"],
         mask: Bool[Tensor, "#B #S #S"] | None = None,
     ) -> tuple[Float[Tensor, "B S V"], Float[Tensor, "B S S"]]:
-        """Let every position ask every other.
+        """Let every position attend to every other.
 
         Args:
             inputs: one vector for each position.
-            mask: True where a position (axis 1) may look at another (axis 2).
+            mask: True where a position (axis 1) may attend to another (axis 2).
 
         Returns:
-            For each position a mean of all values, and the weights behind it; both are zero where it may look nowhere.
+            For each position an average of all values, and the weights behind it; zeros where it may attend to nothing.
         """
         return soft_lookup(
             self.query(inputs), self.key(inputs), self.value(inputs), mask

@@ -1,4 +1,4 @@
-"""Attention in matrix form, explicit and fused: why the scores are divided by the square root of the key width, and what the softmax does to gradients.
+"""Attention in matrix form: why the scores are divided by the square root of the key width, what the softmax does to gradients, and how FlashAttention works without writing the weights down.
 
 Chapter: Scaled dot-product attention (book/transformer/09_scaled_dot_product_attention.ipynb).
 """
@@ -8,7 +8,7 @@ Chapter: Scaled dot-product attention (book/transformer/09_scaled_dot_product_at
 # %% auto #0
 __all__ = ['explicit_attention', 'softmax_jacobian', 'scaled_dot_product_attention']
 
-# %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #bee716ce
+# %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #ba2e71ed
 import math
 
 import torch
@@ -18,21 +18,28 @@ from torch.nn import functional as F
 from transformer_lib.checks import check_number, check_probability, explained
 from transformer_lib.models.masked_softmax import masked_softmax
 
-# %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #f1d947fc
+# %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #627fc5b9
 def _check(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    scale: float | None,
 ) -> None:
     """Refuse what PyTorch would broadcast, or take for something else, without a word."""
+    check_probability(dropout=dropout)
+    if scale is not None:
+        check_number(scale=scale)
     shapes = [tuple(tensor.shape) for tensor in (queries, keys, values)]
-    first, second, third = (shape[:-2] for shape in shapes)
     if (
-        not first == second == third
+        len({shape[:-2] for shape in shapes}) > 1
         or min(map(len, shapes)) < 2
         or not shapes[0][-1]
     ):
         raise ValueError(
-            f"queries, keys and values of shapes {shapes} must be (*B, T, K), "
-            "(*B, S, K) and (*B, S, V), with K at least 1"
+            f"queries, keys and values of shapes {shapes} must be (*B, T, d_k), "
+            "(*B, S, d_k) and (*B, S, d_v), with d_k at least 1"
         )
     if mask is None:
         return
@@ -47,18 +54,18 @@ def _check(
             f"mask of shape {tuple(mask.shape)} does not broadcast to the scores {scores}"
         )
 
-# %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #0b290fec
+# %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #fbc59c32
 @explained
 def explicit_attention(
-    queries: Float[Tensor, "*B T K"],
-    keys: Float[Tensor, "*B S K"],
-    values: Float[Tensor, "*B S V"],
+    queries: Float[Tensor, "*B T d_k"],
+    keys: Float[Tensor, "*B S d_k"],
+    values: Float[Tensor, "*B S d_v"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     dropout: float = 0.0,
     scale: float | None = None,
-) -> tuple[Float[Tensor, "*B T V"], Float[Tensor, "*B T S"]]:
-    """Scaled dot-product attention written as its formula: softmax(Q K' / sqrt(K)) V, with its weights.
+) -> tuple[Float[Tensor, "*B T d_v"], Float[Tensor, "*B T S"]]:
+    """Scaled dot-product attention written as its formula: softmax(Q K' / sqrt(d_k)) V, with its weights.
 
     It holds all T x S weights in memory at once. Use it to look at them.
 
@@ -68,28 +75,32 @@ def explicit_attention(
         values: what is averaged.
         mask: True where a query may attend; broadcast to the scores, (..., T, S).
         dropout: probability of dropping a weight; the rest is scaled up. Give 0 outside training.
-        scale: factor of the scores; None for 1 / sqrt(K).
+        scale: factor of the scores; None for 1 / sqrt(d_k).
 
     Returns:
-        One average for each query, and the weights before dropout; both are zero for a query that may attend nowhere.
+        One context for each query, and the weights before dropout; both are zero for a query that may attend to nothing.
 
     Raises:
         TypeError: if the mask is not boolean.
         ValueError: if shapes do not fit, dropout is not in [0, 1), or the scale is not finite.
 
+    Example:
+        >>> q, k, v = torch.zeros(3, 1, 2, 4)
+        >>> explicit_attention(q, k, v)[1]
+        tensor([[[0.5000, 0.5000],
+                 [0.5000, 0.5000]]])
+
     Source: Vaswani et al. (2017), eq. 1. Chapter: Scaled dot-product attention.
     """
-    _check(queries, keys, values, mask)
-    check_probability(dropout=dropout)
+    _check(queries, keys, values, mask, dropout, scale)
     scale = 1 / math.sqrt(queries.shape[-1]) if scale is None else scale
-    check_number(scale=scale)
     scores = (queries * scale) @ keys.transpose(-2, -1)  # (*B, T, S)
     weights = masked_softmax(
         scores, None if mask is None else torch.atleast_2d(mask)
     )
     return F.dropout(weights, dropout) @ values, weights
 
-# %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #f0153ace
+# %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #f06ee764
 @explained
 def softmax_jacobian(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B S S"]:
     """How each weight of a softmax changes with each score: diag(w) - w w'.
@@ -100,11 +111,16 @@ def softmax_jacobian(weights: Float[Tensor, "*B S"]) -> Float[Tensor, "*B S S"]:
     Returns:
         Entry (i, j) is the derivative of weight i with respect to score j.
 
+    Example:
+        >>> softmax_jacobian(torch.tensor([0.5, 0.5]))
+        tensor([[ 0.2500, -0.2500],
+                [-0.2500,  0.2500]])
+
     Chapter: Scaled dot-product attention.
     """
     return torch.diag_embed(weights) - weights.unsqueeze(-1) * weights.unsqueeze(-2)
 
-# %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #38d25fca
+# %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #bd035cbe
 def _four_axes(tensor: Tensor) -> Tensor:
     """The same tensor as (batch, head, length, width): for other shapes some kernels write the weights down."""
     missing = (None,) * (4 - tensor.dim())
@@ -128,21 +144,21 @@ def _fused(
         found = attend(queries, keys, values, mask, dropout, causal, scale=scale)
     return found.to(dtype)
 
-# %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #990818be
+# %% ../../book/transformer/09_scaled_dot_product_attention.ipynb #9a7726bc
 @explained
 def scaled_dot_product_attention(
-    queries: Float[Tensor, "*B T K"],
-    keys: Float[Tensor, "*B S K"],
-    values: Float[Tensor, "*B S V"],
+    queries: Float[Tensor, "*B T d_k"],
+    keys: Float[Tensor, "*B S d_k"],
+    values: Float[Tensor, "*B S d_v"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     dropout: float = 0.0,
     scale: float | None = None,
     causal: bool = False,
-) -> Float[Tensor, "*B T V"]:
+) -> Float[Tensor, "*B T d_v"]:
     """The same attention through PyTorch's fused kernel, which never writes the weights down.
 
-    Unlike the bare kernel it promises zeros, and a finite gradient, for a query that may attend nowhere.
+    Unlike the bare kernel it promises zeros, and a finite gradient, for a query that may attend to nothing.
 
     Args:
         queries: what is looked for.
@@ -150,13 +166,13 @@ def scaled_dot_product_attention(
         values: what is averaged.
         mask: True where a query may attend; broadcast to the scores, (..., T, S).
         dropout: probability of dropping a weight; the rest is scaled up. Give 0 outside training.
-        scale: factor of the scores; None for 1 / sqrt(K).
+        scale: factor of the scores; None for 1 / sqrt(d_k).
         causal: let query t attend to the keys 0 to t only, counted from the first key even where there are more keys
             than queries; for queries that come after kept keys, give ``causal_mask(T, past)`` as the mask. Cannot be
             combined with a mask.
 
     Returns:
-        One average for each query.
+        One context for each query.
 
     Raises:
         TypeError: if the mask is not boolean.
@@ -170,10 +186,7 @@ def scaled_dot_product_attention(
 
     Source: Vaswani et al. (2017), eq. 1. Chapter: Scaled dot-product attention.
     """
-    _check(queries, keys, values, mask)
-    check_probability(dropout=dropout)
-    if scale is not None:
-        check_number(scale=scale)
+    _check(queries, keys, values, mask, dropout, scale)
     if causal and mask is not None:
         raise ValueError("causal=True and a mask: put both into one mask")
     if mask is not None:

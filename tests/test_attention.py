@@ -19,6 +19,8 @@ from transformer_lib.models.attention import (
     scaled_dot_product_attention,
     softmax_jacobian,
 )
+from transformer_lib.models.multi_head import MultiHeadAttention
+from transformer_lib.models.self_attention import SelfAttention
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 LEADS = [(), (2,), (2, 3), (1, 3), (2, 1, 2), (0, 2)]
@@ -151,6 +153,18 @@ def test_scores_of_fresh_vectors_have_variance_one():
     _, weights = explicit_attention(queries, keys, keys)
     centred = weights.log() - weights.log().mean(dim=-1, keepdim=True)  # the scores, but for a constant in each row
     assert centred.var().item() == pytest.approx(39 / 40, rel=0.05)
+
+
+def test_heads_of_this_library_start_with_scores_of_variance_a_quarter():
+    """What chapter 9 says of the variance is true of the layers that chapters 8 and 11 build, not only of the ideal."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        x, layer, head = torch.randn(1, 400, 512), MultiHeadAttention(512, 8), SelfAttention(512, d_key=64)
+        projected = F.linear(x, layer.in_proj_weight)[..., :1024]
+        queries, keys = (part.unflatten(-1, (8, 64)).transpose(1, 2) for part in projected.chunk(2, dim=-1))
+        assert queries.var().item() == pytest.approx(0.5, rel=0.05)
+        assert (queries @ keys.transpose(-2, -1) / 8).var().item() == pytest.approx(0.25, rel=0.05)
+        assert (head.query(x) @ head.key(x).transpose(-2, -1)).std().item() == pytest.approx(8 / 3, rel=0.1)
 
 
 # ---------------------------------------------------------------- half precision
@@ -387,11 +401,11 @@ def test_on_a_cpu_half_precision_is_rounded_once(dtype, autocast):
 QUERIES, KEYS, VALUES = draw_inputs()
 MASK = torch.ones(4, 6, dtype=torch.bool)
 FAULTS = {
-    "widths differ": ((QUERIES[..., :4], KEYS, VALUES), {}, r"keys is .* \(2, 3, 6, 5\), expected .*B S K"),
+    "widths differ": ((QUERIES[..., :4], KEYS, VALUES), {}, r"keys is .* \(2, 3, 6, 5\), expected .*B S d_k"),
     "lengths differ": ((QUERIES, KEYS, VALUES[..., :5, :]), {}, r"values is .* \(2, 3, 5, 3\), expected"),
-    "a batch of one": ((QUERIES, KEYS[:1], VALUES[:1]), {}, r"must be \(\*B, T, K\)"),
-    "heads of values": ((QUERIES, KEYS, VALUES[:, :1]), {}, r"must be \(\*B, T, K\)"),
-    "another number of axes": ((QUERIES[0], KEYS, VALUES), {}, r"must be \(\*B, T, K\)"),
+    "a batch of one": ((QUERIES, KEYS[:1], VALUES[:1]), {}, r"must be \(\*B, T, d_k\)"),
+    "heads of values": ((QUERIES, KEYS, VALUES[:, :1]), {}, r"must be \(\*B, T, d_k\)"),
+    "another number of axes": ((QUERIES[0], KEYS, VALUES), {}, r"must be \(\*B, T, d_k\)"),
     "one vector": ((QUERIES[0, 0, 0], KEYS[0, 0], VALUES[0, 0]), {}, r"\(5,\).* must be|queries is .*\(5,\)"),
     "numbers that are no floats": (
         (QUERIES.long(), KEYS.long(), VALUES.long()),

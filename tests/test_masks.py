@@ -17,6 +17,7 @@ from transformer_lib.models.attention import (
     explicit_attention,
     scaled_dot_product_attention,
 )
+from transformer_lib.models.masked_softmax import masked_softmax
 from transformer_lib.models.masks import causal_mask, combine_masks, padding_mask
 
 DEVICES = ["cpu", "meta", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -197,6 +198,47 @@ def test_the_opposite_convention_of_multihead_attention(lengths, seed):
     found, weights = explicit_attention(x, x, x, combine_masks(padding, causal))
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
     torch.testing.assert_close(weights, expected_weights, atol=1e-12, rtol=0)
+
+
+# ---------------------------------------------------------------- with which number to fill
+
+SCORES = torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
+ALLOWED = torch.tensor([[True, True, False], [False, False, False]])  # the second row may attend to nothing
+HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
+
+
+def filled(fill: float, dtype: torch.dtype, times: int) -> torch.Tensor:
+    """Weights with forbidden scores filled (times 0), or with the number added to them so many times."""
+    scores = SCORES.to(dtype)
+    if not times:
+        return scores.masked_fill(~ALLOWED, fill).softmax(dim=-1)
+    penalty = torch.zeros(2, 3).masked_fill(~ALLOWED, fill).to(dtype)
+    return sum([penalty] * times, start=scores).softmax(dim=-1)
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, HALF, BRAIN], ids=str)
+@pytest.mark.parametrize("name", ["-inf", "-1e9", "lowest"])
+@pytest.mark.parametrize("times", [0, 1, 2], ids=["filled", "added", "added twice"])
+def test_every_filling_number_fails_somewhere_and_ours_nowhere(name, times, dtype):
+    """As chapter 10 says: NaN where the number is infinite or becomes so, else attention to padding."""
+    number = torch.finfo(dtype).min if name == "lowest" else float(name)
+    if (name, times, dtype) == ("-1e9", 0, HALF):
+        with pytest.raises(RuntimeError, match="overflow"):
+            filled(number, dtype, times)
+    else:
+        first, nothing = filled(number, dtype, times)
+        torch.testing.assert_close(first.float(), torch.tensor([0.2689, 0.7311, 0]), atol=5e-3, rtol=0)
+        infinite = name == "-inf" or (name, dtype) == ("-1e9", HALF) or (name, times) == ("lowest", 2)
+        if infinite:
+            assert nothing.isnan().all()
+        elif name == "lowest":
+            torch.testing.assert_close(nothing.float(), torch.full((3,), 1 / 3), atol=2e-3, rtol=0)
+        else:
+            assert nothing.isfinite().all() and nothing.sum() > 0.9
+    first, nothing = masked_softmax(SCORES.to(dtype), ALLOWED)
+    assert first[2] == 0 and first.isfinite().all() and not nothing.any()
+    x = SCORES.to(dtype)
+    assert not scaled_dot_product_attention(x, x, x, torch.zeros(2, 2, dtype=torch.bool)).any()
 
 
 # ---------------------------------------------------------------- bad input

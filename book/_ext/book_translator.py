@@ -1,0 +1,196 @@
+"""``{live-translator}``: a translator that computes in the page, and the files that it loads when the reader asks.
+
+The recorded example comes from ``results/page-translator.json``. The scripts and the shipped models are copied from the
+package into the built book, so that nothing is committed twice; pages without the directive load none of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util.docutils import SphinxDirective
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "transformer_lib"
+SCRIPTS = ("translator.js", "translator_page.js", "translator.css")
+MODEL_FILES = ("config.json", "source.json", "target.json", "weights.safetensors")
+FOLDER = "_static/translator"
+KINDS = ("captions", "raw")  # the preparations of text that the script knows
+LANGUAGES = {"en": "English", "de": "German"}
+EXAMPLES = {
+    "en": "Two dogs are playing in the snow.",
+    "de": "Zwei Hunde spielen im Schnee.",
+}
+
+
+def models(folder: Path) -> list[dict[str, Any]]:
+    """What the page must know of each shipped model that it can run; captions first."""
+    found = []
+    for path in sorted(folder.glob("*/config.json")):
+        text = json.loads(path.read_text(encoding="utf-8"))["text"]
+        if text["kind"] not in KINDS:
+            continue
+        files = [path.with_name(name).read_bytes() for name in MODEL_FILES]
+        source, target = (LANGUAGES[text[side]] for side in ("source", "target"))
+        data = "Captions" if text["kind"] == "captions" else "Multi30k"
+        card = path.with_name("README.md").read_text(encoding="utf-8")
+        terms = card.strip().split("\n\n")[-1]
+        vocabulary = json.loads(files[1])
+        if vocabulary["level"] == "word":
+            terms += f" The model knows {len(vocabulary['pieces'])} {source} words and no others."
+        found.append({
+            "name": path.parent.name,
+            "label": f"{data}, {source} to {target}",
+            "source": text["source"],
+            "example": EXAMPLES[text["source"]],
+            "captions": text["kind"] == "captions",
+            "bytes": sum(map(len, files)),
+            "version": hashlib.sha256(b"".join(files)).hexdigest()[:12],
+            "terms": terms,
+        })  # fmt: skip
+    return found
+
+
+def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> str:
+    """The widget as HTML: the recorded example stands there without any script."""
+    pattern, slots, start = record["pattern"], record["slots"], record["start"]
+    first, other = (
+        record["examples"][key]
+        for key in (" ".join(start), " ".join([*start[:-1], slots[-1][-1]]))
+    )
+    data = {
+        "files": f"{files}/",
+        "models": [
+            one | ({"head": record["head"]} if one["captions"] else {})
+            for one in shipped
+        ],
+        "pattern": pattern,
+        "start": start,
+        "examples": record["examples"],
+    }
+    source = "".join(
+        f"<span>{html.escape(word)}</span> " for word in first["source"]
+    )
+    target = "".join(
+        f'<button type="button">{html.escape(word)}</button> '
+        for word in first["target"]
+    )
+    groups = "".join(
+        f'<span role="group" aria-label="{name}">'
+        + "".join(
+            f'<button type="button" data-slot="{slot}">{html.escape(word)}</button>'
+            for word in words
+        )
+        + "</span>"
+        for slot, (name, words) in enumerate(
+            zip(("Who", "What", "Why"), slots, strict=True)
+        )
+    )
+    alone = " hidden" if len(shipped) == 1 else ""
+    options = "".join(
+        f"<option>{html.escape(one['label'])}</option>" for one in shipped
+    )
+    sentence = pattern.format(*start)
+    told = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace(
+        "</", r"<\/"
+    )
+    return f"""<link rel="stylesheet" href="{files}/translator.css">
+<div class="tl-translator" role="group" aria-label="A translator in this page">
+<div class="tl-picture"><svg aria-hidden="true"></svg>
+<p class="tl-source" lang="en">{source}</p>
+<p class="tl-target" lang="de" role="group" aria-label="Translation: choose a word to see what it attended to">{target}</p>
+</div>
+<p class="tl-static">{html.escape(" ".join(other["source"]))} → <span lang="de">{html.escape(" ".join(other["target"]))}</span>
+</p>
+<p class="tl-state tl-live" aria-live="polite"></p>
+<p class="visually-hidden" aria-live="polite"><span class="tl-says" lang="de"></span></p>
+<div class="tl-live">
+<div class="tl-changes" role="group" aria-label="Change a word">{groups}</div>
+<form class="tl-form"><label><span class="visually-hidden">A sentence of your own</span>
+<input name="sentence" value="{html.escape(sentence)}" autocomplete="off" spellcheck="false" maxlength="500"></label>
+<button>Load the translator</button></form>
+<p class="tl-notice" role="status"></p>
+<div class="tl-settings"><label{alone}>Model <select>{options}</select></label>
+<label>Search <select><option value="1">greedy</option><option value="5">beam of 5</option></select></label>
+<label>Lines <select></select></label></div>
+<p class="tl-terms"></p></div>
+<script type="application/json">{told}</script>
+<script type="module" src="{files}/translator_page.js"></script>
+</div>"""
+
+
+class LiveTranslator(SphinxDirective):
+    """``{live-translator}``: the widget with its recorded example."""
+
+    def run(self) -> list[nodes.Node]:
+        path = Path(self.env.srcdir) / "results" / "page-translator.json"
+        for used in (path, *sorted((PACKAGE / "pretrained").glob("*/*"))):
+            self.env.note_dependency(str(used))
+        pages_with_translator(self.env).add(self.env.docname)
+        record = json.loads(path.read_text(encoding="utf-8"))
+        up = "../" * self.env.docname.count("/")
+        return [
+            nodes.raw(
+                "",
+                page(record, models(PACKAGE / "pretrained"), up + FOLDER),
+                format="html",
+            )
+        ]
+
+
+def pages_with_translator(env: BuildEnvironment) -> set[str]:
+    """The pages that hold the widget."""
+    if not hasattr(env, "translator_pages"):
+        env.translator_pages = set()
+    return env.translator_pages
+
+
+def _forget(app: Sphinx, env: BuildEnvironment, docname: str) -> None:
+    pages_with_translator(env).discard(docname)
+
+
+def _merge(
+    app: Sphinx, env: BuildEnvironment, docnames: list[str], other: BuildEnvironment
+) -> None:
+    pages_with_translator(env).update(pages_with_translator(other))
+
+
+def copy_files(target: Path) -> None:
+    """Put the scripts and the models that they can run into a folder."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for name in SCRIPTS:
+        shutil.copyfile(PACKAGE / "viz" / name, target / name)
+    for one in models(PACKAGE / "pretrained"):
+        (target / one["name"]).mkdir()
+        for name in MODEL_FILES:
+            shutil.copyfile(
+                PACKAGE / "pretrained" / one["name"] / name,
+                target / one["name"] / name,
+            )
+
+
+def _copy_files(app: Sphinx, exception: Exception | None) -> None:
+    """Put them beside the pages, if a page needs them."""
+    if (
+        exception is None
+        and app.builder.format == "html"
+        and pages_with_translator(app.env)
+    ):
+        copy_files(Path(app.outdir) / FOLDER)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_directive("live-translator", LiveTranslator)
+    app.connect("env-purge-doc", _forget)
+    app.connect("env-merge-info", _merge)
+    app.connect("build-finished", _copy_files)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,51 @@
+// Runs the translator of the pages under Node: what is to be done comes as JSON on standard input.
+//   { tokenizer, texts }                  the ids of texts, and the texts of these ids
+//   { folder, jobs, options, head }       translations, and what they attended to; a job is a text or a list of ids
+import { readFileSync } from "node:fs";
+import { Tokenizer, Translator } from "../transformer_lib/viz/translator.js";
+
+const asked = JSON.parse(readFileSync(0, "utf8"));
+
+function bytes(name) {
+  const found = readFileSync(`${asked.folder}/${name}`);
+  return found.buffer.slice(found.byteOffset, found.byteOffset + found.byteLength);
+}
+
+function finish(steps) {
+  for (;;) {
+    const { value, done } = steps.next();
+    if (done) return value;
+  }
+}
+
+const kept = ({ tokens, logProbability, score, text }) => ({
+  tokens,
+  logProbability,
+  score,
+  text,
+});
+const pair = (tokenizer, text) => {
+  const ids = tokenizer.encode(text);
+  return [ids, tokenizer.decode(ids)];
+};
+
+if (asked.tokenizer) {
+  const tokenizer = new Tokenizer(asked.tokenizer);
+  process.stdout.write(
+    JSON.stringify(asked.texts.map((text) => pair(tokenizer, text))),
+  );
+} else {
+  const translator = await Translator.load(async (name) => bytes(name));
+  const results = asked.jobs.map((job) => {
+    if (Array.isArray(job))
+      return finish(translator.model.search(job, asked.options)).map(kept);
+    const found = finish(translator.translate(job, asked.options));
+    if (!asked.head) return kept(found);
+    const [layer, head] = asked.head;
+    return {
+      ...kept(found),
+      ...translator.picture(job, found, (step) => step[layer][head]),
+    };
+  });
+  process.stdout.write(JSON.stringify(results));
+}

@@ -1,0 +1,461 @@
+// A Transformer that translates in the page: it reads a folder of weights as the
+// library saves it, and needs nothing else. A vector is a Float32Array, a sequence is
+// an array of vectors, and a linear map is { weight, bias }, one row for each output.
+
+export const [PAD, BOS, EOS, UNK] = [0, 1, 2, 3];
+
+// ---- numbers ----
+
+function linear({ weight, bias }, x) {
+  const y = new Float32Array(weight.length / x.length);
+  for (let row = 0, w = 0; row < y.length; row++) {
+    let sum = bias ? bias[row] : 0;
+    for (let i = 0; i < x.length; i++) sum += weight[w++] * x[i];
+    y[row] = sum;
+  }
+  return y;
+}
+
+const add = (x, y) => x.map((value, i) => value + y[i]);
+
+// Each vector gets mean 0 and variance 1, then a learned scale and shift.
+function layerNorm({ weight, bias }, x, eps) {
+  const mean = x.reduce((sum, value) => sum + value, 0) / x.length;
+  const variance =
+    x.reduce((sum, value) => sum + (value - mean) ** 2, 0) / x.length;
+  const scale = 1 / Math.sqrt(variance + eps);
+  return x.map((value, i) => (value - mean) * scale * weight[i] + bias[i]);
+}
+
+function logSoftmax(scores) {
+  const largest = scores.reduce((a, b) => Math.max(a, b), -Infinity);
+  const sum = scores.reduce((total, score) => total + Math.exp(score - largest), 0);
+  return scores.map((score) => score - largest - Math.log(sum));
+}
+
+const ACTIVATIONS = {
+  relu: (value) => Math.max(value, 0),
+  swish: (value) => value / (1 + Math.exp(-value)),
+};
+
+// ---- attention ----
+
+// The rows of in_proj_weight make the queries of all heads, then the keys, then the
+// values.
+class Attention {
+  constructor({ in_proj_weight, in_proj_bias, out_proj }, config) {
+    const { d_model: D, n_heads: H } = config;
+    const keys = H * (config.d_key ?? D / H);
+    const rows = (first, last) => ({
+      weight: in_proj_weight.subarray(first * D, last && last * D),
+      bias: in_proj_bias?.subarray(first, last),
+    });
+    this.query = rows(0, keys);
+    this.key = rows(keys, 2 * keys);
+    this.value = rows(2 * keys);
+    this.output = out_proj;
+    this.heads = H;
+  }
+
+  // What can be attended to: a key and a value for each vector.
+  read(vectors) {
+    const { key, value } = this;
+    return vectors.map((x) => ({ key: linear(key, x), value: linear(value, x) }));
+  }
+
+  // For each head: the softmax of query · key / √K, and by it the average of the values.
+  attend(x, seen) {
+    const query = linear(this.query, x);
+    const [K, V] = [query, seen[0].value].map((one) => one.length / this.heads);
+    const context = new Float32Array(V * this.heads);
+    const weights = [];
+    for (let head = 0; head < this.heads; head++) {
+      const scores = seen.map(({ key }) => {
+        let product = 0;
+        for (let i = head * K; i < (head + 1) * K; i++)
+          product += query[i] * key[i];
+        return product / Math.sqrt(K);
+      });
+      weights[head] = logSoftmax(scores).map(Math.exp);
+      seen.forEach(({ value }, place) => {
+        const weight = weights[head][place];
+        for (let i = head * V; i < (head + 1) * V; i++)
+          context[i] += weight * value[i];
+      });
+    }
+    return { vector: linear(this.output, context), weights };
+  }
+}
+
+// ---- the Transformer ----
+
+export class Transformer {
+  constructor(config, tensors) {
+    Object.assign(this, { config }, grow(tensors)); // encoder, decoder, embeddings
+    for (const layer of [...this.encoder.layers, ...this.decoder.layers]) {
+      for (const part of ["self_attn", "cross_attn"]) {
+        if (layer[part]) layer[part] = new Attention(layer[part], config);
+      }
+    }
+    this.activation = ACTIVATIONS[config.activation];
+    if (!this.activation)
+      throw new Error(`no activation ${config.activation} here`);
+  }
+
+  // A token's vector, scaled, plus what stands for its place: pairs of sine and cosine,
+  // slower from pair to pair, or a learned row.
+  embed(embedding, learned, id, place) {
+    const D = this.config.d_model;
+    return embedding.weight.slice(id * D, (id + 1) * D).map((value, i) => {
+      const angle = place / 10000 ** ((i - (i % 2)) / D);
+      const wave = i % 2 ? Math.cos(angle) : Math.sin(angle);
+      return value * Math.sqrt(D) + (learned ? learned.table[place * D + i] : wave);
+    });
+  }
+
+  // x + sublayer(x), with the norm before the sublayer (pre-norm) or after the sum.
+  residual(vectors, norm, sublayer) {
+    const first = this.config.norm_first;
+    const normed = (x) => layerNorm(norm, x, this.config.eps);
+    const made = sublayer(first ? vectors.map(normed) : vectors);
+    return vectors.map((x, i) =>
+      first ? add(x, made[i]) : normed(add(x, made[i])),
+    );
+  }
+
+  feedForward({ linear1, linear2 }, x) {
+    return linear(linear2, linear(linear1, x).map(this.activation));
+  }
+
+  finish(stack, vectors) {
+    if (!stack.norm) return vectors;
+    return vectors.map((x) => layerNorm(stack.norm, x, this.config.eps));
+  }
+
+  // Reads the source: for each decoder layer the keys and values made of it.
+  encode(ids) {
+    const { source_embedding, source_positions } = this;
+    let vectors = ids.map((id, i) =>
+      this.embed(source_embedding, source_positions, id, i),
+    );
+    for (const { self_attn, feed_forward, norm1, norm2 } of this.encoder.layers) {
+      vectors = this.residual(vectors, norm1, (given) => {
+        const seen = self_attn.read(given);
+        return given.map((x) => self_attn.attend(x, seen).vector);
+      });
+      vectors = this.residual(vectors, norm2, (given) =>
+        given.map((x) => this.feedForward(feed_forward, x)),
+      );
+    }
+    vectors = this.finish(this.encoder, vectors);
+    return this.decoder.layers.map(({ cross_attn }) => cross_attn.read(vectors));
+  }
+
+  // Reads one target token and scores the next. The cache holds, for each layer, keys
+  // and values of the tokens before; it is not changed, so that two hypotheses may
+  // continue one. `cross` is what each layer and head attended to in the source.
+  step(id, cache, memory) {
+    const { target_embedding, target_positions } = this;
+    let vectors = [
+      this.embed(target_embedding, target_positions, id, cache[0].length),
+    ];
+    const [grown, cross] = [[], []];
+    this.decoder.layers.forEach((layer, depth) => {
+      vectors = this.residual(vectors, layer.norm1, ([x]) => {
+        grown[depth] = [...cache[depth], ...layer.self_attn.read([x])];
+        return [layer.self_attn.attend(x, grown[depth]).vector];
+      });
+      vectors = this.residual(vectors, layer.norm2, ([x]) => {
+        const { vector, weights } = layer.cross_attn.attend(x, memory[depth]);
+        cross[depth] = weights;
+        return [vector];
+      });
+      vectors = this.residual(vectors, layer.norm3, ([x]) => [
+        this.feedForward(layer.feed_forward, x),
+      ]);
+    });
+    const [x] = this.finish(this.decoder, vectors);
+    return { logits: linear(this.output, x), cache: grown, cross };
+  }
+
+  // ---- the search ----
+
+  // Beam search; with a beam of one, greedy search. Yields the hypotheses after every
+  // token and returns the finished ones, best first: by log-probability over
+  // ((5 + length) / 6) ** lengthPenalty.
+  *search(source, { beamSize = 1, lengthPenalty = 0.6, maxLength = 100 } = {}) {
+    const memory = this.encode(source);
+    const limit = Math.min(maxLength, this.config.max_length);
+    const normalizer = (length) => ((5 + length) / 6) ** lengthPenalty;
+    const cache = this.decoder.layers.map(() => []);
+    let live = [{ tokens: [], logProbability: 0, cross: [], cache }];
+    let finished = [];
+    for (let length = 1; length <= limit; length++) {
+      const candidates = live.flatMap((one) =>
+        this.extend(one, memory, 2 * beamSize),
+      );
+      candidates.sort((a, b) => b.logProbability - a.logProbability);
+      live = [];
+      candidates.slice(0, 2 * beamSize).forEach((one, rank) => {
+        const ends = one.tokens.at(-1) === EOS || length === limit;
+        if (!ends && live.length < beamSize) live.push(one);
+        if (!ends || rank >= beamSize) return;
+        finished.push({ ...one, score: one.logProbability / normalizer(length) });
+      });
+      finished.sort((a, b) => b.score - a.score);
+      finished.length = Math.min(finished.length, beamSize);
+      yield { live, finished };
+      // Done when no live hypothesis can still beat the best that is finished.
+      const most = Math.max(normalizer(length + 1), normalizer(limit));
+      const bound = live.length ? live[0].logProbability / most : -Infinity;
+      if (finished.length && (beamSize === 1 || finished[0].score >= bound)) break;
+    }
+    return finished;
+  }
+
+  // The likeliest continuations of a hypothesis by one token; never by PAD or BOS.
+  extend({ tokens, logProbability, cross, cache }, memory, count) {
+    const step = this.step(tokens.at(-1) ?? BOS, cache, memory);
+    const scores = logSoftmax(step.logits);
+    return largest(scores.fill(-Infinity, PAD, EOS), count).map((token) => ({
+      tokens: [...tokens, token],
+      logProbability: logProbability + scores[token],
+      cross: [...cross, step.cross],
+      cache: step.cache,
+    }));
+  }
+}
+
+// Where the largest few values stand, the largest first.
+function largest(values, count) {
+  const best = [];
+  values.forEach((value, index) => {
+    if (best.length === count && value <= values[best[count - 1]]) return;
+    let place = best.length;
+    while (place > 0 && values[best[place - 1]] < value) place--;
+    best.splice(place, 0, index);
+    best.length = Math.min(best.length, count);
+  });
+  return best;
+}
+
+// { "a.0.b": tensor } becomes { a: [{ b: tensor }] }.
+function grow(tensors) {
+  const root = {};
+  for (const [name, tensor] of Object.entries(tensors)) {
+    const path = name.split(".");
+    let node = root;
+    path.slice(0, -1).forEach((key, i) => {
+      node = node[key] ??= /^\d+$/.test(path[i + 1]) ? [] : {};
+    });
+    node[path.at(-1)] = tensor;
+  }
+  return root;
+}
+
+// ---- text to tokens and back ----
+
+// What Python's str.split() splits at, and the words of byte-level BPE (GPT-2's rule).
+const SPACES = /[\p{White_Space}\x1c-\x1f]+/u;
+const WORDS =
+  /'(?:[stmd]|re|ve|ll)| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
+
+// The letter that stands for each byte: itself if it can be seen, or the next of those
+// from code point 256 on.
+let hidden = 256;
+const LETTERS = Array.from({ length: 256 }, (_, byte) =>
+  String.fromCharCode(
+    /[!-~¡-¬®-ÿ]/.test(String.fromCharCode(byte)) ? byte : hidden++,
+  ),
+);
+const BYTES = new Map(LETTERS.map((letter, byte) => [letter, byte]));
+
+const split = (text) => text.split(SPACES).filter((word) => word);
+
+export class Tokenizer {
+  constructor({ level, pieces, merges }) {
+    Object.assign(this, { level, pieces });
+    this.ids = new Map(pieces.map((piece, i) => [piece, i + 4]));
+    this.rank = new Map(merges.map((pair, i) => [pair.join(" "), i]));
+  }
+
+  encode(text) {
+    if (this.level === "word")
+      return split(text).map((w) => this.ids.get(w) ?? UNK);
+    if (!text) return [];
+    const words = ` ${text}`.match(WORDS); // so the first word is like the others
+    return words
+      .flatMap((word) => this.merge(word))
+      .map((piece) => this.ids.get(piece));
+  }
+
+  // The bytes of a word, joined pair by pair, in the order in which pairs were learned.
+  merge(word) {
+    const pieces = [...new TextEncoder().encode(word)].map((byte) => LETTERS[byte]);
+    for (;;) {
+      let [first, at] = [Infinity, -1];
+      for (let i = 0; i + 1 < pieces.length; i++) {
+        const rank = this.rank.get(`${pieces[i]} ${pieces[i + 1]}`);
+        if (rank < first) [first, at] = [rank, i];
+      }
+      if (at < 0) return pieces;
+      pieces.splice(at, 2, pieces[at] + pieces[at + 1]);
+    }
+  }
+
+  // The places of the tokens of each word: a comma, and a piece that does not begin with
+  // a space, belong to the word before.
+  words(ids) {
+    const groups = [];
+    ids.forEach((id, place) => {
+      const piece = this.pieces[id - 4];
+      const joins =
+        this.level === "word" ? piece === "," : piece && piece[0] !== LETTERS[32];
+      if (joins && groups.length) groups.at(-1).push(place);
+      else groups.push([place]);
+    });
+    return groups;
+  }
+
+  decode(ids) {
+    const end = ids.indexOf(EOS);
+    const kept = (end < 0 ? ids : ids.slice(0, end)).filter((id) => id > EOS);
+    const words = kept.map((id) => (id === UNK ? "⟨unk⟩" : this.pieces[id - 4]));
+    if (this.level === "word") return words.join(" ");
+    const bytes = words.flatMap((word) =>
+      word === "⟨unk⟩"
+        ? [...new TextEncoder().encode(word)]
+        : [...word].map((l) => BYTES.get(l)),
+    );
+    const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+    return decoder.decode(new Uint8Array(bytes)).replace(/^ /, "");
+  }
+}
+
+// ---- a folder of weights ----
+
+// The value of each of the 65,536 half-precision numbers.
+const HALVES = Float32Array.from({ length: 65536 }, (_, bits) => {
+  const [sign, exponent, fraction] = [bits >> 15, (bits >> 10) & 31, bits & 1023];
+  const size = exponent
+    ? 2 ** (exponent - 15) * (1 + fraction / 1024)
+    : fraction / 2 ** 24;
+  return sign ? -size : size;
+});
+
+// A safetensors file: the length of a header, the header as JSON, the numbers.
+export function readTensors(buffer) {
+  const length = Number(new DataView(buffer).getBigUint64(0, true));
+  const text = new TextDecoder().decode(new Uint8Array(buffer, 8, length));
+  const { __metadata__: notes, ...entries } = JSON.parse(text);
+  const tensors = {};
+  for (const [name, { dtype, data_offsets }] of Object.entries(entries)) {
+    const [first, last] = data_offsets.map((offset) => 8 + length + offset);
+    const bytes = buffer.slice(first, last);
+    if (dtype === "F32") tensors[name] = new Float32Array(bytes);
+    else if (dtype === "F16")
+      tensors[name] = new Float32Array(bytes.byteLength / 2);
+    else throw new Error(`${name} is ${dtype}, expected F16 or F32`);
+    if (dtype === "F16")
+      new Uint16Array(bytes).forEach(
+        (half, i) => (tensors[name][i] = HALVES[half]),
+      );
+  }
+  const { aliases } = JSON.parse(notes?.text ?? "{}"); // tied weights stand there once
+  for (const [name, same] of Object.entries(aliases ?? {}))
+    tensors[name] = tensors[same];
+  return tensors;
+}
+
+export class Translator {
+  constructor({ model, text }, source, target, tensors) {
+    this.kind = text.kind;
+    this.source = new Tokenizer(source);
+    this.target = new Tokenizer(target);
+    this.model = new Transformer(model.config, tensors);
+  }
+
+  // `read` gives a file of the folder, by its name, as an ArrayBuffer.
+  static async load(read) {
+    const parse = async (name) =>
+      JSON.parse(new TextDecoder().decode(await read(name)));
+    const config = await parse("config.json");
+    const { source, target } = config.tokenizers;
+    const parts = [parse(source), parse(target), read("weights.safetensors")];
+    const [one, other, weights] = await Promise.all(parts);
+    return new Translator(config, one, other, readTensors(weights));
+  }
+
+  // The text as the model was trained on it; captions have no capitals and no full stop.
+  prepare(text) {
+    if (this.kind !== "captions") return split(text).join(" ");
+    const body = text.replace(/[.!?…\p{White_Space}\x1c-\x1f]+$/u, "");
+    const known = (word) => this.source.ids.has(word);
+    const words = split(body.replaceAll(",", " , ")).map((word) =>
+      !known(word) && known(word.toLowerCase()) ? word.toLowerCase() : word,
+    );
+    return words.join(" ");
+  }
+
+  // What the model wrote, as people write it; a sentence that is not whole has no end.
+  restore(written, text, prepared, whole) {
+    if (this.kind !== "captions" || split(text).join(" ") === prepared)
+      return written;
+    const [end] = text.match(/[.!?…\p{White_Space}\x1c-\x1f]*$/u);
+    const capital = /^\s*\p{Lu}/u.test(text)
+      ? written.slice(0, 1).toUpperCase()
+      : "";
+    const sentence = capital + written.slice(capital.length);
+    return sentence.replaceAll(" ,", ",") + (whole ? end.trim() : "");
+  }
+
+  // Yields what stands after every token, and returns the translation: its tokens, its
+  // text, its score, and what it attended to.
+  *translate(text, options) {
+    const prepared = this.prepare(text);
+    if (!prepared) return { text: "", source: [], tokens: [], cross: [], score: 0 };
+    const source = [...this.source.encode(prepared), EOS];
+    const limit = this.model.config.max_length;
+    if (source.length > limit)
+      throw new Error(`more than ${limit} tokens: split it`);
+    const shown = (one, whole) => {
+      const written = this.target.decode(one.tokens);
+      return { ...one, source, text: this.restore(written, text, prepared, whole) };
+    };
+    const search = this.model.search(source, options);
+    for (;;) {
+      const { value, done } = search.next();
+      if (done) return shown(value[0], true);
+      yield shown(value.live[0] ?? value.finished[0], false);
+    }
+  }
+
+  // What there is to draw: the words of both sentences, and how much each target word
+  // attended to each source word and to the end of the sentence. `weigh` picks or mixes
+  // the attention of all layers and heads.
+  picture(text, { source, tokens, cross, text: written }, weigh) {
+    const target = tokens.filter((id) => id !== EOS);
+    const label = (side, ids, places, sentence) => {
+      const words = split(sentence);
+      if (words.length === places.length) return words;
+      return places.map((place) => side.decode(place.map((i) => ids[i])));
+    };
+    const [seen, made] = [
+      this.source.words(source.slice(0, -1)),
+      this.target.words(target),
+    ];
+    const places = [...seen, [source.length - 1]];
+    const total = (row, place) => place.reduce((sum, i) => sum + row[i], 0);
+    return {
+      source: label(this.source, source, seen, text),
+      target: label(this.target, target, made, written),
+      unknown: seen.map((place) => place.some((i) => source[i] === UNK)),
+      weights: made.map((steps) => {
+        const rows = steps.map((step) => weigh(cross[step]));
+        const mean = (place) =>
+          rows.reduce((sum, row) => sum + total(row, place), 0);
+        return places.map((place) => mean(place) / rows.length);
+      }),
+    };
+  }
+}

@@ -19,12 +19,8 @@ MODULES = sorted(
 NAMES = [name for name in transformer_lib.__all__ if not name.startswith("__")]
 WITHOUT_EXAMPLE = {
     "AlignedSeq2Seq",
-    "HardSeq2Seq",
     "IfThenConfig",
     "IfThenModel",
-    "LocalAttention",
-    "LuongConfig",
-    "LuongSeq2Seq",
     "Memory",
     "RecurrentSeq2Seq",
     "Seq2Seq",

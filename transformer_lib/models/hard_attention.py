@@ -1,4 +1,4 @@
-"""Attention that looks at exactly one place: positions that are drawn, REINFORCE with a learned baseline, and straight-through Gumbel-softmax.
+"""Attention that attends to exactly one position: why picking has no gradient, and two ways to learn it all the same, REINFORCE and straight-through Gumbel-softmax.
 
 Chapter: Soft and hard attention (book/history/06_soft_and_hard_attention.ipynb).
 """
@@ -8,7 +8,7 @@ Chapter: Soft and hard attention (book/history/06_soft_and_hard_attention.ipynb)
 # %% auto #0
 __all__ = ['ESTIMATORS', 'gumbel_like', 'HardSelection', 'HardAttention', 'HardConfig', 'HardSeq2Seq']
 
-# %% ../../book/history/06_soft_and_hard_attention.ipynb #b319a807
+# %% ../../book/history/06_soft_and_hard_attention.ipynb #8108561c
 import math
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ from transformer_lib.models.recurrent import RecurrentSizes
 from transformer_lib.models.scores import SCORES, LuongDecoder
 from transformer_lib.models.seq2seq import register_model, sequence_loss
 
-# %% ../../book/history/06_soft_and_hard_attention.ipynb #6820af87
+# %% ../../book/history/06_soft_and_hard_attention.ipynb #3f5c18b1
 def gumbel_like(scores: Float[Tensor, "*B S"]) -> Float[Tensor, "*B S"]:
     """Independent draws from the standard Gumbel distribution, from torch's global random numbers.
 
@@ -50,27 +50,27 @@ def gumbel_like(scores: Float[Tensor, "*B S"]) -> Float[Tensor, "*B S"]:
     """
     return -torch.empty_like(scores).exponential_().log()
 
-# %% ../../book/history/06_soft_and_hard_attention.ipynb #0302c27b
+# %% ../../book/history/06_soft_and_hard_attention.ipynb #903f32d2
 ESTIMATORS = ("reinforce", "gumbel")
 
 
 @dataclass(frozen=True, eq=False)
 class HardSelection(AttentionOutput):
-    """What one look of hard attention gave.
+    """What hard attention returns.
 
     Args:
         context: the vector at the chosen position.
         weights: one at the chosen position, zero elsewhere.
         log_probability: of the chosen position.
         entropy: of the distribution behind the choice, in nats.
-        queries: what was looked for, known before the choice was made.
+        queries: the queries, known before the choice was made.
 
     Source: Xu et al. (2015), section 4.1. Chapter: Soft and hard attention.
     """
 
     queries: Float[Tensor, "B T H"] | None = None
 
-# %% ../../book/history/06_soft_and_hard_attention.ipynb #c42032b4
+# %% ../../book/history/06_soft_and_hard_attention.ipynb #8192b38a
 def _one_hot(
     scores: Float[Tensor, "B T S"], mask: Bool[Tensor, "B T S"]
 ) -> Float[Tensor, "B T S"]:
@@ -89,9 +89,9 @@ def _log_softmax(
         scores.masked_fill(~mask, lowest).log_softmax(dim=-1).masked_fill(~mask, 0)
     )
 
-# %% ../../book/history/06_soft_and_hard_attention.ipynb #13338f83
+# %% ../../book/history/06_soft_and_hard_attention.ipynb #e366b998
 class HardAttention(Attention):
-    """Look at exactly one source position for each query.
+    """Attend to exactly one source position for each query.
 
     In training the position is drawn from the softmax of the scores, with torch's global random numbers, as dropout
     is. In evaluation it is the one that scores best. With ``gumbel`` the weights carry the gradient of a relaxed
@@ -163,7 +163,7 @@ class HardAttention(Attention):
             weights @ memory.outputs, weights, log_probability, entropy, queries
         )
 
-# %% ../../book/history/06_soft_and_hard_attention.ipynb #83b5cee3
+# %% ../../book/history/06_soft_and_hard_attention.ipynb #239324dd
 @dataclass(frozen=True)
 class HardConfig(RecurrentSizes):
     """The sizes of a translator with hard attention, and how it learns where to look.
@@ -212,7 +212,7 @@ class HardConfig(RecurrentSizes):
         check_number(at_least=0, entropy_weight=self.entropy_weight)
         check_flag(input_feeding=self.input_feeding, baseline=self.baseline)
 
-# %% ../../book/history/06_soft_and_hard_attention.ipynb #6da45b29
+# %% ../../book/history/06_soft_and_hard_attention.ipynb #79c7bd7b
 def _from_here_on(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """The sum of each value and all that follow it."""
     return values.flip(1).cumsum(dim=1).flip(1)
@@ -222,12 +222,18 @@ def _join(looks: list[HardSelection], name: str) -> Tensor:
     """One field of all looks, along the steps."""
     return torch.cat([getattr(look, name) for look in looks], dim=1)
 
-# %% ../../book/history/06_soft_and_hard_attention.ipynb #918056c1
+# %% ../../book/history/06_soft_and_hard_attention.ipynb #115138f1
 class HardSeq2Seq(AlignedSeq2Seq):
-    """A translator after Luong that looks at one source position for every word it writes.
+    """A translator after Luong that attends to one source position for every word it writes.
 
     Args:
         config: the sizes, and how the choice is learned.
+
+    Example:
+        >>> import torch
+        >>> model = HardSeq2Seq(HardConfig(100, 120, d_model=8, d_hidden=8))
+        >>> model(torch.tensor([[5, 6, 2]]), torch.tensor([[1, 7]])).shape
+        torch.Size([1, 2, 120])
 
     Source: Xu et al. (2015), section 4.1; Luong et al. (2015), section 3. Chapter: Soft and hard attention.
     """
@@ -246,9 +252,8 @@ class HardSeq2Seq(AlignedSeq2Seq):
         if config.baseline and config.estimator == "reinforce":
             read_out = nn.Linear(config.d_hidden, 1)
             nn.init.zeros_(read_out.weight)
-            nn.init.constant_(
-                read_out.bias, -math.log(config.target_vocab_size)
-            )  # what a fresh model earns
+            fresh = -math.log(config.target_vocab_size)  # what a new model earns
+            nn.init.constant_(read_out.bias, fresh)
             width = config.d_hidden + config.d_model
             self.baseline = nn.Sequential(
                 nn.Linear(width, config.d_hidden), nn.Tanh(), read_out
@@ -290,31 +295,29 @@ class HardSeq2Seq(AlignedSeq2Seq):
         log_probability, entropy, queries = (
             _join(looks, name) for name in ("log_probability", "entropy", "queries")
         )
-        exact = logits.mT.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = logits.mT.to(torch.promote_types(logits.dtype, torch.float32))
         earned = -F.cross_entropy(
-            exact, target.long(), ignore_index=PAD, reduction="none"
+            logits, target.long(), ignore_index=PAD, reduction="none"
         )  # (B, T)
         steps = (target != PAD).to(earned.dtype)
         rewards = (
             earned.detach() + self.config.entropy_weight * entropy.detach() * steps
         )
-        if (
-            self.config.input_feeding
-        ):  # a choice bears on every later word, else on its own only
+        if self.config.input_feeding:  # a choice bears on every later word
             rewards, steps = _from_here_on(rewards), _from_here_on(steps)
         if self.baseline is None:
             return -rewards * log_probability
+        # what the choice cannot change: the state and the right word
         known = torch.cat(
             [queries, self.decoder.embedding(target)], dim=-1
-        ).detach()  # what the choice cannot change
+        ).detach()
         guess = (
             self.baseline(known).squeeze(-1).to(earned.dtype)
-        )  # the reward of a step, (B, T)
+        )  # of a step, (B, T)
         error = (guess - rewards / steps.clamp(min=1)).square()
         advantage = rewards - steps * guess.detach()
-        return (
-            0.1 * error - advantage * log_probability
-        )  # a tenth, so that clipping is left to the rest
+        # a tenth of the error, so that its gradient does not dominate clipping
+        return 0.1 * error - advantage * log_probability
 
 
 register_model("hard", HardConfig, HardSeq2Seq)

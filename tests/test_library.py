@@ -19,8 +19,6 @@ MODULES = sorted(
 NAMES = [name for name in transformer_lib.__all__ if not name.startswith("__")]
 WITHOUT_EXAMPLE = {
     "AlignedSeq2Seq",
-    "IfThenConfig",
-    "IfThenModel",
     "Memory",
     "RecurrentSeq2Seq",
     "Seq2Seq",

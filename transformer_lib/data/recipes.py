@@ -1,4 +1,4 @@
-"""If-Then programs from sentences: latent and active weights, a bidirectional LSTM, and recipes whose words say nothing without their order.
+"""If-Then programs from sentences: one attention picks the word that decides, a second one the word to read; and what each kind of attention learns, or learns by heart.
 
 Chapter: Latent attention (book/history/07_latent_attention.ipynb).
 """
@@ -9,7 +9,7 @@ Chapter: Latent attention (book/history/07_latent_attention.ipynb).
 __all__ = ['HEADS', 'RecipeExample', 'ZAPIER', 'Recipe', 'make_recipes', 'recipe_words', 'RecipeCoder', 'RecipeBatch',
            'recipe_batches', 'load_zapier']
 
-# %% ../../book/history/07_latent_attention.ipynb #a89c7d04
+# %% ../../book/history/07_latent_attention.ipynb #f977fa2d
 import hashlib
 import json
 import os
@@ -32,7 +32,7 @@ from transformer_lib.data.batching import batches
 from transformer_lib.data.files import DataFile, fetch
 from transformer_lib.data.tokenizer import BOS, EOS, Tokenizer
 
-# %% ../../book/history/07_latent_attention.ipynb #44e9e9b4
+# %% ../../book/history/07_latent_attention.ipynb #a9d9567f
 HEADS = ("trigger_channel", "trigger", "action_channel", "action")
 
 
@@ -73,7 +73,7 @@ class Recipe:
         """The four parts, in the order of ``HEADS``."""
         return self.trigger_channel, self.trigger, self.action_channel, self.action
 
-# %% ../../book/history/07_latent_attention.ipynb #18138880
+
 _OPERATIONS = """
 facebook   | on   | post    | post publish    | posts
 facebook   | on   | like    | like heart      | likes
@@ -127,7 +127,7 @@ def _read_operations(table: str) -> tuple[_Operation, ...]:
 
 _KNOWN = _read_operations(_OPERATIONS)
 
-# %% ../../book/history/07_latent_attention.ipynb #963dfdc7
+
 _CLAUSES = (
     "{A} {when} i {t}",
     "{A} {when} i {t}",
@@ -196,7 +196,7 @@ _CLOSERS = (
     "and tell nobody",
 )
 
-# %% ../../book/history/07_latent_attention.ipynb #c0f574bb
+
 _COMBINATIONS = {
     held_out: [
         (trigger, action)
@@ -255,7 +255,7 @@ class _RecipeWriter:
             parts[letter.lower()] = f"{verb} it {place}"
         return parts
 
-# %% ../../book/history/07_latent_attention.ipynb #11467385
+
 def make_recipes(n: int, seed: int, *, held_out: bool = False) -> list[Recipe]:
     """Write recipes whose words do not tell which part of the program they name; their order does.
 
@@ -284,7 +284,7 @@ def make_recipes(n: int, seed: int, *, held_out: bool = False) -> list[Recipe]:
         found.setdefault(recipe.description, recipe)
     return list(found.values())
 
-# %% ../../book/history/07_latent_attention.ipynb #34e79344
+# %% ../../book/history/07_latent_attention.ipynb #6e9ea9c2
 RecipeExample = tuple[list[int], tuple[int, ...]]
 _WORD = re.compile(r"\w+|[^\w\s]")
 _UNSEEN = -1
@@ -419,7 +419,7 @@ class RecipeCoder:
             for labels, number in zip(self.labels, numbers, strict=True)
         )
 
-# %% ../../book/history/07_latent_attention.ipynb #a9cb58e3
+
 @dataclass(frozen=True, eq=False)
 class RecipeBatch:
     """Recipes side by side.
@@ -493,7 +493,7 @@ def recipe_batches(
         for batch in cut
     )
 
-# %% ../../book/history/07_latent_attention.ipynb #6f626799
+# %% ../../book/history/07_latent_attention.ipynb #c4e198d4
 ZAPIER = DataFile(
     "zapier",
     "Zapier_test.json",

@@ -1,4 +1,4 @@
-"""If-Then programs from sentences: latent and active weights, a bidirectional LSTM, and recipes whose words say nothing without their order.
+"""If-Then programs from sentences: one attention picks the word that decides, a second one the word to read; and what each kind of attention learns, or learns by heart.
 
 Chapter: Latent attention (book/history/07_latent_attention.ipynb).
 """
@@ -9,7 +9,7 @@ Chapter: Latent attention (book/history/07_latent_attention.ipynb).
 __all__ = ['LatentWeights', 'PlainAttention', 'LatentAttention', 'read_both_ways', 'IfThenConfig', 'IfThenModel', 'Prediction',
            'predict_programs', 'ProgramAccuracy', 'program_accuracy']
 
-# %% ../../book/history/07_latent_attention.ipynb #4fc07773
+# %% ../../book/history/07_latent_attention.ipynb #963dfdc7
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ from transformer_lib.data.tokenizer import EOS, PAD
 from transformer_lib.models.masked_softmax import masked_softmax
 from transformer_lib.models.seq2seq import check_tokens, embedding, eval_mode
 
-# %% ../../book/history/07_latent_attention.ipynb #65a55d26
+# %% ../../book/history/07_latent_attention.ipynb #06b218c1
 @dataclass(frozen=True, eq=False)
 class LatentWeights:
     """How much each word counts, for every head, and where that came from.
@@ -105,7 +105,7 @@ class PlainAttention(nn.Module):
         """
         return LatentWeights(self.first(words, mask))
 
-# %% ../../book/history/07_latent_attention.ipynb #628e9a96
+
 class LatentAttention(PlainAttention):
     """Attention in two steps: which words decide, and where each of them points to.
 
@@ -156,7 +156,7 @@ class LatentAttention(PlainAttention):
         weights = (active @ latent.unsqueeze(-1)).squeeze(-1)  # (B, H, S)
         return LatentWeights(weights, latent, active)
 
-# %% ../../book/history/07_latent_attention.ipynb #784079c4
+# %% ../../book/history/07_latent_attention.ipynb #7285bc22
 def read_both_ways(
     lstm: nn.LSTM, inputs: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
 ) -> tuple[Float[Tensor, "B S H"], Float[Tensor, "B H"]]:
@@ -183,7 +183,7 @@ def read_both_ways(
     )
     return outputs, torch.cat([*final], dim=-1)
 
-# %% ../../book/history/07_latent_attention.ipynb #601c6dc5
+
 @dataclass(frozen=True)
 class IfThenConfig:
     """The sizes and the parts of an ``IfThenModel``.
@@ -201,6 +201,11 @@ class IfThenConfig:
     Raises:
         ValueError: for an unknown encoder or attention, a size that is not positive, an odd ``d_hidden``, or dropout
             outside [0, 1).
+
+    Example:
+        >>> config = IfThenConfig(vocab_size=50, n_labels=(4, 6, 4, 6), encoder="dictionary")
+        >>> config.attention, config.d_model
+        ('latent', 64)
 
     Source: Chen et al. (2016), section 4. Chapter: Latent attention.
     """
@@ -229,12 +234,18 @@ class IfThenConfig:
                 f"d_hidden={self.d_hidden} must be even: half of it for each direction"
             )
 
-# %% ../../book/history/07_latent_attention.ipynb #1f7ab919
+
 class IfThenModel(nn.Module):
     """Reads a description and predicts every part of its program.
 
     Args:
         config: the sizes and the parts.
+
+    Example:
+        >>> import torch
+        >>> model = IfThenModel(IfThenConfig(vocab_size=50, n_labels=(4, 6, 4, 6)))
+        >>> [tuple(logits.shape) for logits in model(torch.tensor([[7, 9, 2]]))]
+        [(1, 4), (1, 6), (1, 4), (1, 6)]
 
     Source: Chen et al. (2016), sections 3 and 4. Chapter: Latent attention.
     """
@@ -359,7 +370,7 @@ class IfThenModel(nn.Module):
             )
         return torch.stack(nats).sum() / max(batch.n_tokens, 1)
 
-# %% ../../book/history/07_latent_attention.ipynb #40bd4f37
+# %% ../../book/history/07_latent_attention.ipynb #97671c76
 @dataclass(frozen=True)
 class Prediction:
     """The program that a model found in a description, and how it weighed the words.
@@ -448,7 +459,7 @@ def predict_programs(
                 )
     return found
 
-# %% ../../book/history/07_latent_attention.ipynb #085ed60c
+
 @dataclass(frozen=True)
 class ProgramAccuracy:
     """How often a prediction was right, from 0 to 1.

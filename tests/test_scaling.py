@@ -1,5 +1,6 @@
 """Costs agree with what is counted and put aside; several processes train as one does, and resume exactly."""
 
+import ast
 import json
 import math
 import os
@@ -436,6 +437,33 @@ def test_the_chapter_quotes_the_record_of_its_benchmark():
     shown = re.findall(r"^\| ([^|]+) \| ([\d.]+) \| ([^|]+) \|$", table, re.MULTILINE)[: len(rows)]
     assert shown == [(row["measured"], f"{row['value']:g}", row["unit"]) for row in rows]
     assert "python benchmarks/scaling.py --record results/scaling-cost.json" in prose
+
+
+def test_the_figures_show_what_was_recorded():
+    path = ROOT / "book" / "translation" / "18_scaling.ipynb"
+    codes = ["".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
+    found = {}
+    for name in ("PEAK", "STEPS", "SPEED_UPS"):
+        (code,) = (code for code in codes if f"\n{name} = " in code)
+        values = {
+            n.targets[0].id: n.value
+            for n in ast.parse(code).body
+            if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
+        }
+        found[name] = ast.literal_eval(values[name])
+    steps, prose = record_of("scaling-roofline"), prose_of("translation/18_scaling")
+    assert found["PEAK"] == steps["machine"]["gflops_per_second"]
+    for row in steps["rows"]:
+        shown = found["STEPS"][row["size"]]
+        assert shown["measured"] == {part: entry["seconds"] for part, entry in row["parts"].items()}
+        assert shown["roofline"] == {part: entry["roofline_seconds"] for part, entry in row["parts"].items()}
+        assert all(shown[name] == row[name] for name in ("gflop", "seconds", "wall_seconds"))
+    for row, shown in zip(record_of("scaling-processes")["rows"], found["SPEED_UPS"], strict=True):
+        assert shown[:2] == [row["size"], row["sentences"]]
+        columns = [(way, clock) for clock in ("wall", "processor") for way in ("shared", "apart")]
+        for (way, clock), values in zip(columns, shown[2:], strict=True):
+            assert values == [row[f"{way}_{clock}_speed_up"], *row[f"{way}_{clock}_quartiles"]]
+            assert f"{values[0]:.2f}" in prose
 
 
 # ---------------------------------------------------------------- bad input

@@ -1,4 +1,4 @@
-"""What a training step costs in operations, bytes and hours, where its time goes, and one training shared by several processes.
+"""What a training step costs in operations, bytes and hours, how near a processor comes to its best rate, and what a second process brings.
 
 Chapter: Scaling out (book/translation/18_scaling.ipynb).
 """
@@ -9,7 +9,7 @@ Chapter: Scaling out (book/translation/18_scaling.ipynb).
 __all__ = ['PUBLISHED_RUNS', 'Flops', 'count_flops', 'Machine', 'measure_machine', 'Bytes', 'count_bytes', 'padding_share',
            'PublishedRun', 'training_hours']
 
-# %% ../../book/translation/18_scaling.ipynb #99db2186
+# %% ../../book/translation/18_scaling.ipynb #8d6eeed2
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 
-# %% ../../book/translation/18_scaling.ipynb #18dc186a
+# %% ../../book/translation/18_scaling.ipynb #0ac76125
 @dataclass(frozen=True)
 class Flops:
     """Floating-point operations of matrix products, by part of a Transformer; a multiplication and an addition are two.
@@ -53,7 +53,7 @@ def _head_widths(config: TransformerConfig) -> tuple[int, int]:
         config.d_value or width
     )
 
-# %% ../../book/translation/18_scaling.ipynb #98ad7801
+# %% ../../book/translation/18_scaling.ipynb #37eb92ba
 def count_flops(
     config: TransformerConfig,
     source_length: int,
@@ -103,7 +103,7 @@ def count_flops(
         times * projections, times * attention, times * feed_forward, times * output
     )
 
-# %% ../../book/translation/18_scaling.ipynb #c5f317be
+# %% ../../book/translation/18_scaling.ipynb #d3375778
 @dataclass(frozen=True)
 class Machine:
     """What a processor can do at most.
@@ -153,7 +153,7 @@ def _best_seconds(
         best = min(best, time.perf_counter() - started)
     return best
 
-# %% ../../book/translation/18_scaling.ipynb #84f8f653
+# %% ../../book/translation/18_scaling.ipynb #03513348
 def measure_machine(
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -195,7 +195,7 @@ def measure_machine(
         / _best_seconds(lambda: copy.copy_(numbers), device, seconds),
     )
 
-# %% ../../book/translation/18_scaling.ipynb #ea3e1d27
+# %% ../../book/translation/18_scaling.ipynb #dfad9ca1
 @dataclass(frozen=True)
 class Bytes:
     """Memory of a training step, by what it is for.
@@ -248,7 +248,7 @@ def _kept_by_layers(config: TransformerConfig, s: int, t: int) -> int:
     )
     return layers + ends * (s + t)
 
-# %% ../../book/translation/18_scaling.ipynb #4d74a187
+# %% ../../book/translation/18_scaling.ipynb #9cdecf4a
 def count_bytes(
     config: TransformerConfig,
     source_length: int,
@@ -296,7 +296,7 @@ def count_bytes(
     )
     return Bytes(weights, weights, 2 * weights, batch * number_bytes * kept)
 
-# %% ../../book/translation/18_scaling.ipynb #0aba7d82
+# %% ../../book/translation/18_scaling.ipynb #a19563a5
 def padding_share(batches: Iterable[Batch]) -> float:
     """How much of the model's input is padding.
 
@@ -322,7 +322,7 @@ def padding_share(batches: Iterable[Batch]) -> float:
         raise ValueError("batches is empty: there is no padding to measure")
     return empty / positions
 
-# %% ../../book/translation/18_scaling.ipynb #086a21cc
+# %% ../../book/translation/18_scaling.ipynb #e41bfba8
 @dataclass(frozen=True)
 class PublishedRun:
     """A training that was published, with what it takes to compute its cost.
@@ -402,7 +402,7 @@ PUBLISHED_RUNS = {
     ),
 }
 
-# %% ../../book/translation/18_scaling.ipynb #afd01890
+# %% ../../book/translation/18_scaling.ipynb #88cb01d5
 def training_hours(
     flops_per_token: float | int,
     tokens: float | int,

@@ -1,4 +1,4 @@
-"""What a training step costs in operations, bytes and hours, where its time goes, and one training shared by several processes.
+"""What a training step costs in operations, bytes and hours, how near a processor comes to its best rate, and what a second process brings.
 
 Chapter: Scaling out (book/translation/18_scaling.ipynb).
 """
@@ -8,7 +8,7 @@ Chapter: Scaling out (book/translation/18_scaling.ipynb).
 # %% auto #0
 __all__ = ['batch_share', 'process_group', 'DistributedTrainer']
 
-# %% ../../book/translation/18_scaling.ipynb #564868c9
+# %% ../../book/translation/18_scaling.ipynb #0e325f5c
 import os
 import random
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ from transformer_lib.models.seq2seq import Seq2Seq
 from transformer_lib.training.schedule import TrainingConfig
 from transformer_lib.training.trainer import Data, Trainer
 
-# %% ../../book/translation/18_scaling.ipynb #119eea31
+# %% ../../book/translation/18_scaling.ipynb #f619156b
 def batch_share(batch: Batch, rank: int, world: int) -> Batch:
     """The part of a batch that one of several processes takes: every world-th sentence pair.
 
@@ -62,7 +62,7 @@ def batch_share(batch: Batch, rank: int, world: int) -> Batch:
         batch, source=source, target=target, indices=batch.indices[rank::world]
     )
 
-# %% ../../book/translation/18_scaling.ipynb #7b110f43
+# %% ../../book/translation/18_scaling.ipynb #58539b0e
 @contextmanager
 def process_group(device: str = "auto") -> Iterator[torch.device]:
     """Join the processes that torchrun started, for as long as the block lasts.
@@ -111,7 +111,7 @@ def process_group(device: str = "auto") -> Iterator[torch.device]:
     finally:
         dist.destroy_process_group()
 
-# %% ../../book/translation/18_scaling.ipynb #ecfdbb56
+# %% ../../book/translation/18_scaling.ipynb #b81a42cf
 class _ShareLoss(nn.Module):
     """The model, called through the trainer's loss: what DistributedDataParallel wraps."""
 
@@ -127,7 +127,7 @@ class _ShareLoss(nn.Module):
         loss: Tensor = self.loss(share)
         return loss
 
-# %% ../../book/translation/18_scaling.ipynb #b3366124
+# %% ../../book/translation/18_scaling.ipynb #a1e3e6a8
 class DistributedTrainer(Trainer):
     """A trainer whose batches are shared by several processes: the same updates as one process makes, but faster.
 

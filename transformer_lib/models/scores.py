@@ -375,7 +375,7 @@ class LuongConfig(RecurrentSizes):
             check_choice("local", self.local, ("m", "p"))
             if self.score == "location":
                 raise ValueError(
-                    "score='location' has no local form: it scores positions of the sentence, not of a window"
+                    "score='location' has no local form: it scores whole sentences"
                 )
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #63093e9a
@@ -467,54 +467,38 @@ class LuongDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "N T V"], list[AttentionOutput], AlignedState]:
         """Read target tokens and score the token after each.
 
-        With input feeding one step waits for the other; without it all steps look at the source at once.
+        With input feeding one step waits for the other; without it all steps attend to the source at once.
 
         Args:
             target: token ids.
             state: the state before the first of them.
 
         Returns:
-            Logits after each token, every look at the source, and the state after the last token.
+            Logits after each token, what attention returned at each step, and the state after the last token.
         """
         embedded = self.dropout(self.embedding(target))  # (N, T, D)
-        pieces = embedded.split(1 if self.input_feeding else target.shape[1], dim=1)
         vectors, looks = [], []
-        for words in pieces:
-            vector, seen, state = self._advance(words, state)
-            vectors.append(vector)
-            looks.append(seen)
-        logits = F.linear(
-            torch.cat(vectors, dim=1), self.embedding.weight, self.bias
-        )
-        return logits, looks, state
-
-    def _advance(
-        self, words: Float[Tensor, "N T D"], state: AlignedState
-    ) -> tuple[Tensor, AttentionOutput, AlignedState]:
-        """Read some words, then look at the source for each; the attentional vectors, the looks, and the state."""
-        inputs = (
-            words
-            if state.input_feed is None
-            else torch.cat([words, state.input_feed.unsqueeze(1)], dim=-1)
-        )
-        outputs, hidden = self.gru(inputs, state=state.hidden)  # (N, T, H)
-        seen = attend_shared(
-            self.attention, outputs, state.memory, position=state.position
-        )
-        vector = self.dropout(
-            torch.tanh(self.attentional(torch.cat([seen.context, outputs], dim=-1)))
-        )  # (N, T, D)
-        fed = None if state.input_feed is None else vector[:, -1]
-        return (
-            vector,
-            seen,
-            replace(
+        for words in embedded.split(
+            1 if self.input_feeding else target.shape[1], dim=1
+        ):
+            fed = [state.input_feed.unsqueeze(1)] if self.input_feeding else []
+            inputs = torch.cat([words, *fed], dim=-1)
+            outputs, hidden = self.gru(inputs, state=state.hidden)  # (N, T, H)
+            seen = attend_shared(
+                self.attention, outputs, state.memory, position=state.position
+            )
+            joined = torch.cat([seen.context, outputs], dim=-1)
+            vector = self.dropout(torch.tanh(self.attentional(joined)))  # (N, T, D)
+            state = replace(
                 state,
                 hidden=hidden,
                 position=state.position + words.shape[1],
-                input_feed=fed,
-            ),
-        )
+                input_feed=vector[:, -1] if self.input_feeding else None,
+            )
+            vectors.append(vector)
+            looks.append(seen)
+        output = torch.cat(vectors, dim=1)
+        return F.linear(output, self.embedding.weight, self.bias), looks, state
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #35a82264
 class LuongSeq2Seq(AlignedSeq2Seq):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -163,12 +164,18 @@ def _merge(
     pages_with_translator(env).update(pages_with_translator(other))
 
 
+def published(script: str) -> str:
+    """A script without its lines of comment, which an appendix shows."""
+    return re.sub(r"(?m)^ *//.*\n", "", script)
+
+
 def copy_files(target: Path) -> None:
     """Put the scripts and the models that they can run into a folder."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for name in SCRIPTS:
-        shutil.copyfile(PACKAGE / "viz" / name, target / name)
+        text = (PACKAGE / "viz" / name).read_text(encoding="utf-8")
+        (target / name).write_text(published(text), encoding="utf-8")
     for one in models(PACKAGE / "pretrained"):
         (target / one["name"]).mkdir()
         for name in MODEL_FILES:

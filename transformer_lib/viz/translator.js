@@ -1,6 +1,6 @@
-// A Transformer that translates in the page: it reads a folder of weights as the
-// library saves it, and needs nothing else. A vector is a Float32Array, a sequence is
-// an array of vectors, and a linear map is { weight, bias }, one row for each output.
+// A Transformer that translates in the page. It reads a folder of weights as the
+// library saves it and needs nothing else. A vector is a Float32Array, a sequence an
+// array of vectors, and a linear map { weight, bias } has one row for each output.
 
 export const [PAD, BOS, EOS, UNK] = [0, 1, 2, 3];
 
@@ -40,8 +40,7 @@ const ACTIVATIONS = {
 
 // ---- attention ----
 
-// The rows of in_proj_weight make the queries of all heads, then the keys, then the
-// values.
+// The rows of in_proj_weight make the queries of all heads, then keys, then values.
 class Attention {
   constructor({ in_proj_weight, in_proj_bias, out_proj }, config) {
     const { d_model: D, n_heads: H } = config;
@@ -63,7 +62,7 @@ class Attention {
     return vectors.map((x) => ({ key: linear(key, x), value: linear(value, x) }));
   }
 
-  // For each head: the softmax of query · key / √K, and by it the average of the values.
+  // For each head: the softmax of query · key / √K, and the values averaged by it.
   attend(x, seen) {
     const query = linear(this.query, x);
     const [K, V] = [query, seen[0].value].map((one) => one.length / this.heads);
@@ -102,8 +101,8 @@ export class Transformer {
       throw new Error(`no activation ${config.activation} here`);
   }
 
-  // A token's vector, scaled, plus what stands for its place: pairs of sine and cosine,
-  // slower from pair to pair, or a learned row.
+  // A token's vector, scaled, plus what stands for its place: pairs of sine and
+  // cosine, slower from pair to pair, or a learned row.
   embed(embedding, learned, id, place) {
     const D = this.config.d_model;
     return embedding.weight.slice(id * D, (id + 1) * D).map((value, i) => {
@@ -151,8 +150,8 @@ export class Transformer {
     return this.decoder.layers.map(({ cross_attn }) => cross_attn.read(vectors));
   }
 
-  // Reads one target token and scores the next. The cache holds, for each layer, keys
-  // and values of the tokens before; it is not changed, so that two hypotheses may
+  // Reads one target token and scores the next. The cache holds keys and values of
+  // the tokens before, layer by layer. It is not changed, so that two hypotheses may
   // continue one. `cross` is what each layer and head attended to in the source.
   step(id, cache, memory) {
     const { target_embedding, target_positions } = this;
@@ -180,9 +179,9 @@ export class Transformer {
 
   // ---- the search ----
 
-  // Beam search; with a beam of one, greedy search. Yields the hypotheses after every
-  // token and returns the finished ones, best first: by log-probability over
-  // ((5 + length) / 6) ** lengthPenalty.
+  // Beam search; with a beam of one, greedy search. Yields the hypotheses after each
+  // token and returns the finished ones, best first. The score is the log-probability
+  // over ((5 + length) / 6) ** lengthPenalty.
   *search(source, { beamSize = 1, lengthPenalty = 0.6, maxLength = 100 } = {}) {
     const memory = this.encode(source);
     const limit = Math.min(maxLength, this.config.max_length);
@@ -255,13 +254,19 @@ function grow(tensors) {
 
 // ---- text to tokens and back ----
 
-// What Python's str.split() splits at, and the words of byte-level BPE (GPT-2's rule).
+// What Python's str.split() splits at.
 const SPACES = /[\p{White_Space}\x1c-\x1f]+/u;
-const WORDS =
-  /'(?:[stmd]|re|ve|ll)| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
 
-// The letter that stands for each byte: itself if it can be seen, or the next of those
-// from code point 256 on.
+// The words of byte-level BPE (GPT-2's rule): endings like 's; a space may lead
+// letters, digits or signs; spaces, but for the one that leads.
+const S = "\\p{White_Space}";
+const WORDS = new RegExp(
+  `'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^${S}\\p{L}\\p{N}]+|${S}+(?!\\P{White_Space})|${S}+`,
+  "gu",
+);
+
+// The letter that stands for each byte: itself if it can be seen, or the next of
+// those from code point 256 on.
 let hidden = 256;
 const LETTERS = Array.from({ length: 256 }, (_, byte) =>
   String.fromCharCode(
@@ -289,7 +294,7 @@ export class Tokenizer {
       .map((piece) => this.ids.get(piece));
   }
 
-  // The bytes of a word, joined pair by pair, in the order in which pairs were learned.
+  // The bytes of a word, joined pair by pair, in the order of learning.
   merge(word) {
     const pieces = [...new TextEncoder().encode(word)].map((byte) => LETTERS[byte]);
     for (;;) {
@@ -303,8 +308,8 @@ export class Tokenizer {
     }
   }
 
-  // The places of the tokens of each word: a comma, and a piece that does not begin with
-  // a space, belong to the word before.
+  // The places of the tokens of each word. A comma, and a piece that does not begin
+  // with a space, belong to the word before.
   words(ids) {
     const groups = [];
     ids.forEach((id, place) => {
@@ -361,7 +366,8 @@ export function readTensors(buffer) {
         (half, i) => (tensors[name][i] = HALVES[half]),
       );
   }
-  const { aliases } = JSON.parse(notes?.text ?? "{}"); // tied weights stand there once
+  // Tied weights stand in the file once.
+  const { aliases } = JSON.parse(notes?.text ?? "{}");
   for (const [name, same] of Object.entries(aliases ?? {}))
     tensors[name] = tensors[same];
   return tensors;
@@ -386,7 +392,7 @@ export class Translator {
     return new Translator(config, one, other, readTensors(weights));
   }
 
-  // The text as the model was trained on it; captions have no capitals and no full stop.
+  // The text as the model wants it; captions have no capitals and no full stop.
   prepare(text) {
     if (this.kind !== "captions") return split(text).join(" ");
     const body = text.replace(/[.!?…\p{White_Space}\x1c-\x1f]+$/u, "");
@@ -397,7 +403,7 @@ export class Translator {
     return words.join(" ");
   }
 
-  // What the model wrote, as people write it; a sentence that is not whole has no end.
+  // What the model wrote, as people write it; it ends when the sentence is whole.
   restore(written, text, prepared, whole) {
     if (this.kind !== "captions" || split(text).join(" ") === prepared)
       return written;
@@ -409,8 +415,8 @@ export class Translator {
     return sentence.replaceAll(" ,", ",") + (whole ? end.trim() : "");
   }
 
-  // Yields what stands after every token, and returns the translation: its tokens, its
-  // text, its score, and what it attended to.
+  // Yields what stands after every token, and returns the translation: its tokens,
+  // its text, its score, and what it attended to.
   *translate(text, options) {
     const prepared = this.prepare(text);
     if (!prepared) return { text: "", source: [], tokens: [], cross: [], score: 0 };
@@ -430,9 +436,9 @@ export class Translator {
     }
   }
 
-  // What there is to draw: the words of both sentences, and how much each target word
-  // attended to each source word and to the end of the sentence. `weigh` picks or mixes
-  // the attention of all layers and heads.
+  // What there is to draw: the words of both sentences, and how much each target
+  // word attended to each source word and to the end of the sentence. `weigh` picks
+  // or mixes the attention of all layers and heads.
   picture(text, { source, tokens, cross, text: written }, weigh) {
     const target = tokens.filter((id) => id !== EOS);
     const label = (side, ids, places, sentence) => {

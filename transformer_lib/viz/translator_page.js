@@ -171,7 +171,8 @@ class TranslatorInPage {
       : `Load the translator (${megabytes(bytes)})`;
     const kept = await (await shelf())?.match(this.address("weights.safetensors"));
     if (kept && this.loaded !== this.wanted && this.wanted.name === name) {
-      this.button.textContent = `Start the translator (${megabytes(bytes)}, kept here)`;
+      const size = megabytes(bytes);
+      this.button.textContent = `Start the translator (${size}, kept here)`;
     }
   }
 
@@ -208,7 +209,7 @@ class TranslatorInPage {
       return true;
     } catch (error) {
       this.say(
-        `The model ${name} could not be loaded (${error.message}). The recorded example stays.`,
+        `${name} could not be loaded (${error.message}). The recorded example stays.`,
       );
       return false;
     } finally {
@@ -371,7 +372,7 @@ class TranslatorInPage {
     return `${bare(target[this.chosen])} ← ${listed.join(", ")}`;
   }
 
-  // The translation is read out; words that the model had to guess at are told to all.
+  // The translation is read out; words that the model does not know are named.
   announce() {
     const { source, target, unknown } = this.shown;
     const strange = source.filter((_, i) => unknown[i]).map(bare);

@@ -2,6 +2,7 @@
 
 from .diagrams import Box, canvas, draw_arrow, draw_boxes, draw_tokens
 from .plots import CURVES, HEAT, MARKERS, PALETTE, attention_colours, bars, heatmap, length_curve, use_style
+from .steps import StepViewer, beam_viewer, decoding_viewer
 from .viewer import AttentionViewer, attention_viewer
 
 __all__ = [
@@ -11,10 +12,13 @@ __all__ = [
     "PALETTE",
     "AttentionViewer",
     "Box",
+    "StepViewer",
     "attention_colours",
     "attention_viewer",
     "bars",
+    "beam_viewer",
     "canvas",
+    "decoding_viewer",
     "draw_arrow",
     "draw_boxes",
     "draw_tokens",

@@ -1,6 +1,7 @@
 // Runs the translator of the pages under Node: what is to be done comes as JSON on standard input.
 //   { tokenizer, texts }                  the ids of texts, and the texts of these ids
 //   { folder, jobs, options, head }       translations, and what they attended to; a job is a text or a list of ids
+//   { ..., timed: true }                  the same, with the milliseconds of processor time
 import { readFileSync } from "node:fs";
 import { Tokenizer, Translator } from "../transformer_lib/viz/translator.js";
 
@@ -36,6 +37,7 @@ if (asked.tokenizer) {
   );
 } else {
   const translator = await Translator.load(async (name) => bytes(name));
+  const before = process.cpuUsage().user;
   const results = asked.jobs.map((job) => {
     if (Array.isArray(job))
       return finish(translator.model.search(job, asked.options)).map(kept);
@@ -47,5 +49,6 @@ if (asked.tokenizer) {
       ...translator.picture(job, found, (step) => step[layer][head]),
     };
   });
-  process.stdout.write(JSON.stringify(results));
+  const spent = (process.cpuUsage().user - before) / 1000; // milliseconds
+  process.stdout.write(JSON.stringify(asked.timed ? { results, spent } : results));
 }

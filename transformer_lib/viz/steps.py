@@ -42,7 +42,7 @@ class SearchStep:
             for word, weight in self.words
         )
         rows = "".join(
-            f'<tr class="tl-{fate.split()[0] if fate else "kept"}">'
+            f'<tr class="tl-{fate.split(",")[0].split()[0] if fate else "kept"}">'
             f'<td dir="auto" style="--tl-weight:{share:.3f}">{html.escape(text)}</td>'
             f"<td>{html.escape(number)}</td><td>{html.escape(fate)}</td></tr>"
             for text, share, number, fate in self.rows
@@ -253,9 +253,7 @@ def beam_viewer(
                         fate,
                     )
                 )
-            caption = (
-                f"{len(live)} hypotheses, each continued; number: log-probability"
-            )
+            caption = f"Continued: {len(live)}. The numbers are log-probabilities."
             steps.append(SearchStep(caption, rows))
             live = going
             longest = max(

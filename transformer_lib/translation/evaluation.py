@@ -1,4 +1,4 @@
-"""A translator that works out of the box: options, runs, scores with their signature, pretrained models, and the command `transformer-lib`.
+"""Translators of real sentences: what each idea of the book is worth on them, what they attend to, and where they go wrong.
 
 Chapter: Translating (book/translation/17_translating.ipynb).
 """
@@ -8,7 +8,7 @@ Chapter: Translating (book/translation/17_translating.ipynb).
 # %% auto #0
 __all__ = ['bleu_by_length', 'evaluate_run', 'bleu_interval', 'record_run', 'run_metadata', 'typed']
 
-# %% ../../book/translation/17_translating.ipynb #4f685ed3
+# %% ../../book/translation/17_translating.ipynb #b57e2678
 import math
 import platform
 import shlex
@@ -52,7 +52,7 @@ from transformer_lib.translation.translator import (
     weights_file,
 )
 
-# %% ../../book/translation/17_translating.ipynb #11bb555a
+# %% ../../book/translation/17_translating.ipynb #92b09683
 def bleu_by_length(
     sources: Sequence[str],
     written: Sequence[str],
@@ -101,7 +101,7 @@ def bleu_by_length(
             )
     return found
 
-# %% ../../book/translation/17_translating.ipynb #32e4a47e
+# %% ../../book/translation/17_translating.ipynb #91edb020
 def evaluate_run(
     folder: Path | str,
     part: str = "test",
@@ -246,7 +246,7 @@ def _alignment(translator: Translator, pairs: list[Pair]) -> dict[str, Any]:
     gold = [pair.alignment for pair in pairs]
     return {"alignment_error_rate": round(alignment_error_rate(links, gold), 4)}
 
-# %% ../../book/translation/17_translating.ipynb #65ef9014
+# %% ../../book/translation/17_translating.ipynb #a7647e4a
 def record_run(
     folder: Path | str, scores: Sequence[dict[str, Any]], path: Path | str
 ) -> None:

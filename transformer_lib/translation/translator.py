@@ -1,4 +1,4 @@
-"""A translator that works out of the box: options, runs, scores with their signature, pretrained models, and the command `transformer-lib`.
+"""Translators of real sentences: what each idea of the book is worth on them, what they attend to, and where they go wrong.
 
 Chapter: Translating (book/translation/17_translating.ipynb).
 """
@@ -9,7 +9,7 @@ Chapter: Translating (book/translation/17_translating.ipynb).
 __all__ = ['Translation', 'UnknownWordWarning', 'AttentionMap', 'Aligning', 'pretrained_names', 'find_pretrained', 'read_config',
            'weights_file', 'Translator']
 
-# %% ../../book/translation/17_translating.ipynb #a0b7a244
+# %% ../../book/translation/17_translating.ipynb #87e7ec71
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ from transformer_lib.translation.text import (
     unknown_words,
 )
 
-# %% ../../book/translation/17_translating.ipynb #8a45f1d5
+# %% ../../book/translation/17_translating.ipynb #6b1c2919
 @dataclass(frozen=True)
 class Translation:
     """One way to say a sentence in the other language.
@@ -112,7 +112,7 @@ class Aligning(Protocol):
         """At position t, the weights with which the token after ``target[:, t]`` was predicted."""
         ...
 
-# %% ../../book/translation/17_translating.ipynb #d144140a
+# %% ../../book/translation/17_translating.ipynb #2924573a
 for _module in (
     "recurrent",
     "alignment",
@@ -216,7 +216,7 @@ def weights_file(folder: Path, weights: str | None = None) -> Path:
     paths = [folder / f"{name}.safetensors" for name in names]
     return next((path for path in paths if path.is_file()), paths[-1])
 
-# %% ../../book/translation/17_translating.ipynb #9a54eb62
+# %% ../../book/translation/17_translating.ipynb #655b5c63
 class Translator:
     """A trained model with its tokenizers: sentences in, sentences out.
 

@@ -13,7 +13,6 @@ from bad_calls import cases
 
 CASES = cases()
 UNCLEAR: set[str] = {
-    "combine_masks('mask', causal_mask(3))",
     "greedy_decode(transformer, None)",
     "greedy_decode(None, source)",
     "Decoder(small)(x, [])",

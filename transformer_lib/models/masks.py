@@ -1,4 +1,4 @@
-"""Who may look where: padding masks, causal masks, their combination, and what happens to a query that may look nowhere.
+"""Padding masks and causal masks: what each of them is for, where it acts, what it costs to forget one, and how to find a leak.
 
 Chapter: Masks (book/transformer/10_masks.ipynb).
 """
@@ -8,14 +8,14 @@ Chapter: Masks (book/transformer/10_masks.ipynb).
 # %% auto #0
 __all__ = ['padding_mask', 'causal_mask', 'combine_masks']
 
-# %% ../../book/transformer/10_masks.ipynb #30f7dcc7
+# %% ../../book/transformer/10_masks.ipynb #2b776614
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 from transformer_lib.checks import check_whole, explained
 from transformer_lib.data.tokenizer import PAD
 
-# %% ../../book/transformer/10_masks.ipynb #6a51c838
+# %% ../../book/transformer/10_masks.ipynb #b3bf5446
 @explained
 def padding_mask(
     tokens: Int[Tensor, "B S"], *, pad: int = PAD
@@ -50,7 +50,7 @@ def padding_mask(
         )
     return (tokens != pad)[:, None, None, :]
 
-# %% ../../book/transformer/10_masks.ipynb #ff845ff5
+# %% ../../book/transformer/10_masks.ipynb #6a51c838
 def causal_mask(
     length: int, past: int = 0, *, device: torch.device | str | None = None
 ) -> Bool[Tensor, "1 1 T S"]:
@@ -79,7 +79,7 @@ def causal_mask(
     shape = (1, 1, length, past + length)
     return torch.ones(shape, dtype=torch.bool, device=device).tril(past)
 
-# %% ../../book/transformer/10_masks.ipynb #ca5b3f1b
+# %% ../../book/transformer/10_masks.ipynb #dc0a0778
 def combine_masks(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
     """A query may attend where every mask lets it.
 
@@ -92,14 +92,21 @@ def combine_masks(*masks: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | N
     Raises:
         TypeError: if a mask is not boolean.
 
+    Example:
+        >>> combine_masks(causal_mask(2), None, torch.tensor([True, False]))
+        tensor([[[[ True, False],
+                  [ True, False]]]])
+
     Chapter: Masks.
     """
     combined: Tensor | None = None
     for mask in masks:
-        if mask is not None and mask.dtype != torch.bool:
+        if mask is None:
+            continue
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+            kind = getattr(mask, "dtype", type(mask).__name__)
             raise TypeError(
-                f"a mask has dtype {mask.dtype}, expected torch.bool (True = may be attended to)"
+                f"a mask has dtype {kind}, expected torch.bool (True = may be attended to)"
             )
-        if mask is not None:
-            combined = mask if combined is None else combined & mask
+        combined = mask if combined is None else combined & mask
     return combined

@@ -1,5 +1,6 @@
 """Searches: judged by exhaustive search, equal to Hugging Face's, the same with a cache, without, and in a batch."""
 
+import ast
 import math
 import random
 import re
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 from marian import marian_pair
-from pages import prose_of, record_of
+from pages import code_of, prose_of, record_of
 from torch import Tensor
 
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
@@ -903,9 +904,30 @@ def test_every_part_comes_back_in_the_mode_it_was_found_in():
 
 def test_the_chapter_quotes_the_record_of_its_benchmark():
     rows, prose = record_of("decoding")["rows"], prose_of("translation/16_decoding")
-    table = prose[prose.index("| measured |") :]
-    assert re.findall(r"\| ([\d.]+) \|\n", table)[: len(rows)] == [f"{row['times_as_fast']:.2f}" for row in rows]
-    assert "python benchmarks/decoding.py --record results/decoding.json" in prose
+    for row in rows:
+        rates = f"{row['tokens_per_second']:,} | {row['peer_tokens_per_second']:,}"
+        ratio = f"{row['times_as_fast']:.2f}"
+        assert f"| {row['measured']} | {rates} | {ratio} |" in prose
+    assert "python benchmarks/decoding.py" in prose
+    twice = [
+        row["tokens_per_second"] for row in rows if row["measured"].startswith("beam of 4")
+    ]  # one and the same call
+    assert f"{min(twice)} and {max(twice)} tokens per second" in prose
+
+
+def test_the_chapter_shows_the_beam_curse_as_it_was_recorded():
+    record = record_of("beam-width")
+    code = re.search(r"RECORD = (\{.*?^\})", code_of("translation/16_decoding"), re.MULTILINE | re.DOTALL).group(1)
+    expected: dict[float, list[tuple]] = {0.0: [], 1.0: []}
+    for row in record["rows"]:
+        measured = (row[name] for name in ("relative_length", "empty", "search_errors"))
+        expected[row["alpha"]].append((row["bleu"], *row["difference"], *measured))
+    assert ast.literal_eval(code) == expected
+    rows, prose = {row["beta"]: row for row in record["coverage"]}, prose_of("translation/16_decoding")
+    chosen, lengths = rows[0.2], [f"{100 * rows[beta]['relative_length']:.0f}" for beta in (0.0, 0.2)]
+    assert f"chosen for {chosen['other_choice']} of them" in prose and " to ".join(lengths) + " percent" in prose
+    assert f"{chosen['bleu']} against {rows[0.0]['bleu']}" in prose and f"({rows[0.8]['bleu']})" in prose
+    assert f"from ${chosen['difference'][0]}$ to {chosen['difference'][1]}" in prose
 
 
 # ---------------------------------------------------------------- bad input

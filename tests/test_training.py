@@ -382,7 +382,7 @@ def test_every_schedule_rises_to_one_and_never_rises_again(schedule, warmup, tot
         (lambda: trainer(make=lambda: located_hard(4), config=replace(CONFIG, smoothing=0.0)), "has room for 4"),
         (lambda: Trainer(transformer(max_length=5), SHORT, LONG, CONFIG), "validation[1] has a target of 6 tokens"),
         (lambda: trainer(Path("/nowhere")).resume(), "there is no file"),
-        (lambda: average_checkpoints([]), "paths is empty"),
+        (lambda: average_checkpoints([]), "paths=[] must be a list of at least one file"),
         (lambda: TrainingConfig(betas=(0.9,)), "betas=(0.9,) must be two numbers"),
         (lambda: TrainingConfig(learning_rate="0.1"), "learning_rate='0.1' must be a finite number above 0"),
         (lambda: TrainingConfig(clip=0), "clip=0 must be a finite number above 0"),
@@ -1061,7 +1061,10 @@ def test_a_linear_schedule_is_stretched_when_more_epochs_are_asked_for(tmp_path)
 
 def test_the_chapter_shows_the_ablations_as_they_were_recorded():
     rows = record_of("ablations")["rows"]
-    names = {"no division by the root of K": r"no division by $\sqrt{d_k}$", "the second beta 0.999": r"$\beta_2 = 0.999$"}
+    names = {
+        "no division by the root of K": r"no division by $\sqrt{d_k}$",
+        "the second beta 0.999": r"$\beta_2 = 0.999$",
+    }
     lines = []
     for row in rows:
         loss = f"{row['validation_loss']:.2f} ({row['lowest']:.2f} to {row['highest']:.2f})"

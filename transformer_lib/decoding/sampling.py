@@ -1,4 +1,4 @@
-"""From probabilities to one translation: greedy search, sampling, and beam search with a length penalty, judged by exhaustive search.
+"""From probabilities to one translation: greedy search and its mistakes, beam search in twelve lines, length and coverage penalties, what a wider beam does to real sentences, and sampling.
 
 Chapter: Decoding (book/translation/16_decoding.ipynb).
 """
@@ -8,14 +8,14 @@ Chapter: Decoding (book/translation/16_decoding.ipynb).
 # %% auto #0
 __all__ = ['sampling_probabilities', 'sample']
 
-# %% ../../book/translation/16_decoding.ipynb #d76a7bf2
+# %% ../../book/translation/16_decoding.ipynb #bdf4d626
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lib.checks import check_number, check_positive
 from transformer_lib.decoding.greedy import collect_tokens, generate
 
-# %% ../../book/translation/16_decoding.ipynb #0fb074d8
+# %% ../../book/translation/16_decoding.ipynb #062e186b
 def sampling_probabilities(
     logits: Float[Tensor, "N V"],
     *,
@@ -65,7 +65,7 @@ def sampling_probabilities(
     )
     return nucleus / nucleus.sum(dim=-1, keepdim=True)
 
-# %% ../../book/translation/16_decoding.ipynb #192ad54d
+# %% ../../book/translation/16_decoding.ipynb #7ac51752
 def sample(
     model: nn.Module,
     source: Int[Tensor, "B S"],

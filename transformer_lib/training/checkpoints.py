@@ -204,8 +204,8 @@ def average_checkpoints(paths: Sequence[Path | str]) -> dict[str, Tensor]:
 
     Source: Vaswani et al. (2017), section 6.1. Chapter: Training.
     """
-    if not paths:
-        raise ValueError("paths is empty: there is nothing to average")
+    if isinstance(paths, str | Path) or not paths:
+        raise ValueError(f"paths={paths!r} must be a list of at least one file")
     first, _ = load_tensors(paths[0])
     tied = _tied(first)
     total = {

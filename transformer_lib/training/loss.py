@@ -48,6 +48,10 @@ def smoothed_loss(
     Source: Szegedy et al. (2016), section 7; Vaswani et al. (2017), section 5.4. Chapter: Training.
     """
     check_probability(smoothing=smoothing)
+    if target.is_floating_point():
+        raise TypeError(
+            f"target holds {target.dtype}, expected whole numbers: token ids"
+        )
     there = target != PAD
     if not there.any():
         raise ValueError(

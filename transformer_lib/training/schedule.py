@@ -87,10 +87,10 @@ class TrainingConfig:
         for name in ("learning_rate", "clip"):
             if getattr(self, name) is not None:
                 check_number(above=0, **{name: getattr(self, name)})
+        if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
+            raise ValueError(f"betas={self.betas} must be two numbers")
         for beta in self.betas:
             check_probability(betas=beta)
-        if len(self.betas) != 2:
-            raise ValueError(f"betas={self.betas} must be two numbers")
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("precision", self.precision, PRECISIONS)
         if self.learning_rate is None and (

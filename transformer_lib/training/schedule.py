@@ -145,6 +145,5 @@ def rate_factor(
     if schedule == "inverse-sqrt":
         return math.sqrt(max(warmup, 1) / step)
     if schedule == "linear":
-        assert total is not None
         return max(0.0, (total + 1 - step) / (total + 1 - max(warmup, 1)))
     return 1.0

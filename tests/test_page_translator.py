@@ -144,6 +144,17 @@ def test_two_hundred_sentences_are_translated_as_by_pytorch(name: str) -> None:
     assert equal == 50 and difference < 1e-3
 
 
+@pytest.mark.slow
+def test_a_hundred_translations_leave_the_memory_as_it_was() -> None:
+    pytest.importorskip("playwright")
+    from browser import chromium
+
+    if chromium() is None:
+        pytest.skip("there is no Chromium")
+    seen = page_translator.in_browser("captions-en-de", [pair.source for pair in make_captions(20, seed=1)])
+    assert seen["heap"][1] - seen["heap"][0] < 4e6
+
+
 # ---- the widget in a browser ----
 
 PAGE = """<!doctype html><html lang="en" data-theme="{mode}"><meta charset="utf-8"><title>t</title>
@@ -263,14 +274,3 @@ def test_the_widget_fits_a_phone_and_degrades(site: Path, browser: Any, mode: st
         assert "weil er zu müde ist." in text and "weil sie zu breit ist." in text
         assert "Load the translator" not in text and problems == []
         page.context.close()
-
-
-@pytest.mark.slow
-def test_a_hundred_translations_leave_the_memory_as_it_was() -> None:
-    pytest.importorskip("playwright")
-    from browser import chromium
-
-    if chromium() is None:
-        pytest.skip("there is no Chromium")
-    seen = page_translator.in_browser("captions-en-de", [pair.source for pair in make_captions(20, seed=1)])
-    assert seen["heap"][1] - seen["heap"][0] < 4e6

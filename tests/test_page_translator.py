@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from pages import prose_of
 
 from transformer_lib import Tokenizer, Transformer, TransformerConfig, Translator, make_captions
 from transformer_lib.translation.text import TextPreparation
@@ -120,6 +121,19 @@ def test_the_record_says_equal() -> None:
         assert row["equal_of_200_greedy"] == 200 and row["equal_of_50_beam_5"] == 50
         assert row["equal_of_1000_strings"] == 1000 and row["score_difference"] < 1e-3
     assert RECORD["metrics"]["head_points_to_the_noun"] >= 0.985
+
+
+def test_the_pages_say_what_the_record_says() -> None:
+    prose = " ".join(prose_of("appendix/how_this_page_translates").split())
+    facts = RECORD["metrics"]
+    assert f"the {facts['captions_with_it']} captions" in prose
+    assert f"{100 * facts['head_points_to_the_noun']:.0f} % of them" in prose
+    assert "200 of 200 sentences" in prose and "50 of 50" in prose and "1,000 strings of 1,000" in prose
+    assert max(row["score_difference"] for row in RECORD["rows"]) < 1e-5
+    assert all(10 < row["ms_per_token"] < 35 for row in RECORD["rows"])
+    index = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
+    assert "99 of 100 test" in index and "1.5 million parameters" in index
+    assert "1,453,568 parameters" in (find_pretrained("captions-en-de") / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_script_is_small_and_asks_nobody() -> None:

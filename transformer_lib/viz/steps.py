@@ -231,7 +231,8 @@ def beam_viewer(
             log_p = _next_log_p(model, source, [tokens for tokens, _ in live])
             totals = log_p + log_p.new_tensor([total for _, total in live])[:, None]
             best = totals.flatten().topk(min(2 * beam_size, totals.numel()))
-            rows, going = [], []
+            rows: list[tuple[str, float, str, str]] = []
+            going: list[tuple[tuple[int, ...], float]] = []
             for rank, (total, place) in enumerate(
                 zip(best.values.tolist(), best.indices.tolist(), strict=True)
             ):

@@ -120,6 +120,19 @@ def test_the_numbers_of_the_bottleneck_are_those_of_the_record(name):
         assert loss == round(row["train_loss"][-1], 3) and seconds == round(row["seconds"])
 
 
+def test_the_three_models_of_chapter_14_are_those_of_the_record():
+    rows = {f"{row['model']}-{row['seed']}": row for row in record_of("three-models")["rows"]}
+    cells = json.loads((ROOT / "book/transformer/14_transformer.ipynb").read_text(encoding="utf-8"))["cells"]
+    (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
+    shown = ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2])
+    expected = {name: (row["exact_match"], round(row["seconds"][-1])) for name, row in rows.items()}
+    assert shown == expected and len(shown) == 9
+    assert all(420_000 < row["parameters"] < 470_000 for row in rows.values())
+    prose = prose_of("transformer/14_transformer")
+    for name in ("gru", "bahdanau", "transformer"):
+        assert f"{record_of(f'multi30k-de-en-{name}')['metrics']['test_bleu']['value']:.2f}" in prose
+
+
 @pytest.mark.parametrize("name", ["translation/17_translating"])
 def test_the_chapters_quote_the_record(name):
     record = record_of("multi30k-de-en-gru")

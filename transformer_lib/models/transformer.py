@@ -1,4 +1,4 @@
-"""Encoder and decoder put together from the parts of the last chapters, equal to PyTorch's, with the sizes and parameter counts of the paper.
+"""The whole model in ninety lines: an encoder and a decoder made of attention alone, drawn with every shape, trained, and held against the recurrent translators.
 
 Chapter: The Transformer (book/transformer/14_transformer.ipynb).
 """
@@ -9,8 +9,9 @@ Chapter: The Transformer (book/transformer/14_transformer.ipynb).
 __all__ = ['POSITIONS', 'CHOICES', 'SIZES', 'FLAGS', 'DROPOUTS', 'TransformerConfig', 'EncoderLayer', 'DecoderLayer', 'Encoder',
            'Decoder', 'TransformerMemory', 'TransformerState', 'AttentionWeights', 'Transformer']
 
-# %% ../../book/transformer/14_transformer.ipynb #b3308aff
+# %% ../../book/transformer/14_transformer.ipynb #14df2efe
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,7 +43,7 @@ from transformer_lib.models.seq2seq import (
 )
 from transformer_lib.models.sublayers import ACTIVATIONS, FeedForward, LayerNorm
 
-# %% ../../book/transformer/14_transformer.ipynb #e4b82f37
+# %% ../../book/transformer/14_transformer.ipynb #f77c96a7
 @dataclass(frozen=True)
 class TransformerConfig:
     """The sizes of a Transformer; the defaults are those of the paper's base model.
@@ -105,16 +106,16 @@ class TransformerConfig:
     output_bias: bool = False
 
     def __post_init__(self) -> None:
-        given = {
-            name: value for name, value in vars(self).items() if value is not None
-        }
-        widths = [name for name in ("d_key", "d_value") if name in given]
-        check_positive(**{name: given[name] for name in (*SIZES, *widths)})
-        check_flag(**{name: given[name] for name in FLAGS if name in given})
+        given = vars(self)
+        both = ("d_key", "d_value")
+        widths = {name: given[name] for name in both if given[name] is not None}
+        check_positive(**{name: given[name] for name in SIZES}, **widths)
+        check_flag(**{name: given[name] for name in FLAGS})
+        check_flag(final_norm=self.final_norm is None or self.final_norm)
         check_probability(**{name: given[name] for name in DROPOUTS})
         check_number(above=0, eps=self.eps)
         for name, choices in CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
+            check_choice(name, given[name], choices)
         if len(widths) < 2 and self.d_model % self.n_heads:
             raise ValueError(
                 f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}"
@@ -148,7 +149,7 @@ class TransformerConfig:
         sizes = {"d_model": 1024, "n_heads": 16, "d_ff": 4096, "dropout": 0.3}
         return cls(**{**sizes, **changes})
 
-# %% ../../book/transformer/14_transformer.ipynb #0e6cd31a
+# %% ../../book/transformer/14_transformer.ipynb #3a5d161e
 POSITIONS = {"sinusoidal": SinusoidalPositions, "learned": LearnedPositions}
 CHOICES = {
     "activation": tuple(ACTIVATIONS),
@@ -159,7 +160,7 @@ SIZES = (
     *("source_vocab_size", "target_vocab_size", "d_model", "n_heads", "d_ff"),
     *("n_encoder_layers", "n_decoder_layers", "max_length"),
 )
-FLAGS = ("norm_first", "final_norm", "bias", "output_bias")
+FLAGS = ("norm_first", "bias", "output_bias")
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
 
 
@@ -174,19 +175,16 @@ def _attention(config: TransformerConfig) -> MultiHeadAttention:
     )
 
 
-def _feed_forward(config: TransformerConfig) -> FeedForward:
+def _feed_forward(c: TransformerConfig) -> FeedForward:
     return FeedForward(
-        config.d_model,
-        config.d_ff,
-        activation=config.activation,
-        dropout=config.activation_dropout,
+        c.d_model, c.d_ff, activation=c.activation, dropout=c.activation_dropout
     )
 
 
 def _norm(config: TransformerConfig) -> LayerNorm:
     return LayerNorm(config.d_model, eps=config.eps)
 
-# %% ../../book/transformer/14_transformer.ipynb #53708cbf
+# %% ../../book/transformer/14_transformer.ipynb #e3283161
 class EncoderLayer(nn.Module):
     """Self-attention and a feed-forward network, each inside a residual connection.
 
@@ -210,10 +208,8 @@ class EncoderLayer(nn.Module):
         self.self_attn = _attention(config)
         self.feed_forward = _feed_forward(config)
         self.norm1, self.norm2 = _norm(config), _norm(config)
-        self.dropout, self.norm_first = (
-            nn.Dropout(config.dropout),
-            config.norm_first,
-        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.norm_first = config.norm_first
 
     @explained
     def forward(
@@ -237,7 +233,7 @@ class EncoderLayer(nn.Module):
         x = self.norm1(x + drop(self.self_attn(x, mask=mask, cache=cache)))
         return self.norm2(x + drop(self.feed_forward(x)))
 
-# %% ../../book/transformer/14_transformer.ipynb #1b0060d8
+# %% ../../book/transformer/14_transformer.ipynb #56eb88d4
 class DecoderLayer(nn.Module):
     """Causal self-attention, attention to the encoder's output, and a feed-forward network, each inside a residual.
 
@@ -261,10 +257,8 @@ class DecoderLayer(nn.Module):
         self.self_attn, self.cross_attn = _attention(config), _attention(config)
         self.feed_forward = _feed_forward(config)
         self.norm1, self.norm2, self.norm3 = (_norm(config) for _ in range(3))
-        self.dropout, self.norm_first = (
-            nn.Dropout(config.dropout),
-            config.norm_first,
-        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.norm_first = config.norm_first
 
     @explained
     def forward(
@@ -286,9 +280,7 @@ class DecoderLayer(nn.Module):
             cache: keys and values of the target so far; ``x`` is its newest part.
         """
         if memory is None:  # would be a second self-attention, without a mask
-            raise ValueError(
-                "memory is None; without a memory, use an EncoderLayer"
-            )
+            raise ValueError("memory is None; an EncoderLayer needs none")
         drop, attend, cross = self.dropout, self.self_attn, self.cross_attn
         if self.norm_first:
             x = x + drop(attend(self.norm1(x), mask=mask, cache=cache))
@@ -298,13 +290,35 @@ class DecoderLayer(nn.Module):
         x = self.norm2(x + drop(cross(x, memory, mask=memory_mask)))
         return self.norm3(x + drop(self.feed_forward(x)))
 
-# %% ../../book/transformer/14_transformer.ipynb #7bbc7701
-def _final_norm(config: TransformerConfig) -> nn.Module:
-    wanted = config.norm_first if config.final_norm is None else config.final_norm
-    return _norm(config) if wanted else nn.Identity()
+# %% ../../book/transformer/14_transformer.ipynb #7b271b6d
+class _Stack(nn.Module):
+    """What both stacks do: run their layers one after the other, and end with a norm where one is needed."""
+
+    def __init__(self, config: TransformerConfig, layers: list[nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        last = config.norm_first if config.final_norm is None else config.final_norm
+        self.norm = _norm(config) if last else nn.Identity()
+
+    def new_caches(self, rows: int) -> list[KeyValueCache]:
+        """An empty cache for each layer, to write so many rows word by word."""
+        layers: Any = self.layers
+        return [layer.self_attn.new_cache(rows) for layer in layers]
+
+    def _run(
+        self,
+        x: Tensor,
+        inputs: Sequence[tuple[Any, ...]],
+        caches: list[KeyValueCache] | None,
+    ) -> Tensor:
+        """Hand ``x`` from layer to layer, each with its own further inputs and its cache."""
+        kept = [None] * len(self.layers) if caches is None else caches
+        for layer, cache, given in zip(self.layers, kept, inputs, strict=True):
+            x = layer(x, *given, cache=cache)
+        return self.norm(x)
 
 
-class Encoder(nn.Module):
+class Encoder(_Stack):
     """A stack of encoder layers.
 
     Args:
@@ -321,16 +335,8 @@ class Encoder(nn.Module):
 
     @explained
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            EncoderLayer(config) for _ in range(config.n_encoder_layers)
-        )
-        self.norm = _final_norm(config)
-
-    def new_caches(self, rows: int) -> list[KeyValueCache]:
-        """An empty cache for each layer, to use the stack as a decoder-only model of so many rows."""
-        layers: Any = self.layers
-        return [layer.self_attn.new_cache(rows) for layer in layers]
+        count = config.n_encoder_layers
+        super().__init__(config, [EncoderLayer(config) for _ in range(count)])
 
     @explained
     def forward(
@@ -347,14 +353,11 @@ class Encoder(nn.Module):
             mask: True where a position may attend; four axes, broadcast to (B, H, S, S).
             caches: for each layer the keys and values of what came before, for a sequence that grows.
         """
-        kept = [None] * len(self.layers) if caches is None else caches
-        for layer, cache in zip(self.layers, kept, strict=True):
-            x = layer(x, mask, cache=cache)
-        return self.norm(x)
+        return self._run(x, [(mask,)] * len(self.layers), caches)
 
 
-class Decoder(nn.Module):
-    """A stack of decoder layers.
+class Decoder(_Stack):
+    """A stack of decoder layers, which all attend to the same memory.
 
     Args:
         config: the sizes; of the vocabularies and the encoder nothing is used.
@@ -370,11 +373,8 @@ class Decoder(nn.Module):
 
     @explained
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            DecoderLayer(config) for _ in range(config.n_decoder_layers)
-        )
-        self.norm = _final_norm(config)
+        count = config.n_decoder_layers
+        super().__init__(config, [DecoderLayer(config) for _ in range(count)])
 
     @explained
     def forward(
@@ -395,15 +395,14 @@ class Decoder(nn.Module):
             memory_mask: True where a target position may attend to the source; broadcast to (B, H, T, S).
             caches: for each layer the keys and values of the target so far.
         """
-        memories = (
-            memory if isinstance(memory, list) else [memory] * len(self.layers)
-        )
-        kept = [None] * len(self.layers) if caches is None else caches
-        for layer, seen, cache in zip(self.layers, memories, kept, strict=True):
-            x = layer(x, seen, mask, memory_mask, cache=cache)
-        return self.norm(x)
+        count = len(self.layers)
+        memories = memory if isinstance(memory, list) else [memory] * count
+        if len(memories) != count:
+            raise ValueError(f"memory has {len(memories)} parts for {count} layers")
+        inputs = [(one, mask, memory_mask) for one in memories]
+        return self._run(x, inputs, caches)
 
-# %% ../../book/transformer/14_transformer.ipynb #d1ab3af5
+# %% ../../book/transformer/14_transformer.ipynb #b90d5498
 @dataclass(frozen=True, eq=False)
 class TransformerMemory(Memory):
     """The encoder's output, and what the decoder's layers make of it once for all steps.
@@ -427,7 +426,7 @@ class TransformerState(State):
     caches: list[KeyValueCache]
     position: int = 0
 
-# %% ../../book/transformer/14_transformer.ipynb #dd1eb70b
+
 @dataclass(frozen=True, eq=False)
 class AttentionWeights:
     """What every head of a Transformer attends to, layer by layer.
@@ -444,7 +443,7 @@ class AttentionWeights:
     decoder: list[Float[Tensor, "B H T T"]]
     cross: list[Float[Tensor, "B H T S"]]
 
-# %% ../../book/transformer/14_transformer.ipynb #3dfa07fe
+# %% ../../book/transformer/14_transformer.ipynb #608072ef
 class Transformer(Seq2Seq):
     """The Transformer: an encoder that reads the source, a decoder that writes the target, attention in both.
 
@@ -469,11 +468,9 @@ class Transformer(Seq2Seq):
         self.config = config
         width, tied = config.d_model, config.tie_embeddings
         self.target_embedding = embedding(config.target_vocab_size, width)
-        self.source_embedding = (
-            self.target_embedding
-            if tied == "all"
-            else embedding(config.source_vocab_size, width)
-        )
+        self.source_embedding = self.target_embedding
+        if tied != "all":
+            self.source_embedding = embedding(config.source_vocab_size, width)
         positions = POSITIONS[config.positions]
         self.source_positions = positions(width, config.max_length)
         self.target_positions = positions(width, config.max_length)
@@ -491,24 +488,19 @@ class Transformer(Seq2Seq):
 
     @property
     def max_source_length(self) -> int:
-        """The most source tokens that the model can read: it has so many positions."""
+        """The most tokens that the model can read, and write: it has so many positions."""
         return self.config.max_length
 
-    @property
-    def max_target_length(self) -> int:
-        """The most target tokens that the model can write: it has so many positions."""
-        return self.config.max_length
+    max_target_length = max_source_length
 
-    def _embed_source(self, tokens: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
-        """Token vectors, scaled so that they are not drowned by the positions that are added."""
-        vectors = self.source_embedding(tokens) * math.sqrt(self.config.d_model)
-        return self.dropout(self.source_positions(vectors))
-
-    def _embed_target(
-        self, tokens: Int[Tensor, "B T"], start: int = 0
+    def _embed(
+        self, side: str, tokens: Int[Tensor, "B T"], start: int = 0
     ) -> Float[Tensor, "B T D"]:
-        vectors = self.target_embedding(tokens) * math.sqrt(self.config.d_model)
-        return self.dropout(self.target_positions(vectors, start))
+        """Token vectors, scaled so that they are not drowned by the positions that are added."""
+        table = getattr(self, f"{side}_embedding")
+        positions = getattr(self, f"{side}_positions")
+        vectors = table(tokens) * math.sqrt(self.config.d_model)
+        return self.dropout(positions(vectors, start))
 
     @explained
     def encode(
@@ -521,7 +513,7 @@ class Transformer(Seq2Seq):
                 f"expected {tuple(source.shape)}"
             )
         check_tokens(source, self.config.source_vocab_size, "source")
-        vectors = self._embed_source(source)
+        vectors = self._embed("source", source)
         return Memory(
             self.encoder(vectors, source_mask[:, None, None]), source_mask
         )
@@ -540,7 +532,9 @@ class Transformer(Seq2Seq):
         check_tokens(target, self.config.target_vocab_size, "target")
         mask = causal_mask(target.shape[1], device=target.device)
         there = memory.mask[:, None, None]
-        return self.decoder(self._embed_target(target), memory.outputs, mask, there)
+        return self.decoder(
+            self._embed("target", target), memory.outputs, mask, there
+        )
 
     def start(self, memory: Memory) -> TransformerState:
         """Empty caches, and every layer's keys and values of the source; see ``Seq2Seq.start``."""
@@ -548,7 +542,7 @@ class Transformer(Seq2Seq):
         kept = tuple(one.cross_attn.keys_values(memory.outputs) for one in layers)
         return TransformerState(
             TransformerMemory(memory.outputs, memory.mask, layers=kept),
-            [layer.self_attn.new_cache(len(memory.mask)) for layer in layers],
+            self.decoder.new_caches(len(memory.mask)),
         )
 
     @explained
@@ -569,7 +563,7 @@ class Transformer(Seq2Seq):
             raise ValueError(
                 "this state has been stepped already; reorder it first to continue it in two ways"
             )
-        vectors = self._embed_target(token.unsqueeze(1), position)
+        vectors = self._embed("target", token.unsqueeze(1), position)
         source_mask = memory.mask[:, None, None]
         outputs = self.decoder(
             vectors, list(memory.layers), None, source_mask, caches=caches

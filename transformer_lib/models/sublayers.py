@@ -1,4 +1,4 @@
-"""What stands between two attentions: a position-wise network, layer norm, and a residual connection with the norm before or after.
+"""What stands between two attentions: three ways in which a deep stack fails without it, the three cures, and where to put the norm.
 
 Chapter: Feed-forward layers, residuals, normalisation (book/transformer/13_sublayers.ipynb).
 """
@@ -8,7 +8,7 @@ Chapter: Feed-forward layers, residuals, normalisation (book/transformer/13_subl
 # %% auto #0
 __all__ = ['ACTIVATIONS', 'FeedForward', 'LayerNorm']
 
-# %% ../../book/transformer/13_sublayers.ipynb #8a795122
+# %% ../../book/transformer/13_sublayers.ipynb #34fe6d8c
 from collections.abc import Callable
 
 import torch
@@ -23,14 +23,14 @@ from transformer_lib.checks import (
     explained,
 )
 
-# %% ../../book/transformer/13_sublayers.ipynb #286efdbe
+# %% ../../book/transformer/13_sublayers.ipynb #62efdbff
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "swish": F.silu,
 }
 
-# %% ../../book/transformer/13_sublayers.ipynb #1e61d339
+
 class FeedForward(nn.Module):
     """Two linear maps with an activation between them, applied to every position alike.
 
@@ -82,7 +82,7 @@ class FeedForward(nn.Module):
         inner = ACTIVATIONS[self.activation](self.linear1(inputs))
         return self.linear2(self.dropout(inner))
 
-# %% ../../book/transformer/13_sublayers.ipynb #8b29f49d
+# %% ../../book/transformer/13_sublayers.ipynb #660b7c11
 class LayerNorm(nn.Module):
     """Shift and scale each vector to mean 0 and variance 1, then give it a learned scale and shift.
 

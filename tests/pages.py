@@ -18,6 +18,12 @@ def prose_of(chapter: str) -> str:
     return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 
 
+def code_of(chapter: str) -> str:
+    """All code of a chapter, a line break between cells."""
+    cells = read(ROOT / "book" / f"{chapter}.ipynb")["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+
+
 def record_of(name: str) -> dict[str, Any]:
     """A record, such as ``ablations``."""
     return read(ROOT / "results" / f"{name}.json")

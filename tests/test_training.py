@@ -1,5 +1,6 @@
 """Training: loss and Adam equal PyTorch's, averages are averages, a training that was stopped ends bit-identical."""
 
+import ast
 import itertools
 import json
 import math
@@ -19,7 +20,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
-from pages import prose_of, record_of
+from pages import code_of, prose_of, record_of
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -43,7 +44,6 @@ from transformer_lib.training.loop import evaluate_loss, train_on, train_step
 from transformer_lib.training.loss import output_loss, smoothed_loss
 from transformer_lib.training.schedule import (
     TrainingConfig,
-    learning_rate_at,
     peak_rate,
     rate_factor,
 )
@@ -306,7 +306,7 @@ def test_the_loss_refuses_shapes_that_do_not_fit_also_without_run_time_checks():
         "except ValueError as error: print(error)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert "logits have shape (1, 2, 3), target (1, 3); B and T must agree" in answer.stdout
+    assert "target is a int64 tensor of shape (1, 3), expected Int[Tensor, 'B T'] with B=1, T=2" in answer.stdout
 
 
 # ---------------------------------------------------------------- schedule and Adam
@@ -317,8 +317,6 @@ def test_the_loss_refuses_shapes_that_do_not_fit_also_without_run_time_checks():
 def test_the_schedule_is_the_paper_s(d_model, warmup, step):
     paper = d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
     assert peak_rate(d_model, warmup) * rate_factor(step, "inverse-sqrt", warmup) == pytest.approx(paper, rel=1e-12)
-    config = TrainingConfig(warmup=warmup)
-    assert learning_rate_at(step, config, d_model) == pytest.approx(paper, rel=1e-12)
 
 
 @settings(max_examples=25)
@@ -346,11 +344,7 @@ def test_every_schedule_rises_to_one_and_never_rises_again(schedule, warmup, tot
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: peak_rate(0, 5), "d_model=0 must be at least 1"),
-        (lambda: peak_rate(5, 0), "warmup=0 must be at least 1"),
         (lambda: rate_factor(0, "constant"), "step=0 must be at least 1"),
-        (lambda: rate_factor(1, "cosine"), "schedule='cosine' is unknown; choose from inverse-sqrt, linear"),
-        (lambda: rate_factor(5, "inverse-sqrt", -3), "warmup=-3 must be at least 0"),
         (lambda: rate_factor(1, "linear", 5), "total=None must be above warmup=5"),
         (lambda: rate_factor(1, "linear", 5, 5), "total=5 must be above warmup=5"),
         (lambda: TrainingConfig(epochs=0), "epochs=0 must be at least 1"),
@@ -1067,13 +1061,18 @@ def test_a_linear_schedule_is_stretched_when_more_epochs_are_asked_for(tmp_path)
 
 def test_the_chapter_shows_the_ablations_as_they_were_recorded():
     rows = record_of("ablations")["rows"]
+    names = {"no division by the root of K": r"no division by $\sqrt{d_k}$", "the second beta 0.999": r"$\beta_2 = 0.999$"}
     lines = []
     for row in rows:
         loss = f"{row['validation_loss']:.2f} ({row['lowest']:.2f} to {row['highest']:.2f})"
         score = f"{row['bleu']:.1f} ({row['bleu_lowest']:.1f} to {row['bleu_highest']:.1f})"
         others = (f"{row[name]:.1f}" for name in ("exact_match", "right", "confidence"))
-        lines.append(f"| {' | '.join([row['variant'], loss, score, *others])} |")
+        variant = names.get(row["variant"], row["variant"])
+        lines.append(f"| {' | '.join([variant, loss, score, *others])} |")
     assert "\n".join(lines) in prose_of("translation/15_training")
+    code = re.search(r"ABLATIONS = (\{.*?^\})", code_of("translation/15_training"), re.MULTILINE | re.DOTALL).group(1)
+    measures = ("validation_loss", "lowest", "highest", "bleu_lowest", "bleu_highest")
+    assert ast.literal_eval(code) == {row["variant"]: tuple(row[m] for m in measures) for row in rows}
     losses = {row["variant"]: row["validation_loss"] for row in rows}
     assert losses["no warm-up"] > 3 * losses["the recipe"]
     assert losses["no division by the root of K"] > 1.5 * losses["the recipe"]

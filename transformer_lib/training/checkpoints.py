@@ -1,4 +1,4 @@
-"""The paper's recipe: smoothed labels, a learning rate that warms up, mixed precision, accumulated gradients, averaged checkpoints, and a training that can be killed and resumed to the last bit.
+"""The recipe that trains a Transformer, opened with what is lost without each of its parts: label smoothing, warm-up, Adam, clipping, averaged checkpoints, and a trainer that can be stopped and resumed to the last bit.
 
 Chapter: Training (book/translation/15_training.ipynb).
 """
@@ -8,7 +8,7 @@ Chapter: Training (book/translation/15_training.ipynb).
 # %% auto #0
 __all__ = ['save_tensors', 'load_tensors', 'load_weights', 'average_checkpoints']
 
-# %% ../../book/translation/15_training.ipynb #d7c8dcce
+# %% ../../book/translation/15_training.ipynb #d4663a7e
 import hashlib
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformer_lib.checks import explained
 from transformer_lib.data.files import write_atomically
 
-# %% ../../book/translation/15_training.ipynb #43142fce
+# %% ../../book/translation/15_training.ipynb #096f9845
 @explained
 def save_tensors(
     path: Path | str, tensors: dict[str, Tensor], notes: dict[str, Any]
@@ -135,7 +135,7 @@ def _checksum(tensors: dict[str, Tensor], text: str) -> str:
         )
     return digest.hexdigest()
 
-# %% ../../book/translation/15_training.ipynb #0b49099f
+# %% ../../book/translation/15_training.ipynb #7734e1dc
 @explained
 def load_weights(
     model: nn.Module, weights: dict[str, Tensor], path: Path | str

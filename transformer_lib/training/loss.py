@@ -1,4 +1,4 @@
-"""The paper's recipe: smoothed labels, a learning rate that warms up, mixed precision, accumulated gradients, averaged checkpoints, and a training that can be killed and resumed to the last bit.
+"""The recipe that trains a Transformer, opened with what is lost without each of its parts: label smoothing, warm-up, Adam, clipping, averaged checkpoints, and a trainer that can be stopped and resumed to the last bit.
 
 Chapter: Training (book/translation/15_training.ipynb).
 """
@@ -18,36 +18,7 @@ from torch.nn import functional as F
 from transformer_lib.checks import check_probability, explained
 from transformer_lib.data.tokenizer import PAD
 
-# %% ../../book/translation/15_training.ipynb #1c0cc594
-class _SmoothedCrossEntropy(torch.autograd.Function):
-    """Cross-entropy of smoothed targets whose gradient is written down: softmax minus target, in one pass."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, target: Tensor, smoothing: float
-    ) -> Tensor:
-        log_probabilities = logits.log_softmax(dim=-1)  # (N, V)
-        right = log_probabilities.gather(1, target[:, None])[:, 0]
-        ctx.save_for_backward(log_probabilities, target)
-        ctx.smoothing = smoothing
-        if not smoothing:
-            return -right  # a logit of minus infinity does no harm then
-        return -(1 - smoothing) * right - smoothing * log_probabilities.mean(dim=-1)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        log_probabilities, target = ctx.saved_tensors
-        difference = log_probabilities.exp()
-        difference -= ctx.smoothing / difference.shape[-1]
-        difference.scatter_add_(
-            1,
-            target[:, None],
-            difference.new_full((len(target), 1), ctx.smoothing - 1),
-        )
-        return difference.mul_(gradient[:, None]), None, None
-
-
+# %% ../../book/translation/15_training.ipynb #76a38eb8
 @explained
 def smoothed_loss(
     logits: Float[Tensor, "B T V"],
@@ -77,22 +48,17 @@ def smoothed_loss(
     Source: Szegedy et al. (2016), section 7; Vaswani et al. (2017), section 5.4. Chapter: Training.
     """
     check_probability(smoothing=smoothing)
-    if logits.shape[:2] != target.shape:
-        raise ValueError(
-            f"logits have shape {tuple(logits.shape)}, target {tuple(target.shape)}; B and T must agree"
-        )
     there = target != PAD
     if not there.any():
         raise ValueError(
             "target holds only padding: there is nothing to learn from"
         )
-    rows = logits[there]
-    rows, right = (
-        rows.to(torch.promote_types(rows.dtype, torch.float32)),
-        target[there].long(),
-    )
+    rows, right = logits[there], target[there].long()
+    rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
     try:
-        return _SmoothedCrossEntropy.apply(rows, right, smoothing).mean()
+        return F.cross_entropy(
+            rows, right, ignore_index=PAD, label_smoothing=smoothing
+        )
     except (IndexError, RuntimeError) as error:
         if right.min() >= 0 and right.max() < rows.shape[1]:
             raise
@@ -100,7 +66,7 @@ def smoothed_loss(
             f"target holds token ids from {right.min()} to {right.max()}, but logits are for 0 to {rows.shape[1] - 1}"
         ) from error
 
-# %% ../../book/translation/15_training.ipynb #7c1e5a20
+# %% ../../book/translation/15_training.ipynb #d7c8dcce
 class _OutputLoss(torch.autograd.Function):
     """Logits, loss and gradient of a few rows at a time: the logits of all rows never exist at once."""
 

@@ -1,4 +1,4 @@
-"""The paper's recipe: smoothed labels, a learning rate that warms up, mixed precision, accumulated gradients, averaged checkpoints, and a training that can be killed and resumed to the last bit.
+"""The recipe that trains a Transformer, opened with what is lost without each of its parts: label smoothing, warm-up, Adam, clipping, averaged checkpoints, and a trainer that can be stopped and resumed to the last bit.
 
 Chapter: Training (book/translation/15_training.ipynb).
 """
@@ -46,7 +46,7 @@ from transformer_lib.training.schedule import (
     rate_factor,
 )
 
-# %% ../../book/translation/15_training.ipynb #38cd267b
+# %% ../../book/translation/15_training.ipynb #2b4a3715
 Data = Sequence[Example] | Iterable[Batch]
 
 
@@ -162,7 +162,7 @@ class Interrupt:
         if not self.requested:
             self.requested, self._since = True, time.monotonic()
 
-# %% ../../book/translation/15_training.ipynb #41d53b6b
+# %% ../../book/translation/15_training.ipynb #88a7a866
 class Trainer:
     """Trains any ``Seq2Seq``, from the weights it has, and can be stopped and resumed.
 

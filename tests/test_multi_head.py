@@ -1,5 +1,6 @@
 """Multi-head attention: equal to a loop over heads and to PyTorch's, with a cache and without, blind to padding."""
 
+import ast
 import copy
 import math
 import re
@@ -11,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
-from pages import prose_of, record_of
+from pages import ROOT, prose_of, read, record_of
 from torch import Tensor, nn
 
 from transformer_lib.models.masks import causal_mask, combine_masks
@@ -573,6 +574,22 @@ def test_the_chapter_quotes_the_record_of_its_benchmark():
     table = prose[prose.index("| measured | ratio") :]
     assert re.findall(r"\| ([\d.]+) \|\n", table)[: len(rows)] == [f"{row['time_ratio']:.2f}" for row in rows]
     assert "python benchmarks/multi_head.py --record results/multi-head-cost.json" in prose
+
+
+def test_the_chapter_draws_the_record_of_one_head_and_four():
+    cells = read(ROOT / "book" / "transformer" / "11_multi_head_attention.ipynb")["cells"]
+    (source,) = [source for cell in cells if "PRONOUNS = {" in (source := "".join(cell["source"]))]
+    drawn = ast.literal_eval(re.search(r"PRONOUNS = (\{.*?\n\})", source, re.DOTALL)[1])
+    rows = record_of("heads")["rows"]
+    for (heads, epochs), scores in drawn.items():
+        found = [row for row in rows if (row["heads"], row["epochs"]) == (heads, epochs)]
+        assert [row["seed"] for row in found] == [0, 1, 2]
+        assert [row["pronouns"] for row in found] == list(scores)
+    prose = prose_of("transformer/11_multi_head_attention")
+    assert "python benchmarks/heads.py --record results/heads.json" in prose
+    for heads, epochs in ((4, 6), (1, 6), (1, 18)):
+        low, high = min(drawn[heads, epochs]), max(drawn[heads, epochs])
+        assert f"{low:.0f} to {high:.0f} %" in prose
 
 
 # ---------------------------------------------------------------- bad input

@@ -1,4 +1,4 @@
-"""Several attentions side by side: a loop over heads, then one projection, equal; its three uses; keys and values that are kept.
+"""Several attentions side by side, each with its own projections: the idea in six lines, what four heads learn sooner than one, what each head does, and the layer that equals PyTorch's.
 
 Chapter: Multi-head attention (book/transformer/11_multi_head_attention.ipynb).
 """
@@ -8,7 +8,7 @@ Chapter: Multi-head attention (book/transformer/11_multi_head_attention.ipynb).
 # %% auto #0
 __all__ = ['KeysValues', 'KeyValueCache', 'MultiHeadAttention', 'record_attention']
 
-# %% ../../book/transformer/11_multi_head_attention.ipynb #df4c3f2c
+# %% ../../book/transformer/11_multi_head_attention.ipynb #68189f70
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from transformer_lib.models.attention import (
     scaled_dot_product_attention,
 )
 
-# %% ../../book/transformer/11_multi_head_attention.ipynb #53ae76e6
+# %% ../../book/transformer/11_multi_head_attention.ipynb #14c2b160
 @dataclass(frozen=True, eq=False)
 class KeysValues:
     """Keys and values, split into heads and ready to be attended to.
@@ -43,10 +43,10 @@ class KeysValues:
     keys: Float[Tensor, "B H S K"]
     values: Float[Tensor, "B H S V"]
 
-# %% ../../book/transformer/11_multi_head_attention.ipynb #afee9300
+
 @dataclass(eq=False)
 class KeyValueCache:
-    """Keys and values of a sequence that is still being written, in room allocated ahead.
+    """The KV cache: keys and values of a sequence that is still being written, in room allocated ahead.
 
     New ones are written in place, without gradients. When the room is used up, it doubles.
 
@@ -79,24 +79,24 @@ class KeyValueCache:
         Raises:
             ValueError: if rows, heads or widths differ from those of the room.
         """
-        for room, given in ((self.keys, new.keys), (self.values, new.values)):
-            wanted = (*room.shape[:2], new.keys.shape[2], room.shape[3])
+        start, end = self.length, self.length + new.keys.shape[2]
+        for name in ("keys", "values"):
+            room, given = getattr(self, name), getattr(new, name)
+            wanted = (*room.shape[:2], end - start, room.shape[3])
             if given.shape != wanted:
                 raise ValueError(
-                    f"keys or values of shape {tuple(given.shape)} do not fit a cache "
-                    f"that expects {wanted}"
+                    f"{name} of shape {tuple(given.shape)} do not fit a cache that expects {wanted}"
                 )
-        end = self.length + new.keys.shape[2]
-        if end > self.keys.shape[2]:
-            extra = max(end, 2 * self.keys.shape[2]) - self.keys.shape[2]
-            self.keys = F.pad(self.keys, (0, 0, 0, extra))
-            self.values = F.pad(self.values, (0, 0, 0, extra))
-        self.keys[:, :, self.length : end] = new.keys
-        self.values[:, :, self.length : end] = new.values
+            if end > room.shape[2]:  # at least doubled, so that copying stays rare
+                room = F.pad(
+                    room, (0, 0, 0, max(end - room.shape[2], room.shape[2]))
+                )
+                setattr(self, name, room)
+            room[:, :, start:end] = given
         self.length = end
         return KeysValues(self.keys[:, :, :end], self.values[:, :, :end])
 
-# %% ../../book/transformer/11_multi_head_attention.ipynb #27ac5bcc
+# %% ../../book/transformer/11_multi_head_attention.ipynb #fdeebbad
 class MultiHeadAttention(nn.Module):
     """Several scaled dot-product attentions side by side, each with its own projections.
 
@@ -136,17 +136,16 @@ class MultiHeadAttention(nn.Module):
         check_positive(d_model=d_model, n_heads=n_heads)
         check_probability(dropout=dropout)
         check_flag(bias=bias)
-        if (d_key is None or d_value is None) and d_model % n_heads:
+        if None in (d_key, d_value) and d_model % n_heads:
             raise ValueError(f"{d_model=} is not divisible by {n_heads=}")
         self.d_model, self.n_heads, self.dropout = d_model, n_heads, dropout
         self.d_key = d_model // n_heads if d_key is None else d_key
         self.d_value = d_model // n_heads if d_value is None else d_value
         check_positive(d_key=self.d_key, d_value=self.d_value)
-        keys, values = n_heads * self.d_key, n_heads * self.d_value
-        self.widths, self.ends = (keys, keys, values), (0, keys, 2 * keys, None)
-        in_proj = nn.Linear(d_model, 2 * keys + values, bias=bias)
+        self.widths = [n_heads * w for w in (self.d_key, self.d_key, self.d_value)]
+        in_proj = nn.Linear(d_model, sum(self.widths), bias=bias)
         self.in_proj_weight, self.in_proj_bias = in_proj.weight, in_proj.bias
-        self.out_proj = nn.Linear(values, d_model, bias=bias)
+        self.out_proj = nn.Linear(self.widths[2], d_model, bias=bias)
         nn.init.xavier_uniform_(self.in_proj_weight)
         if bias:
             nn.init.zeros_(self.in_proj_bias)
@@ -156,16 +155,12 @@ class MultiHeadAttention(nn.Module):
     def _project(
         self, inputs: Float[Tensor, "B T D"], first: int, last: int
     ) -> list[Float[Tensor, "B H T K"]]:
-        """Queries (0), keys (1), values (2), from ``first`` to before ``last``, with a slice for each head."""
-        weight: Tensor = self.in_proj_weight
-        bias: Tensor | None = self.in_proj_bias
-        if last - first < 3:
-            rows = slice(self.ends[first], self.ends[last])
-            weight, bias = weight[rows], None if bias is None else bias[rows]
-        made = F.linear(inputs, weight, bias).split(self.widths[first:last], dim=-1)
-        return [
-            part.unflatten(2, (self.n_heads, -1)).transpose(1, 2) for part in made
-        ]
+        """Queries (0), keys (1), values (2), from ``first`` to before ``last``, split into heads."""
+        rows = slice(sum(self.widths[:first]), sum(self.widths[:last]))
+        bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
+        made = F.linear(inputs, self.in_proj_weight[rows], bias)
+        parts = made.split(self.widths[first:last], dim=-1)
+        return [p.unflatten(2, (self.n_heads, -1)).transpose(1, 2) for p in parts]
 
     @explained
     def keys_values(self, memory: Float[Tensor, "B S D"]) -> KeysValues:
@@ -184,11 +179,8 @@ class MultiHeadAttention(nn.Module):
             room: positions to allocate at first.
         """
         check_positive(rows=rows, room=room)
-        keys, values = (
-            self.in_proj_weight.new_empty(rows, self.n_heads, room, width)
-            for width in (self.d_key, self.d_value)
-        )
-        return KeyValueCache(keys, values)
+        shape, new = (rows, self.n_heads, room), self.in_proj_weight.new_empty
+        return KeyValueCache(new(*shape, self.d_key), new(*shape, self.d_value))
 
     @explained
     def forward(
@@ -219,19 +211,22 @@ class MultiHeadAttention(nn.Module):
                 f"mask of shape {tuple(mask.shape)} and {mask.dtype} must be boolean with four axes: "
                 "(B, S) becomes mask[:, None, None, :], and (T, S) mask[None, None]"
             )
-        if memory is not None and cache is not None:
-            raise ValueError("a cache is for self-attention, without a memory")
         if memory is None:
             queries, *new = self._project(inputs, 0, 3)
-            seen = KeysValues(*new)
-            seen = seen if cache is None else cache.append(seen)
+            memory = (
+                KeysValues(*new)
+                if cache is None
+                else cache.append(KeysValues(*new))
+            )
+        elif cache is not None:
+            raise ValueError("a cache is for self-attention, without a memory")
         else:
             (queries,) = self._project(inputs, 0, 1)
             if not isinstance(memory, KeysValues):
                 memory = self.keys_values(memory)
-            seen = memory
-        heads = self._attend(queries, seen, mask)
-        return self.out_proj(heads.transpose(1, 2).flatten(2))
+        return self.out_proj(
+            self._attend(queries, memory, mask).transpose(1, 2).flatten(2)
+        )
 
     def _attend(
         self,
@@ -240,35 +235,30 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None,
     ) -> Float[Tensor, "N H T V"]:
         """Attend with all heads; rows that share a memory are folded into the query axis."""
-        rows, sentences = queries.shape[0], seen.keys.shape[0]
+        rows, sentences, length = len(queries), len(seen.keys), queries.shape[2]
         if sentences == 0 or rows % sentences:
             raise ValueError(
                 f"{rows} rows cannot share a memory of {sentences} rows"
             )
         times = rows // sentences
-        if times > 1:  # (B, H, N / B * T, K)
-            queries = (
-                queries.unflatten(0, (-1, times)).transpose(1, 2).flatten(2, 3)
-            )
-            if mask is not None and mask.shape[2] > 1:
-                mask = mask.repeat(1, 1, times, 1)
+
+        def unfold(found: Tensor) -> Tensor:  # (B, H, N / B * T, V) to (N, H, T, V)
+            return found.unflatten(2, (times, length)).transpose(1, 2).flatten(0, 1)
+
+        queries = (
+            queries.unflatten(0, (sentences, times)).transpose(1, 2).flatten(2, 3)
+        )
+        if times > 1 and mask is not None and mask.shape[2] > 1:
+            mask = mask.repeat(1, 1, times, 1)
         given = queries, seen.keys, seen.values, mask
         dropout = self.dropout if self.training else 0.0
         if self.recorded is None:
-            heads = scaled_dot_product_attention(*given, dropout=dropout)
-        else:
-            heads, weights = explicit_attention(*given, dropout=dropout)
-            self.recorded.append(_unfold(weights, times))
-        return _unfold(heads, times)
+            return unfold(scaled_dot_product_attention(*given, dropout=dropout))
+        found, weights = explicit_attention(*given, dropout=dropout)
+        self.recorded.append(unfold(weights))
+        return unfold(found)
 
-
-def _unfold(found: Tensor, times: int) -> Tensor:
-    """Give rows that shared a memory back: (B, H, N / B * T, V) to (N, H, T, V)."""
-    if times == 1:
-        return found
-    return found.unflatten(2, (times, -1)).transpose(1, 2).flatten(0, 1)
-
-# %% ../../book/transformer/11_multi_head_attention.ipynb #ca08e31e
+# %% ../../book/transformer/11_multi_head_attention.ipynb #59f90fff
 @contextmanager
 def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     """Keep the attention weights of every call that a model makes inside the ``with`` block.
@@ -293,19 +283,17 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
 
     Chapter: Multi-head attention.
     """
-    parts = {
-        name: part
-        for name, part in model.named_modules()
-        if isinstance(part, MultiHeadAttention)
+    layers = {
+        n: m for n, m in model.named_modules() if isinstance(m, MultiHeadAttention)
     }
-    if not parts:
+    if not layers:
         raise ValueError(f"{type(model).__name__} has no MultiHeadAttention in it")
-    before = {name: part.recorded for name, part in parts.items()}
-    maps: dict[str, list[Tensor]] = {name: [] for name in parts}
+    before = {name: layer.recorded for name, layer in layers.items()}
+    maps: dict[str, list[Tensor]] = {name: [] for name in layers}
     try:
-        for name, part in parts.items():
-            part.recorded = maps[name]
+        for name, layer in layers.items():
+            layer.recorded = maps[name]
         yield maps
     finally:
-        for name, part in parts.items():
-            part.recorded = before[name]
+        for name, layer in layers.items():
+            layer.recorded = before[name]

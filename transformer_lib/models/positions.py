@@ -1,4 +1,4 @@
-"""How attention learns about order: sinusoids whose shift is a rotation, and learned positions.
+"""How attention learns about order: sinusoids whose shift is a rotation, learned positions, rotary embeddings, and what each does beyond the lengths it was trained on.
 
 Chapter: Positions (book/transformer/12_positions.ipynb).
 """
@@ -8,7 +8,7 @@ Chapter: Positions (book/transformer/12_positions.ipynb).
 # %% auto #0
 __all__ = ['sinusoids', 'SinusoidalPositions', 'LearnedPositions']
 
-# %% ../../book/transformer/12_positions.ipynb #ff2b5f22
+# %% ../../book/transformer/12_positions.ipynb #c0f09cf1
 import math
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lib.checks import check_positive, explained
 
-# %% ../../book/transformer/12_positions.ipynb #b1344400
+# %% ../../book/transformer/12_positions.ipynb #2fcf5956
 def sinusoids(
     length: int, d_model: int, *, dtype: torch.dtype | None = None
 ) -> Float[Tensor, "T D"]:
@@ -37,6 +37,11 @@ def sinusoids(
         TypeError: if the type holds no fractions.
         ValueError: if a size is not positive or the width is odd.
 
+    Example:
+        >>> sinusoids(2, 4)
+        tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+                [0.8415, 0.5403, 0.0100, 0.9999]])
+
     Source: Vaswani et al. (2017), section 3.5. Chapter: Positions.
     """
     check_positive(length=length, d_model=d_model)
@@ -44,20 +49,19 @@ def sinusoids(
         raise ValueError(f"d_model={d_model} is odd: sine and cosine come in pairs")
     if dtype is not None and not dtype.is_floating_point:
         raise TypeError(f"dtype={dtype} is no floating type")
-    exact, cpu = torch.float64, "cpu"  # not every device has 64 bits
-    position = torch.arange(length, dtype=exact, device=cpu).unsqueeze(1)  # (T, 1)
-    frequency = torch.exp(
-        -math.log(10000.0)
-        / d_model
-        * torch.arange(0, d_model, 2, dtype=exact, device=cpu)
-    )  # (D / 2)
-    angle = position * frequency  # (T, D / 2)
+    exact = {
+        "dtype": torch.float64,
+        "device": "cpu",
+    }  # not every device has 64 bits
+    pairs = torch.arange(0, d_model, 2, **exact)
+    omega = torch.exp(-math.log(10000.0) / d_model * pairs)  # (D / 2)
+    angle = torch.arange(length, **exact).unsqueeze(1) * omega  # (T, D / 2)
     table = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)  # (T, D)
     return torch.empty(length, d_model, dtype=dtype).copy_(table)
 
-# %% ../../book/transformer/12_positions.ipynb #cfbe34c7
+# %% ../../book/transformer/12_positions.ipynb #db844028
 class _Positions(nn.Module):
-    """What both kinds of positions do: add one row of a table for each place."""
+    """What both kinds of positions do: add one row of a table for each position."""
 
     table: Tensor
 
@@ -66,25 +70,21 @@ class _Positions(nn.Module):
         check_positive(d_model=d_model, max_length=max_length)
         self.d_model, self.max_length = d_model, max_length
 
-    def _rows(self, first: int, last: int, device: torch.device) -> Tensor:
-        """Some rows of the table, for inputs on this device."""
-        return self.table[first:last]
-
     @explained
     def forward(
         self, embedded: Float[Tensor, "B T D"], start: int = 0
     ) -> Float[Tensor, "B T D"]:
-        """Add to each vector what stands for its place.
+        """Add to each vector what stands for its position.
 
         Args:
             embedded: vectors of tokens.
-            start: place of the first of them, counted from 0.
+            start: position of the first of them, counted from 0.
 
         Returns:
             The sum, of the type of ``embedded``.
 
         Raises:
-            ValueError: for vectors of another shape or type, or a place that the table does not have.
+            ValueError: for vectors of another shape or type, or a position that the table does not have.
         """
         shape = tuple(embedded.shape)
         if shape[2:] != (self.d_model,) or not embedded.is_floating_point():
@@ -97,9 +97,9 @@ class _Positions(nn.Module):
             raise ValueError(
                 f"positions {start} to {end - 1} are not within max_length={self.max_length}"
             )
-        return embedded + self._rows(start, end, embedded.device).to(embedded.dtype)
+        return embedded + self.table[start:end].to(embedded.dtype)
 
-# %% ../../book/transformer/12_positions.ipynb #d0208716
+
 class SinusoidalPositions(_Positions):
     """Fixed positions: sines and cosines, nothing to learn and nothing to store.
 
@@ -140,14 +140,17 @@ class SinusoidalPositions(_Positions):
             self._fill()
         return self
 
-    def _rows(self, first: int, last: int, device: torch.device) -> Tensor:
-        if self.table.is_meta and device.type != "meta":
+    def forward(
+        self, embedded: Float[Tensor, "B T D"], start: int = 0
+    ) -> Float[Tensor, "B T D"]:
+        """Add to each vector what stands for its position, as in the base class."""
+        if self.table.is_meta and not embedded.is_meta:
             # weights were assigned to a model without memory
-            self.table = torch.empty_like(self.table, device=device)
+            self.table = torch.empty_like(self.table, device=embedded.device)
             self._fill()
-        return super()._rows(first, last, device)
+        return super().forward(embedded, start)
 
-# %% ../../book/transformer/12_positions.ipynb #3aa2844e
+
 class LearnedPositions(_Positions):
     """One learned vector for each position.
 

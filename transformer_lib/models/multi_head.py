@@ -152,9 +152,7 @@ class MultiHeadAttention(nn.Module):
             nn.init.zeros_(self.out_proj.bias)
         self.recorded: list[Tensor] | None = None  # see record_attention
 
-    def _project(
-        self, inputs: Float[Tensor, "B T D"], first: int, last: int
-    ) -> list[Float[Tensor, "B H T K"]]:
+    def _project(self, inputs: Tensor, first: int, last: int) -> list[Tensor]:
         """Queries (0), keys (1), values (2), from ``first`` to before ``last``, split into heads."""
         rows = slice(sum(self.widths[:first]), sum(self.widths[:last]))
         bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
@@ -213,41 +211,32 @@ class MultiHeadAttention(nn.Module):
             )
         if memory is None:
             queries, *new = self._project(inputs, 0, 3)
-            memory = (
-                KeysValues(*new)
-                if cache is None
-                else cache.append(KeysValues(*new))
-            )
+            memory = KeysValues(*new)
+            memory = memory if cache is None else cache.append(memory)
         elif cache is not None:
             raise ValueError("a cache is for self-attention, without a memory")
         else:
             (queries,) = self._project(inputs, 0, 1)
             if not isinstance(memory, KeysValues):
                 memory = self.keys_values(memory)
-        return self.out_proj(
-            self._attend(queries, memory, mask).transpose(1, 2).flatten(2)
-        )
+        contexts = self._attend(queries, memory, mask)
+        return self.out_proj(contexts.transpose(1, 2).flatten(2))
 
     def _attend(
-        self,
-        queries: Float[Tensor, "N H T K"],
-        seen: KeysValues,
-        mask: Tensor | None,
+        self, queries: Tensor, seen: KeysValues, mask: Tensor | None
     ) -> Float[Tensor, "N H T V"]:
         """Attend with all heads; rows that share a memory are folded into the query axis."""
-        rows, sentences, length = len(queries), len(seen.keys), queries.shape[2]
+        (rows, _, length, _), sentences = queries.shape, seen.keys.shape[0]
         if sentences == 0 or rows % sentences:
-            raise ValueError(
-                f"{rows} rows cannot share a memory of {sentences} rows"
-            )
+            many = f"{rows} rows cannot share a memory of {sentences} rows"
+            raise ValueError(many)
         times = rows // sentences
 
         def unfold(found: Tensor) -> Tensor:  # (B, H, N / B * T, V) to (N, H, T, V)
             return found.unflatten(2, (times, length)).transpose(1, 2).flatten(0, 1)
 
-        queries = (
-            queries.unflatten(0, (sentences, times)).transpose(1, 2).flatten(2, 3)
-        )
+        queries = queries.unflatten(0, (sentences, times))
+        queries = queries.transpose(1, 2).flatten(2, 3)  # (B, H, N / B * T, K)
         if times > 1 and mask is not None and mask.shape[2] > 1:
             mask = mask.repeat(1, 1, times, 1)
         given = queries, seen.keys, seen.values, mask

@@ -32,7 +32,7 @@ from transformer_lib.translation.evaluation import run_metadata
 D_MODEL, LENGTH = 64, 14
 KEPT = tuple(f"the dog does not cross the street because it is too {word}" for word in ("tired", "wide"))
 # heads and epochs; what tells most comes first
-SETTINGS = [(4, 6), (1, 6), (1, 18), (1, 12), (1, 9)]
+SETTINGS = [(4, 6), (1, 6), (1, 18), (1, 12)]
 RATE = 5e-3
 SEEDS = (0, 1, 2)
 

@@ -587,9 +587,11 @@ def test_the_chapter_draws_the_record_of_one_head_and_four():
         assert [row["pronouns"] for row in found] == list(scores)
     prose = prose_of("transformer/11_multi_head_attention")
     assert "python benchmarks/heads.py --record results/heads.json" in prose
-    for heads, epochs in ((4, 6), (1, 6), (1, 18)):
+    for heads, epochs in ((4, 6), (1, 6), (1, 12), (1, 18)):
         low, high = min(drawn[heads, epochs]), max(drawn[heads, epochs])
         assert f"{low:.0f} to {high:.0f} %" in prose
+    for heads, percent in ((1, 98), (4, 99)):  # of all words, after six epochs
+        assert {round(row["words"]) for row in rows if (row["heads"], row["epochs"]) == (heads, 6)} == {percent}
 
 
 # ---------------------------------------------------------------- bad input

@@ -1,0 +1,404 @@
+"""How fast the library is beside its peers: every pair takes turns in one process, and the ratio of medians is kept.
+
+    pip install transformers x-transformers ctranslate2
+    python benchmarks/peers.py [--only training decoding ...] [--repeats 7] [--record results/peers.json]
+
+Absolute times mean little on a shared machine, and ratios of two things that take turns mean more. One thread computes;
+the clock is that of the process, which stands still while another program has the core. Before two searches are timed,
+their outputs are compared. All models have 3 + 3 layers, width 256, 4 heads, 1,024 inside and one table of 10,000
+tokens for source, target and output. Peers that are not installed are left out. ``--against FILE`` names every ratio
+that fell by more than 15 percent since an earlier record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from decoding import LENGTH, our_search, sources, their_search
+from marian import marian_model, marian_pair
+
+from transformer_lib.data.batching import Batch, batches
+from transformer_lib.data.files import write_json
+from transformer_lib.data.tokenizer import BOS, EOS, PAD
+from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.training.loss import output_loss
+from transformer_lib.translation.evaluation import run_metadata
+
+VOCABULARY, WIDTH, HEADS, LAYERS, INSIDE = 10_000, 256, 4, 3, 1024
+Row = dict[str, Any]
+Work = Callable[[], Any]
+
+
+def turns(ours: Work, peers: dict[str, Work], repeats: int) -> dict[str, list[float]]:
+    """Processor seconds of each, measured in turns after one warm-up; ours under the name ``ours``."""
+    everyone = {"ours": ours, **peers}
+    times: dict[str, list[float]] = {name: [] for name in everyone}
+    for repeat in range(repeats + 1):
+        for name, work in everyone.items():
+            started = time.process_time()
+            work()
+            if repeat:
+                times[name].append(time.process_time() - started)
+    return times
+
+
+def compare(what: str, unit: str, amount: float, times: dict[str, list[float]]) -> Iterator[Row]:
+    """A row for each peer: how much work a second, how many times as fast ours is, and between which quartiles."""
+    ours = times.pop("ours")
+    for peer, theirs in times.items():
+        ratios = sorted(b / a for a, b in zip(ours, theirs, strict=True))
+        low, _, high = statistics.quantiles(ratios, n=4)
+        yield {
+            "measured": what,
+            "peer": peer,
+            "unit": unit,
+            "ours": round(amount / statistics.median(ours), 1),
+            "theirs": round(amount / statistics.median(theirs), 1),
+            "times_as_fast": round(statistics.median(theirs) / statistics.median(ours), 2),
+            "quartiles": [round(low, 2), round(high, 2)],
+        }
+
+
+# ------------------------------------------------------------------ training
+
+
+class TorchPeer(nn.Module):
+    """``nn.Transformer`` with what a translator needs around it, as its users write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(VOCABULARY, WIDTH)
+        nn.init.normal_(self.table.weight, std=WIDTH**-0.5)
+        self.positions = nn.Embedding(1024, WIDTH)
+        sizes = {"d_model": WIDTH, "nhead": HEADS, "dim_feedforward": INSIDE, "dropout": 0.1}
+        self.body = nn.Transformer(
+            num_encoder_layers=LAYERS, num_decoder_layers=LAYERS, batch_first=True, norm_first=True, **sizes
+        )
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        inputs = [
+            self.table(tokens) * WIDTH**0.5 + self.positions(torch.arange(tokens.shape[1]))
+            for tokens in (source, target)
+        ]
+        future = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        padding = {"src_key_padding_mask": source == PAD, "memory_key_padding_mask": source == PAD}
+        found = self.body(*inputs, tgt_mask=future, tgt_is_causal=True, **padding)
+        return F.linear(found, self.table.weight)
+
+
+def step_of(model: nn.Module, loss: Callable[[Batch], Tensor]) -> Callable[[Batch], None]:
+    """One update of Adam."""
+    model.train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
+
+    def step(batch: Batch) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss(batch).backward()
+        optimizer.step()
+
+    return step
+
+
+def our_step() -> Callable[[Batch], None]:
+    """Ours, with the loss that never holds all logits."""
+    sizes = {"d_model": WIDTH, "n_heads": HEADS, "d_ff": INSIDE, "dropout": 0.1, "norm_first": True}
+    layers = {"n_encoder_layers": LAYERS, "n_decoder_layers": LAYERS}
+    model = Transformer(TransformerConfig(VOCABULARY, VOCABULARY, **sizes, **layers))
+
+    def loss(batch: Batch) -> Tensor:
+        hidden = model.hidden(batch.target_input, model.encode(batch.source, batch.source != PAD))
+        return output_loss(hidden, model.output, batch.target_output)
+
+    return step_of(model, loss)
+
+
+def logits_step(model: nn.Module, logits: Callable[[Batch], Tensor]) -> Callable[[Batch], None]:
+    """A peer's: logits of every position, then PyTorch's cross-entropy."""
+
+    def loss(batch: Batch) -> Tensor:
+        return F.cross_entropy(logits(batch).flatten(0, 1), batch.target_output.flatten(), ignore_index=PAD)
+
+    return step_of(model, loss)
+
+
+def peer_steps() -> dict[str, Callable[[Batch], None]]:
+    """The peers that are installed."""
+    torch_peer = TorchPeer()
+    found = {
+        "nn.Transformer": logits_step(torch_peer, lambda batch: torch_peer(batch.source, batch.target_input)),
+    }
+    try:
+        marian = marian_model(VOCABULARY, WIDTH, HEADS, (LAYERS, LAYERS), INSIDE, 1024, init_std=0.02, dropout=0.1)
+        found["Hugging Face Marian"] = logits_step(
+            marian,
+            lambda batch: (
+                marian(
+                    input_ids=batch.source,
+                    attention_mask=(batch.source != PAD).long(),
+                    decoder_input_ids=batch.target_input,
+                    use_cache=False,
+                ).logits
+            ),
+        )
+    except ImportError:
+        pass
+    try:
+        from x_transformers import XTransformer
+
+        sizes = {"num_tokens": VOCABULARY, "depth": LAYERS, "heads": HEADS, "max_seq_len": 1024, "attn_dim_head": 64}
+        both = {f"{side}_{name}": value for side in ("enc", "dec") for name, value in sizes.items()}
+        flash = {"enc_attn_flash": True, "dec_attn_flash": True}
+        dropout = {f"{s}_{part}_dropout": 0.1 for s in ("enc", "dec") for part in ("attn", "ff")}
+        theirs = XTransformer(dim=WIDTH, tie_token_emb=True, **both, **flash, **dropout)
+
+        def logits(batch: Batch) -> Tensor:
+            mask = batch.source != PAD
+            memory = theirs.encoder(batch.source, mask=mask, return_embeddings=True)
+            return theirs.decoder.net(batch.target_input, context=memory, context_mask=mask)
+
+        found["x-transformers"] = logits_step(theirs, logits)
+    except ImportError:
+        pass
+    return found
+
+
+def fixed_batch(rows: int = 32, length: int = 20) -> Batch:
+    """Random tokens without padding."""
+    source, target = (torch.randint(4, VOCABULARY, (rows, length + extra)) for extra in (0, 1))
+    return Batch(source, target, tuple(range(rows)))
+
+
+def training(repeats: int) -> Iterator[Row]:
+    """One update on a batch of 32 pairs of 20 tokens."""
+    ours, peers, batch = our_step(), peer_steps(), fixed_batch()
+    work = {name: lambda step=step: step(batch) for name, step in peers.items()}
+    yield from compare("training, fixed shape", "updates/s", 1, turns(lambda: ours(batch), work, repeats))
+
+
+def ragged(n_pairs: int = 640) -> list[tuple[list[int], list[int]]]:
+    """Random tokens of as many lengths as sentences have: about 13 of them, 5 to 40."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.exp(torch.randn(n_pairs, generator=generator) * 0.33 + 2.5).round().clamp(5, 40).int().tolist()
+    found = []
+    for length in lengths:
+        other = max(4, length + int(torch.randint(-2, 3, (1,), generator=generator)))
+        source, target = (torch.randint(4, VOCABULARY, (n,), generator=generator).tolist() for n in (length, other))
+        found.append(([*source, EOS], [BOS, *target, EOS]))
+    return found
+
+
+def random_batches(examples: list[tuple[list[int], list[int]]], rows: int = 64) -> list[Batch]:
+    """What people write first: so many pairs, as they come, padded to the longest."""
+    found = []
+    for first, last in pairwise([*range(0, len(examples), rows), len(examples)]):
+        part = examples[first:last]
+        sides = [
+            nn.utils.rnn.pad_sequence([torch.tensor(pair[side]) for pair in part], batch_first=True) for side in (0, 1)
+        ]
+        found.append(Batch(*sides, tuple(range(first, last))))
+    return found
+
+
+def lengths(repeats: int) -> Iterator[Row]:
+    """An epoch of sentences of many lengths: our batches of similar lengths, theirs as they come."""
+    examples = ragged()
+    ours, theirs = our_step(), peer_steps()
+    sorted_batches, plain = list(batches(examples, max_tokens=1000)), random_batches(examples)
+    useful = sum(len(target) - 1 for _, target in examples)
+
+    def epoch(step: Callable[[Batch], None], order: list[Batch]) -> None:
+        for batch in order:
+            step(batch)
+
+    work = {name: lambda step=step: epoch(step, plain) for name, step in theirs.items()}
+    times = turns(lambda: epoch(ours, sorted_batches), work, repeats)
+    yield from compare("training, many lengths", "target tokens/s", useful, times)
+
+
+# ------------------------------------------------------------------ decoding
+
+
+def ctranslate2_search(theirs: nn.Module, source: Tensor, beams: int, kind: str, folder: Path) -> Work:
+    """The same weights in CTranslate2, which is written in C++."""
+    import ctranslate2
+    from ctranslate2.converters.transformers import MarianMTLoader
+
+    path, names = folder / kind, ["<pad>", "<s>", "</s>", "<unk>", *(f"t{i}" for i in range(4, VOCABULARY))]
+    if not path.exists():
+        loader = MarianMTLoader()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            spec = loader.get_model_spec(theirs)
+        spec.register_source_vocabulary(names)
+        spec.register_target_vocabulary(names)
+        spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "<s>", "</s>", "<unk>"
+        spec.config.decoder_start_token = "<s>"
+        spec.config.add_source_eos = False
+        spec.validate()
+        spec.optimize(quantization=None if kind == "float32" else kind)
+        path.mkdir(parents=True)
+        spec.save(str(path))
+    translator = ctranslate2.Translator(str(path), device="cpu", intra_threads=1, inter_threads=1, compute_type=kind)
+    rows = [[names[token] for token in row if token != PAD] for row in source.tolist()]
+
+    def search() -> list[list[int]]:
+        found = translator.translate_batch(
+            rows, beam_size=beams, max_decoding_length=LENGTH, length_penalty=1, disable_unk=False
+        )
+        known = {name: index for index, name in enumerate(names)}
+        return [[known[token] for token in one.hypotheses[0]] for one in found]
+
+    return search
+
+
+def agreement(ours: list[list[int]], theirs: list[list[int]]) -> float:
+    """The share of sentences that both wrote alike."""
+    return sum(a[:LENGTH] == b[:LENGTH] for a, b in zip(ours, theirs, strict=True)) / len(ours)
+
+
+def decoding(repeats: int) -> Iterator[Row]:
+    """Greedy search and a beam of four, 32 sentences, 40 tokens for each."""
+    torch.manual_seed(0)
+    ours, theirs = marian_pair(VOCABULARY, WIDTH, HEADS, (LAYERS, LAYERS), INSIDE, max_length=128, init_std=0.05)
+    with torch.no_grad():
+        ours.target_embedding.weight[EOS] = theirs.model.shared.weight[EOS] = 0
+    source = sources("cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        for beams, name in ((1, "greedy"), (4, "beam of 4")):
+            peers = {"Hugging Face": their_search(theirs, source, beams)}
+            try:
+                for kind in ("float32", "int8"):
+                    search = ctranslate2_search(theirs, source, beams, kind, Path(folder))
+                    peers[f"CTranslate2 (C++), {kind}"] = search
+            except ImportError:
+                pass
+            mine = our_search(ours, source, beams)
+            written = mine()
+            for peer, search in peers.items():
+                same = agreement(written, search())
+                if same < 0.9 and "int8" not in peer:
+                    raise ValueError(f"{peer} agrees about {same:.0%} of the sentences: it does other work")
+            amount = source.shape[0] * LENGTH
+            yield from compare(f"decoding, {name}", "tokens/s", amount, turns(mine, peers, repeats))
+
+
+# ------------------------------------------------------------------ memory and starting
+
+
+MEMORY = """
+import resource, sys, torch
+from torch.nn import functional as F
+from transformer_lib.training.loss import output_loss
+torch.set_num_threads(1)
+kind, vocabulary = sys.argv[1], int(sys.argv[2])
+hidden = torch.randn(64, 32, 256, requires_grad=True)
+output = torch.nn.Linear(256, vocabulary, bias=False)
+target = torch.randint(4, vocabulary, (64, 32))
+def loss(n):
+    if kind == "ours":
+        return output_loss(hidden[:n], output, target[:n])
+    return F.cross_entropy(output(hidden[:n]).flatten(0, 1), target[:n].flatten())
+loss(1).backward()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+loss(64).backward()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def memory(repeats: int) -> Iterator[Row]:
+    """Peak memory of the output layer and the loss, forward and backward, for 2,048 target tokens."""
+    for vocabulary in (5_000, 10_000, 30_000):
+        found = {}
+        for kind in ("ours", "plain"):
+            asked = [sys.executable, "-c", MEMORY, kind, str(vocabulary)]
+            found[kind] = float(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+        yield {
+            "measured": f"peak memory of output layer and loss, {vocabulary:,} tokens",
+            "peer": "logits, then cross-entropy",
+            "unit": "MB",
+            "ours": round(found["ours"], 1),
+            "theirs": round(found["plain"], 1),
+            "times_as_fast": round(found["plain"] / max(found["ours"], 1), 2),
+            "quartiles": [],
+        }
+
+
+def starting(repeats: int) -> Iterator[Row]:
+    """Processor time until the package is there, PyTorch itself left out."""
+    codes = {
+        "ours": "import transformer_lib; transformer_lib.Transformer",
+        "Hugging Face": "from transformers import MarianMTModel",
+        "x-transformers": "import x_transformers",
+    }
+    told = "import time, torch; a = time.process_time(); {}; print(time.process_time() - a)"
+    times: dict[str, list[float]] = {}
+    for _ in range(max(3, repeats // 2)):
+        for name, code in codes.items():
+            asked = [sys.executable, "-W", "ignore", "-c", told.format(code)]
+            done = subprocess.run(asked, capture_output=True, text=True)
+            if done.returncode == 0:
+                times.setdefault(name, []).append(float(done.stdout.split()[-1]))
+    yield from compare("import, after PyTorch", "imports/s", 1, times)
+
+
+PARTS = {"training": training, "lengths": lengths, "decoding": decoding, "memory": memory, "starting": starting}
+
+
+def fallen(rows: list[Row], earlier: list[Row]) -> list[str]:
+    """Every ratio that is more than 15 percent below what it was."""
+    before = {(row["measured"], row["peer"]): row["times_as_fast"] for row in earlier}
+    found = []
+    for row in rows:
+        was = before.get((row["measured"], row["peer"]))
+        if was and row["times_as_fast"] < 0.85 * was:
+            found.append(f"{row['measured']}, {row['peer']}: {was} before, {row['times_as_fast']} now")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--record", type=Path, help="write a JSON record to this file")
+    parser.add_argument("--against", type=Path, help="an earlier record: say which ratios fell")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    rows: list[Row] = []
+    for part in given.only:
+        for row in PARTS[part](given.repeats):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    if given.record:
+        content = {
+            **run_metadata(f"python benchmarks/peers.py --repeats {given.repeats} --record {given.record}", [0]),
+            "title": "The library beside its peers",
+            "data": "random numbers",
+            "notes": f"one thread; medians of {given.repeats} turns, quartiles of the ratios; 3 + 3 layers, width 256",
+            "rows": rows,
+        }
+        write_json(given.record, content)
+    lost = fallen(rows, json.loads(given.against.read_text())["rows"]) if given.against else []
+    print("\n".join(lost))
+    return bool(lost)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -43,7 +43,7 @@ def measure(name: str) -> dict[str, object]:
     """One shipped translator on the test set."""
     translator = Translator.from_pretrained(name, device="cpu")
     text = translator.text
-    penalty = read_config(find_pretrained(name)).get("length_penalty", {"multi30k-en-de": 1.0}.get(name, 0.6))
+    penalty = read_config(find_pretrained(name)).get("length_penalty", {"multi30k-en-de-moses": 1.0}.get(name, 0.6))
     options = TrainOptions(data="multi30k", source=text.source, target=text.target)
     pairs = load_corpus(options, text).test
     sources, right = [pair.source for pair in pairs], [pair.target for pair in pairs]
@@ -78,7 +78,7 @@ def measure(name: str) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="+", default=["multi30k-de-en", "multi30k-en-de"])
+    parser.add_argument("--models", nargs="+", default=["multi30k-de-en-moses", "multi30k-en-de-moses"])
     parser.add_argument("--record", type=Path, help="write a JSON record to this file")
     given = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,6 +1,6 @@
 """Which length penalty: BLEU of a shipped model on the validation part of Multi30k.
 
-    python benchmarks/length_penalty.py [--model multi30k-en-de] [--record results/length-penalty.json]
+    python benchmarks/length_penalty.py [--model multi30k-en-de-moses] [--record results/length-penalty.json]
 
 The test part is not looked at: a setting that is chosen there is chosen for the sentences that are to judge it.
 """
@@ -21,7 +21,7 @@ ALPHAS = (0.0, 0.6, 1.0, 1.2, 1.5, 2.0)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="multi30k-en-de", help="a name, or the folder of a training")
+    parser.add_argument("--model", default="multi30k-en-de-moses", help="a name, or the folder of a training")
     parser.add_argument("--record", type=Path, help="write a JSON record to this file")
     given = parser.parse_args()
     torch.set_num_threads(1)

@@ -160,7 +160,8 @@ def test_the_ladder_is_what_was_recorded():
     lines = prose_of("translation/17_translating").splitlines()
     rungs = [line.split("|")[1:-1] for line in lines if line.startswith("| `")]
     shown = {cells[0].strip().strip("`"): [cell.strip() for cell in cells[2:]] for cells in rungs}
-    records = [read(path) for path in RECORDS if path.stem.startswith("multi30k-de-en")]
+    records = [read(path) for path in RECORDS if path.stem.startswith("multi30k-de-en") and "options" in read(path)]
+    records = [record for record in records if "model" in record["options"]]
     expected = {
         record["options"]["model"]: [
             f"{record['parameters'] / 1e6:.1f}",

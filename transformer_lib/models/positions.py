@@ -49,13 +49,10 @@ def sinusoids(
         raise ValueError(f"d_model={d_model} is odd: sine and cosine come in pairs")
     if dtype is not None and not dtype.is_floating_point:
         raise TypeError(f"dtype={dtype} is no floating type")
-    exact = {
-        "dtype": torch.float64,
-        "device": "cpu",
-    }  # not every device has 64 bits
-    pairs = torch.arange(0, d_model, 2, **exact)
+    double = torch.arange(0, max(length, d_model), dtype=torch.float64, device="cpu")
+    pairs = double[:d_model:2]  # not every device has 64 bits
     omega = torch.exp(-math.log(10000.0) / d_model * pairs)  # (D / 2)
-    angle = torch.arange(length, **exact).unsqueeze(1) * omega  # (T, D / 2)
+    angle = double[:length].unsqueeze(1) * omega  # (T, D / 2)
     table = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)  # (T, D)
     return torch.empty(length, d_model, dtype=dtype).copy_(table)
 

@@ -49,7 +49,9 @@ def sinusoids(
         raise ValueError(f"d_model={d_model} is odd: sine and cosine come in pairs")
     if dtype is not None and not dtype.is_floating_point:
         raise TypeError(f"dtype={dtype} is no floating type")
-    double = torch.arange(0, max(length, d_model), dtype=torch.float64, device="cpu")
+    double = torch.arange(
+        0, max(length, d_model), dtype=torch.float64, device="cpu"
+    )
     pairs = double[:d_model:2]  # not every device has 64 bits
     omega = torch.exp(-math.log(10000.0) / d_model * pairs)  # (D / 2)
     angle = double[:length].unsqueeze(1) * omega  # (T, D / 2)

@@ -16,7 +16,7 @@ from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.greedy import generate, greedy_decode
 from transformer_lib.decoding.sampling import sample
 from transformer_lib.decoding.search import WithoutCache, beam_search
-from transformer_lib.models import seq2seq
+from transformer_lib.models import alignment, hard_attention, recurrent, scores, seq2seq, transformer  # noqa: F401
 from transformer_lib.models.seq2seq import (
     Memory,
     Seq2Seq,

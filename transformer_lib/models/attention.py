@@ -33,7 +33,7 @@ def _check(
         check_number(scale=scale)
     shapes = [tuple(tensor.shape) for tensor in (queries, keys, values)]
     if (
-        len({shape[:-2] for shape in shapes}) > 1
+        not shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]
         or min(map(len, shapes)) < 2
         or not shapes[0][-1]
     ):

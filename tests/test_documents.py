@@ -126,3 +126,13 @@ def test_the_last_page_tells_what_the_records_say() -> None:
         for record, score in zip(records, scores, strict=True)
     ]
     assert round(scores[2] - scores[0]) == 10  # "the size of the step from one vector to attention"
+
+
+def test_the_first_page_quotes_the_records() -> None:
+    page = " ".join((ROOT / "book" / "index.md").read_text(encoding="utf-8").split())
+    raw, moses = (
+        json.loads((ROOT / "results" / f"multi30k-de-en-{name}.json").read_text()) for name in ("raw", "transformer")
+    )
+    assert f"reaches {raw['metrics']['test_bleu_cased']['value']:.1f} BLEU from German to English" in page
+    assert f"another one reaches {moses['metrics']['test_bleu']['value']:.1f}" in page
+    assert sum(epoch["seconds"] for epoch in raw["curves"]) < 2 * 3600 and "in less than two hours" in page

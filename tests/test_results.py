@@ -133,6 +133,17 @@ def test_the_three_models_of_chapter_14_are_those_of_the_record():
         assert f"{record_of(f'multi30k-de-en-{name}')['metrics']['test_bleu']['value']:.2f}" in prose
 
 
+def test_the_other_seeds_of_the_bottleneck_are_told():
+    rows = {row["name"]: row["exact_match"].values() for row in record_of("bottleneck")["rows"]}
+    mean = {name: round(sum(found) / len(found)) for name, found in rows.items()}
+    without, with_it = ([mean[f"{kind}-128-6-{seed}"] for seed in (1, 2)] for kind in ("gru", "attention"))
+    prose = prose_of("history/04_learning_to_align")
+    assert (
+        f"gave {without[0]} and {without[1]} % without attention and {with_it[0]} and {with_it[1]} % with it" in prose
+    )
+    assert f"a second seed of the long training gave {mean['gru-128-30-1']} %" in prose
+
+
 @pytest.mark.parametrize("name", ["translation/17_translating"])
 def test_the_chapters_quote_the_record(name):
     record = record_of("multi30k-de-en-gru")

@@ -13,6 +13,12 @@ from bad_calls import cases
 
 CASES = cases()
 UNCLEAR: set[str] = {
+    "gru([[5, 2]], target)",
+    "gru(None, target)",
+    "gru(source, None)",
+    "transformer('words', target)",
+    "transformer(source, [[1, 4]])",
+    "luong(None, target)",
     "greedy_decode(transformer, None)",
     "greedy_decode(None, source)",
     "LuongSeq2Seq('general')",

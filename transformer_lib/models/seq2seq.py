@@ -235,7 +235,6 @@ class Seq2Seq(nn.Module, ABC):
             Logits of the next token, and the new state.
         """
 
-    @explained
     def forward(
         self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T V"]:

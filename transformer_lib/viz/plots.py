@@ -91,7 +91,7 @@ def use_style() -> None:
     Chapter: Drawing attention.
     """
     plt = _pyplot()
-    from cycler import cycler
+    from matplotlib import cycler  # type: ignore[attr-defined]
 
     paper, ink, grid = PALETTE["paper"], PALETTE["ink"], PALETTE["grid"]
     plt.rcParams.update(

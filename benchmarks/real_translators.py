@@ -508,8 +508,8 @@ class FastStep:
         bias: Tensor,
     ) -> Tensor:
         """Attention written out; ``bias`` (B x H, T, S) is minus infinity where masked."""
-        weight, given, ends = layer.in_proj_weight, layer.in_proj_bias, layer.ends
-        heads, queries = layer.n_heads, ends[1]
+        weight, given = layer.in_proj_weight, layer.in_proj_bias
+        heads, queries = layer.n_heads, layer.widths[0]
         if memory is None:
             q, k, v = self._linear(inputs, weight, given).split(layer.widths, dim=-1)
         else:

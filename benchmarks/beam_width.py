@@ -1,6 +1,6 @@
 """What a wider beam brings and costs: BLEU and length of a shipped translator, for several beams.
 
-    python benchmarks/beam_width.py [--model multi30k-en-de] [--record results/beam-width.json]
+    python benchmarks/beam_width.py [--model multi30k-en-de-moses] [--record results/beam-width.json]
 
 The validation part of Multi30k is translated with each beam, without a length penalty and with one. Beside BLEU stand
 the length of the translations as a share of the references', the share of empty translations, and search errors:
@@ -109,7 +109,7 @@ class Task:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="multi30k-en-de", help="a name, or the folder of a training")
+    parser.add_argument("--model", default="multi30k-en-de-moses", help="a name, or the folder of a training")
     parser.add_argument("--record", type=Path, help="write a JSON record to this file")
     given = parser.parse_args()
     torch.set_num_threads(1)

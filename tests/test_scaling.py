@@ -396,18 +396,24 @@ def test_the_command_trains_and_refuses(tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_under_torchrun_saves_and_the_run_can_go_on(tmp_path):
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    start += ["-m", "transformer_lib", "train"]
-    settings = {"cwd": tmp_path, "env": {**os.environ, "OMP_NUM_THREADS": "1"}, "text": True}
+    train = ["-m", "transformer_lib", "train"]
     options = [*RUN, "--epochs", "6"]
-    subprocess.run([*start, "--output", "whole", *options], check=True, capture_output=True, timeout=120, **settings)
+    run_processes([*train, "--output", "whole", *options], 2, tmp_path)
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
-            [*start, "--output", "broken", *options], stdout=log, stderr=log, start_new_session=True, **settings
+            [*start, *train, "--output", "broken", *options],
+            stdout=log,
+            stderr=log,
+            cwd=tmp_path,
+            env=environment,
+            start_new_session=True,
         )
         try:
             end = time.monotonic() + 100
             while "epoch 1:" not in (tmp_path / "log").read_text() and time.monotonic() < end:
+                assert process.poll() is None, (tmp_path / "log").read_text()[-3000:]
                 time.sleep(0.02)
             os.kill(process.pid, signal.SIGINT)
             process.wait(60)
@@ -416,8 +422,7 @@ def test_ctrl_c_under_torchrun_saves_and_the_run_can_go_on(tmp_path):
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     stopped = load_tensors(tmp_path / "broken" / "last.safetensors")[1]["progress"]["step"]
-    resume = [*start, "--output", "broken", "--resume"]
-    subprocess.run(resume, check=True, capture_output=True, timeout=120, **settings)
+    run_processes([*train, "--output", "broken", "--resume"], 2, tmp_path)
     ends = [load_tensors(tmp_path / name / "last.safetensors") for name in ("whole", "broken")]
     assert stopped < ends[0][1]["progress"]["step"] == ends[1][1]["progress"]["step"]
     model = [{name: t for name, t in tensors.items() if name.startswith("model/")} for tensors, _ in ends]

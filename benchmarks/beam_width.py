@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from intervals import difference
 from sacrebleu.metrics import BLEU
 
 from transformer_lib.data.batching import collate
@@ -71,23 +72,12 @@ class Task:
                 found[index] = hypotheses
         return found
 
-    def statistics(self, written: list[str]) -> list[list[int]]:
-        """For each sentence the counts that BLEU adds up."""
-        return self.metric._extract_corpus_statistics(written, [self.right])
+    def bleu(self, written: list[str]) -> float:
+        return self.metric.corpus_score(written, [self.right]).score
 
-    def bleu(self, rows: list[list[int]]) -> float:
-        return self.metric._compute_score_from_stats([sum(column) for column in zip(*rows, strict=True)]).score
-
-    def difference(self, ours: list[list[int]], theirs: list[list[int]], samples: int = 1000) -> list[float]:
+    def difference(self, ours: list[str], theirs: list[str]) -> list[float]:
         """95 % of the differences of BLEU, over samples of the sentences."""
-        draw, found = torch.Generator().manual_seed(0), []
-        both = torch.tensor([ours, theirs])  # (2, sentences, counts)
-        for _ in range(samples):
-            chosen = torch.randint(len(ours), (len(ours),), generator=draw)
-            one, other = both[:, chosen].sum(dim=1).tolist()
-            found.append(self.bleu([one]) - self.bleu([other]))
-        found.sort()
-        return [round(found[int(0.025 * samples)], 2), round(found[int(0.975 * samples) - 1], 2)]
+        return difference(ours, theirs, self.right, self.metric)
 
     def texts(self, best: list[Hypothesis]) -> list[str]:
         return [self.tokenizer.decode(hypothesis.tokens) for hypothesis in best]
@@ -124,19 +114,19 @@ def main() -> None:
             found[alpha, beam] = [best[0] for best in task.search(beam, alpha)]
             widest = [max(a, h.log_probability) for a, h in zip(widest, found[alpha, beam], strict=True)]
             best = found[alpha, beam]
-            bleu = task.bleu(task.statistics(task.texts(best)))
+            bleu = task.bleu(task.texts(best))
             length = sum(len(hypothesis.tokens) for hypothesis in best) / wanted
             print(json.dumps({"beam": beam, "alpha": alpha, "bleu": bleu, "length": length}), flush=True)
     for (alpha, beam), best in found.items():
-        stats = task.statistics(task.texts(best))
-        reference = task.statistics(task.texts(found[alpha, REFERENCE]))
+        texts = task.texts(best)
+        reference = task.texts(found[alpha, REFERENCE])
         missed = sum(top - h.log_probability > 1e-3 for top, h in zip(widest, best, strict=True))
         rows.append(
             {
                 "beam": beam,
                 "alpha": alpha,
-                "bleu": round(task.bleu(stats), 2),
-                "difference": task.difference(stats, reference),
+                "bleu": round(task.bleu(texts), 2),
+                "difference": task.difference(texts, reference),
                 "relative_length": round(sum(len(h.tokens) for h in best) / wanted, 4),
                 "empty": sum(len(h.tokens) == 1 for h in best),
                 "log_probability": round(sum(h.log_probability for h in best) / n, 3),
@@ -147,18 +137,18 @@ def main() -> None:
     eight = task.search(8, 1.0, n_best=8)
     covered = [task.coverage(source, best) for source, best in zip(task.sources, eight, strict=True)]
     again = []
-    plain = task.statistics(task.texts([best[0] for best in eight]))
+    plain = task.texts([best[0] for best in eight])
     for beta in BETAS:
         chosen = [
             max(zip(best, scores, strict=True), key=lambda pair: pair[0].score + beta * pair[1])[0]
             for best, scores in zip(eight, covered, strict=True)
         ]
-        stats = task.statistics(task.texts(chosen))
+        texts = task.texts(chosen)
         again.append(
             {
                 "beta": beta,
-                "bleu": round(task.bleu(stats), 2),
-                "difference": task.difference(stats, plain),
+                "bleu": round(task.bleu(texts), 2),
+                "difference": task.difference(texts, plain),
                 "relative_length": round(sum(len(h.tokens) for h in chosen) / wanted, 4),
                 "other_choice": sum(a is not b[0] for a, b in zip(chosen, eight, strict=True)),
             }

@@ -26,9 +26,8 @@ from transformer_lib.translation.translator import Translator, find_pretrained, 
 EDGES, NAMES = (9, 12, 15), ("1 to 9", "10 to 12", "13 to 15", "16 or more")
 
 
-def difference(one: list[str], other: list[str], right: list[str], tokenize: str, samples: int = 1000) -> list[float]:
-    """Between which values the difference of two BLEU scores lies for 95 % of the draws."""
-    metric = BLEU(tokenize=tokenize, force=True)
+def difference(one: list[str], other: list[str], right: list[str], metric: BLEU, samples: int = 1000) -> list[float]:
+    """Between which values the difference of two BLEU scores lies for 95 % of the draws: a paired bootstrap."""
     counts = [metric._extract_corpus_statistics(texts, [right]) for texts in (one, other)]
     draw, found = random.Random(0), []
     for _ in range(samples):
@@ -43,7 +42,8 @@ def measure(name: str) -> dict[str, object]:
     """One shipped translator on the test set."""
     translator = Translator.from_pretrained(name, device="cpu")
     text = translator.text
-    penalty = read_config(find_pretrained(name)).get("length_penalty", {"multi30k-en-de-moses": 1.0}.get(name, 0.6))
+    chosen = read_config(find_pretrained(name)).get("decoding", {})
+    penalty = chosen.get("length_penalty", {"multi30k-en-de-moses": 1.0}.get(name, 0.6))
     options = TrainOptions(data="multi30k", source=text.source, target=text.target)
     pairs = load_corpus(options, text).test
     sources, right = [pair.source for pair in pairs], [pair.target for pair in pairs]
@@ -57,7 +57,8 @@ def measure(name: str) -> dict[str, object]:
             "bleu": round(bleu(written[label], right, tokenize=tokenize).score, 2),
             "interval": bleu_interval(written[label], right, tokenize=tokenize),
         }
-    row["beam_minus_greedy"] = difference(written["beam 5"], written["greedy"], right, tokenize)
+    metric = BLEU(tokenize=tokenize, force=True)
+    row["beam_minus_greedy"] = difference(written["beam 5"], written["greedy"], right, metric)
     groups: list[list[int]] = [[] for _ in NAMES]
     for index, source in enumerate(sources):
         groups[bisect_left(EDGES, len(source.split()))].append(index)

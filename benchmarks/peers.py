@@ -245,7 +245,10 @@ def ctranslate2_search(theirs: nn.Module, source: Tensor, beams: int, kind: str,
         loader = MarianMTLoader()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            spec = loader.get_model_spec(theirs)
+            theirs.config.normalize_before = theirs.config.normalize_embedding = False
+            # Marian's own loader cuts the table's last row, where its padding stands; ours is the first
+            spec = super(MarianMTLoader, loader).get_model_spec(theirs)
+        spec.decoder.start_from_zero_embedding = False
         spec.register_source_vocabulary(names)
         spec.register_target_vocabulary(names)
         spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "<s>", "</s>", "<unk>"

@@ -12,7 +12,6 @@ folder as ``decoding.json``; ``test`` takes its beam and length penalty from the
 import argparse
 import json
 import os
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,17 +19,16 @@ from typing import Any
 
 import torch
 from real_translators import RunConfig, clean, load_pairs, score, translate
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics import CHRF
 
 from transformer_lib.data.batching import batches, encode_pairs
 from transformer_lib.data.files import write_atomically, write_json
 from transformer_lib.data.multi30k import moses_tokenize
 from transformer_lib.data.tokenizer import Tokenizer
-from transformer_lib.metrics import bleu
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.training.loop import evaluate_loss
-from transformer_lib.translation.evaluation import run_metadata
+from transformer_lib.translation.evaluation import bleu_by_length, bleu_interval, run_metadata
 from transformer_lib.translation.export import DATA_LICENSES
 from transformer_lib.translation.options import TrainOptions, load_corpus
 from transformer_lib.translation.text import TextPreparation
@@ -59,69 +57,43 @@ def load_model(path: Path, config: TransformerConfig) -> Transformer:
     return model.eval()
 
 
-def intervals(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    language: str,
-    samples: int = 1000,
-) -> dict[str, list[float]]:
+def intervals(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, list[float]]:
     """95 % bootstrap intervals over sentences of the three scores of ``score``.
 
     Args:
         hypotheses: what a system wrote.
         references: what people wrote.
         language: of both.
-        samples: how many times the sentences are drawn anew.
 
     Returns:
         Lower and upper end by name of the score.
     """
     moses = [[moses_tokenize(t, language) for t in side] for side in (hypotheses, references)]
-    asked = {
-        "bleu": (BLEU(tokenize="none", force=True), *moses),
-        "bleu_cased": (BLEU(), list(hypotheses), list(references)),
-        "chrf": (CHRF(), list(hypotheses), list(references)),
+    found = {
+        "bleu": bleu_interval(*moses, tokenize="none"),
+        "bleu_cased": bleu_interval(hypotheses, references),
     }
-    found = {}
-    for name, (metric, written, right) in asked.items():
-        result = metric.corpus_score(written, [right], n_bootstrap=samples)
-        ends = (result._mean - result._ci, result._mean + result._ci)
-        found[name] = [round(float(end), 2) for end in ends]
+    chrf = CHRF().corpus_score(list(hypotheses), [list(references)], n_bootstrap=1000)
+    found["chrf"] = [round(float(chrf._mean + side * chrf._ci), 2) for side in (-1, 1)]
     return found
 
 
 def by_length(
-    sources: Sequence[str],
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    languages: tuple[str, str],
-    edges: Sequence[int] = (9, 12, 15),
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], languages: tuple[str, str]
 ) -> list[dict[str, Any]]:
-    """Lower-cased Moses BLEU of short and of long sentences apart.
+    """Lower-cased Moses BLEU of short and of long sentences apart, sorted by the Moses tokens of the source.
 
     Args:
         sources: the sentences that were translated.
         hypotheses: their translations.
         references: what people wrote.
         languages: of the sources and of the translations.
-        edges: most Moses tokens of a source in each group; the last has all longer ones.
 
     Returns:
-        For each group ``words``, ``sentences`` and ``bleu``.
+        What ``bleu_by_length`` returns.
     """
-    groups: list[list[tuple[str, str]]] = [[] for _ in (*edges, 0)]
-    for source, written, right in zip(sources, hypotheses, references, strict=True):
-        size = len(moses_tokenize(source, languages[0]).split())
-        pair = tuple(moses_tokenize(text, languages[1]) for text in (written, right))
-        groups[bisect_left(edges, size)].append(pair)
-    lows = (1, *(edge + 1 for edge in edges))
-    names = [f"{low} to {high}" for low, high in zip(lows, edges, strict=False)]
-    found = []
-    for name, group in zip((*names, f"{lows[-1]} or more"), groups, strict=True):
-        if group:
-            value = bleu(*map(list, zip(*group, strict=True)), tokenize="none").score
-            found.append({"words": name, "sentences": len(group), "bleu": round(value, 2)})
-    return found
+    told = zip((sources, hypotheses, references), (languages[0], languages[1], languages[1]), strict=True)
+    return bleu_by_length(*([moses_tokenize(text, language) for text in side] for side, language in told))
 
 
 def choose(folder: Path, beams: Sequence[int], length_penalties: Sequence[float]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ that fell by more than 15 percent since an earlier record.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import statistics
 import subprocess
@@ -242,7 +243,7 @@ def ctranslate2_search(theirs: nn.Module, source: Tensor, beams: int, kind: str,
 
     path, names = folder / kind, ["<pad>", "<s>", "</s>", "<unk>", *(f"t{i}" for i in range(4, VOCABULARY))]
     if not path.exists():
-        loader = MarianMTLoader()
+        loader, theirs = MarianMTLoader(), copy.deepcopy(theirs)  # the conversion may write over the weights
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             theirs.config.normalize_before = theirs.config.normalize_embedding = False
@@ -300,6 +301,64 @@ def decoding(repeats: int) -> Iterator[Row]:
                     raise ValueError(f"{peer} agrees about {same:.0%} of the sentences: it does other work")
             amount = source.shape[0] * LENGTH
             yield from compare(f"decoding, {name}", "tokens/s", amount, turns(mine, peers, repeats))
+
+
+# ------------------------------------------------------------------ where the time goes
+
+KINDS = {
+    "matrix products": ("addmm", "mm", "bmm", "baddbmm"),
+    "attention kernel": ("_scaled_dot_product", "_softmax"),
+    "choosing tokens": ("topk", "argmax", "log_softmax", "logsumexp", "sort", "max"),
+    "moving and filling": ("copy_", "cat", "index_select", "index", "gather", "fill_", "masked_fill", "where", "empty"),
+}
+
+
+def kind_of(operator: str) -> str:
+    name = operator.removeprefix("aten::")
+    exact = [kind for kind, names in KINDS.items() if name in names]
+    begun = [kind for kind, names in KINDS.items() if name.startswith(tuple(n for n in names if len(n) > 5))]
+    return (exact or begun or ["everything else"])[0]
+
+
+def shares(work: Work) -> dict[str, float]:
+    """Which share of the time of all operators each kind of them takes."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        work()
+    times = dict.fromkeys((*KINDS, "everything else"), 0.0)
+    for event in profile.key_averages():
+        times[kind_of(event.key)] += event.self_cpu_time_total
+    return {kind: round(100 * time / sum(times.values())) for kind, time in times.items()}
+
+
+def profile() -> list[dict[str, Any]]:
+    """Where a search and an update spend their time, and how fast the products of a search are, in both precisions."""
+    torch.manual_seed(0)
+    ours, _ = marian_pair(VOCABULARY, WIDTH, HEADS, (LAYERS, LAYERS), INSIDE, max_length=128, init_std=0.05)
+    with torch.no_grad():
+        ours.target_embedding.weight[EOS] = 0
+    source, batch, step = sources("cpu"), fixed_batch(), our_step()
+    works = {"greedy search": our_search(ours, source, 1), "beam of 4": our_search(ours, source, 4)}
+    works["training step"] = lambda: step(batch)
+    found = []
+    for name, work in works.items():
+        work()
+        found.append({"work": name, "percent": shares(work)})
+        print(json.dumps(found[-1]), flush=True)
+    return found
+
+
+def products(repeats: int) -> Iterator[Row]:
+    """A layer's product in single precision beside the same one with weights of eight bits, made by PyTorch."""
+    for rows, inside, outside in ((32, 256, 1024), (32, 1024, 256), (32, 256, VOCABULARY), (128, 256, VOCABULARY)):
+        layer, hidden = nn.Linear(inside, outside), torch.randn(rows, inside)
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            small = torch.ao.quantization.quantize_dynamic(nn.Sequential(layer), {nn.Linear}, dtype=torch.qint8)
+            plain = lambda layer=layer, hidden=hidden: [layer(hidden) for _ in range(50)]  # noqa: E731
+            eight = lambda small=small, hidden=hidden: [small(hidden) for _ in range(50)]  # noqa: E731
+            times = turns(eight, {"float32": plain}, repeats)
+        work = 50 * 2 * rows * inside * outside / 1e9
+        yield from compare(f"int8 product {rows} x {inside} x {outside}", "GFLOP/s", work, times)
 
 
 # ------------------------------------------------------------------ memory and starting
@@ -361,7 +420,14 @@ def starting(repeats: int) -> Iterator[Row]:
     yield from compare("import, after PyTorch", "imports/s", 1, times)
 
 
-PARTS = {"training": training, "lengths": lengths, "decoding": decoding, "memory": memory, "starting": starting}
+PARTS = {
+    "training": training,
+    "lengths": lengths,
+    "decoding": decoding,
+    "products": products,
+    "memory": memory,
+    "starting": starting,
+}
 
 
 def fallen(rows: list[Row], earlier: list[Row]) -> list[str]:
@@ -396,6 +462,7 @@ def main() -> int:
             "data": "random numbers",
             "notes": f"one thread; medians of {given.repeats} turns, quartiles of the ratios; 3 + 3 layers, width 256",
             "rows": rows,
+            "profile": profile(),
         }
         write_json(given.record, content)
     lost = fallen(rows, json.loads(given.against.read_text())["rows"]) if given.against else []

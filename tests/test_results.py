@@ -142,6 +142,8 @@ def test_the_other_seeds_of_the_bottleneck_are_told():
         f"gave {without[0]} and {without[1]} % without attention and {with_it[0]} and {with_it[1]} % with it" in prose
     )
     assert f"a second seed of the long training gave {mean['gru-128-30-1']} %" in prose
+    told = f"gave {without[0]} and {without[1]} % in place of {mean['gru-128-6-0']}"
+    assert told in prose_of("history/03_recurrent_seq2seq")
 
 
 @pytest.mark.parametrize("name", ["translation/17_translating"])

@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -463,6 +464,15 @@ def test_records_are_read_and_faulty_ones_named(tmp_path: Path) -> None:
     (tmp_path / "poor.json").write_text("{", encoding="utf-8")
     with pytest.raises(ValueError, match=r"poor\.json is not JSON"):
         book_results.records(tmp_path)
+
+
+def test_a_long_command_is_broken_so_that_it_can_still_be_copied() -> None:
+    assert book_results.wrapped("transformer-lib train") == "transformer-lib train"
+    for _, record in book_results.records(ROOT / "results"):
+        shown = book_results.wrapped(record["command"])
+        assert max(map(len, shown.split("\n"))) <= 84
+        assert shlex.split(shown.replace("\\\n", "")) == shlex.split(record["command"])
+    assert book_results.wrapped("run --at 'a b, c d' --to x", 22) == "run --at 'a b, c d' \\\n  --to x"
 
 
 def test_every_record_of_the_project_can_be_shown() -> None:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import functools
 import http.server
+import importlib.util
 import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import yaml
-from playwright.sync_api import Browser, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
 def chromium() -> str | None:
-    """The path of a browser, if there is one."""
+    """The path of a browser, if there is one and Playwright can drive it."""
+    if importlib.util.find_spec("playwright") is None:
+        return None
     return shutil.which("chromium") or shutil.which("google-chrome")
 
 
@@ -79,6 +84,8 @@ def pages(built: Path, only: str) -> list[str]:
 @contextmanager
 def launch() -> Iterator[Browser]:
     """A headless browser."""
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as player:
         browser = player.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield browser

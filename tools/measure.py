@@ -9,7 +9,7 @@ words for each of them; the longest open block; where the first output or figure
 lines; blocks, outputs and formulas wider than their box at 1280 px; mentions of chapters that are no links; and the
 height of the smallest label of a figure at 390 px.
 
-Needs chromium and ``pip install playwright``.
+Needs chromium and ``pip install playwright``; without them it says so and exits with 2.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from book_chapters import label_of
 from book_mentions import pieces
 from browser import NARROW, ROOT, WIDE, chromium, launch, pages, repository, serve
-from playwright.sync_api import Browser
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 RAISES_ARE_THE_SUBJECT = "appendix/refusing_bad_input"
 FONT = 11  # points: the smallest size of viz.use_style
 SMALLEST_LABEL = 9  # pixels, at 390
 SCREEN = WIDE["height"]
+NOTHING_MEASURED = 2  # the exit status where there is no browser
 
 LOOK = """() => {
   const seen = (node) => node.checkVisibility({visibilityProperty: true, contentVisibilityAuto: true})
@@ -66,7 +69,9 @@ LOOK = """() => {
       .reduce((one, other) => (other.length > one.length ? other : one)).slice(0, 90));
   const first = all("article .cell_output, article figure")[0];
   const loose = [];
-  const walker = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT);
+  // Sphinx's own pages, such as the search, may have no article.
+  const article = document.querySelector("article") ?? document.createElement("article");
+  const walker = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
   const excused = "a, :is(h1, h2, h3, h4), dt, summary, .admonition-title, code, pre, svg, .text_html, .plain";
   while (walker.nextNode()) {
     if (!walker.currentNode.parentElement.closest(excused)) loose.push(walker.currentNode.data);
@@ -223,8 +228,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="name every fault and fail if there is one")
     options = parser.parse_args(arguments)
     if not chromium():
-        print("measure: chromium was not found", file=sys.stderr)
-        return 2
+        print("measure: Chromium or Playwright was not found, so no page was measured", file=sys.stderr)
+        return NOTHING_MEASURED
     wanted = [name for name in pages(options.built, options.only) if options.check or label_of(name[: -len(".html")])]
     found = []
     print(HEAD)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,20 @@ def number(value: Any) -> str:
     if isinstance(value, int) or value == int(value):
         return f"{int(value):,}"
     return f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def wrapped(command: str, width: int = 84) -> str:
+    """A command on lines that fit, each but the last with a backslash at its end."""
+    lines: list[str] = []
+    for part in command.split("\n"):
+        lines.append("")
+        for word in re.findall(r"(?:'[^']*'|\"[^\"]*\"|\S)+", part):
+            if lines[-1] and len(lines[-1]) + len(word) > width - 3:
+                lines[-1] += " \\"
+                lines.append(f"  {word}")
+            else:
+                lines[-1] += f" {word}" if lines[-1] else word
+    return "\n".join(lines)
 
 
 def plain(value: Any) -> str:
@@ -297,9 +312,8 @@ class ResultsRecords(_Records):
                 names=[nodes.fully_normalize_name(name)],
             )
             section += nodes.title("", record.get("title", name))
-            section += nodes.literal_block(
-                record["command"], record["command"], language="bash"
-            )
+            command = wrapped(record["command"])
+            section += nodes.literal_block(command, command, language="bash")
             section += _bullets(record)
             if "rows" in record:
                 heads, cells = spread(record["rows"])

@@ -104,8 +104,7 @@ def sample(
     Example:
         >>> from transformer_lib import Transformer, TransformerConfig
         >>> _ = torch.manual_seed(0)
-        >>> sizes = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_encoder_layers": 1, "n_decoder_layers": 1}
-        >>> model = Transformer(TransformerConfig(9, 9, **sizes))
+        >>> model = Transformer(TransformerConfig(9, 9, d_model=8, n_heads=2, d_ff=8))
         >>> source = torch.tensor([[5, 7, 2], [4, 2, 0]])
         >>> chance = torch.Generator().manual_seed(1)
         >>> sample(model, source, top_p=0.9, max_length=6, generator=chance).shape[0]

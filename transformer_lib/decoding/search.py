@@ -546,8 +546,7 @@ def beam_search(
     Example:
         >>> from transformer_lib import Transformer, TransformerConfig
         >>> _ = torch.manual_seed(0)
-        >>> sizes = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_encoder_layers": 1, "n_decoder_layers": 1}
-        >>> model = Transformer(TransformerConfig(9, 9, **sizes))
+        >>> model = Transformer(TransformerConfig(9, 9, d_model=8, n_heads=2, d_ff=8))
         >>> source = torch.tensor([[5, 7, 2], [4, 2, 0]])
         >>> found = beam_search(model, source, beam_size=3, n_best=2, max_length=6)
         >>> [len(hypotheses) for hypotheses in found]

@@ -354,8 +354,8 @@ class LuongConfig(RecurrentSizes):
         ValueError: for a size out of range, or an unknown score or kind of window.
 
     Example:
-        >>> LuongConfig(100, 120, score="dot", local="m", window=2).d_hidden == LuongConfig(100, 120).d_hidden
-        True
+        >>> LuongConfig(100, 120, score="dot", local="m", window=2).local
+        'm'
 
     Source: Luong et al. (2015), section 4. Chapter: Scores, global and local.
     """

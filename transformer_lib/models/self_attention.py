@@ -42,7 +42,8 @@ def soft_lookup(
 
     Example:
         >>> import torch
-        >>> answer, _ = soft_lookup(torch.zeros(1, 2), torch.eye(2), torch.tensor([[1.0], [3.0]]))
+        >>> values = torch.tensor([[1.0], [3.0]])
+        >>> answer, _ = soft_lookup(torch.zeros(1, 2), torch.eye(2), values)
         >>> answer
         tensor([[2.]])
 

@@ -187,12 +187,15 @@ class Trainer:
             the model brings a loss of its own and ``smoothing`` is not 0.
 
     Example:
-        >>> from transformer_lib import Tokenizer, Transformer, TransformerConfig, encode_pairs, make_captions
+        >>> from transformer_lib import Tokenizer, Transformer, TransformerConfig
+        >>> from transformer_lib import encode_pairs, make_captions
         >>> pairs = make_captions(60, seed=0)
-        >>> words = Tokenizer.train([text for pair in pairs for text in (pair.source, pair.target)], level="word")
+        >>> texts = [text for pair in pairs for text in (pair.source, pair.target)]
+        >>> words = Tokenizer.train(texts, level="word")
         >>> examples = encode_pairs(pairs, words, words)
-        >>> sizes = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1, "n_decoder_layers": 1}
-        >>> model = Transformer(TransformerConfig(words.vocab_size, words.vocab_size, **sizes))
+        >>> size = words.vocab_size
+        >>> sizes = TransformerConfig(size, size, d_model=16, n_heads=2, d_ff=32)
+        >>> model = Transformer(sizes)
         >>> config = TrainingConfig(epochs=2, max_tokens=200, learning_rate=1e-2, warmup=5)
         >>> Trainer(model, examples[:50], examples[50:], config).fit()
         True

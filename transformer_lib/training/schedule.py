@@ -24,6 +24,9 @@ from transformer_lib.checks import (
 # %% ../../book/translation/15_training.ipynb #e696b628
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 SCHEDULES = ("inverse-sqrt", "linear", "plateau", "constant")
+_LEAST = {"epochs": 1, "max_tokens": 1, "accumulate": 1, "patience": 1}
+_LEAST |= {"warmup": 0, "average": 0, "seed": 0}
+_MOST = {"learning_rate": 1000.0, "clip": math.inf, "eps": math.inf}
 
 
 @dataclass(frozen=True)
@@ -73,24 +76,17 @@ class TrainingConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_positive(
-            epochs=self.epochs,
-            max_tokens=self.max_tokens,
-            accumulate=self.accumulate,
-        )
-        for name in ("warmup", "average", "seed"):
-            check_whole(name, getattr(self, name), 0)
-        check_number(above=0, eps=self.eps)
-        check_probability(smoothing=self.smoothing)
-        if self.patience is not None:
-            check_positive(patience=self.patience)
-        for name in ("learning_rate", "clip"):
-            if getattr(self, name) is not None:
-                check_number(above=0, **{name: getattr(self, name)})
+        for name, value in vars(self).items():
+            if value is None and name in ("learning_rate", "clip", "patience"):
+                continue  # these may be left out
+            if name in _LEAST:
+                check_whole(name, value, _LEAST[name])
+            if name in _MOST:
+                check_number(above=0, at_most=_MOST[name], **{name: value})
         if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
             raise ValueError(f"betas={self.betas} must be two numbers")
         for beta in self.betas:
-            check_probability(betas=beta)
+            check_probability(betas=beta, smoothing=self.smoothing)
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("precision", self.precision, PRECISIONS)
         if self.learning_rate is None and (
@@ -136,14 +132,13 @@ def rate_factor(
     Source: Vaswani et al. (2017), eq. 3. Chapter: Training.
     """
     check_positive(step=step)
-    if schedule == "linear" and (total is None or total <= warmup):
-        raise ValueError(
-            f"total={total} must be above warmup={warmup} for a linear schedule"
-        )
-    if step < warmup:
-        return step / warmup
+    fall = 1.0
     if schedule == "inverse-sqrt":
-        return math.sqrt(max(warmup, 1) / step)
+        fall = math.sqrt(max(warmup, 1) / step)
     if schedule == "linear":
-        return max(0.0, (total + 1 - step) / (total + 1 - max(warmup, 1)))
-    return 1.0
+        if total is None or total <= warmup:
+            raise ValueError(
+                f"total={total} must be above warmup={warmup} for a linear schedule"
+            )
+        fall = max(0.0, (total + 1 - step) / (total + 1 - max(warmup, 1)))
+    return step / warmup if step < warmup else fall

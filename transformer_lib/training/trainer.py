@@ -224,9 +224,8 @@ class Trainer:
             )
         _check_data("train", train, model)
         _check_data("validation", validation, model)
-        n_batches = _count(
-            _epoch_of(train, config)
-        )  # refuses an example that fits into no batch
+        # cutting the data into batches refuses an example that fits into none
+        n_batches = _count(_epoch_of(train, config))
         _epoch_of(validation, config)
         self.model, self.train, self.validation = model, train, validation
         self.config, self.progress = config, Progress()
@@ -291,9 +290,8 @@ class Trainer:
                 for _ in self._updates(progress_bar and self.leads):
                     if stop is not None and stop():
                         interrupt.requested = True
-                    stopping = (
-                        self.agree(float(interrupt.requested)) > 0
-                    )  # a Ctrl-C from now on comes too late
+                    # a Ctrl-C from now on comes too late
+                    stopping = self.agree(float(interrupt.requested)) > 0
                     if stopping or self.progress.step % save_every == 0:
                         self._save_last()
                     if stopping:

@@ -1,4 +1,4 @@
-"""Options, runs and the program that trains, translates, evaluates and exports.
+"""How the program `transformer-lib` is made: the options of a training, the folder that a training leaves, and the command that trains, translates, evaluates and exports.
 
 Chapter: The command (book/appendix/the_command.ipynb).
 """
@@ -20,9 +20,7 @@ from typing import Any, get_type_hints
 
 from transformer_lib.decoding.search import SearchConfig
 from transformer_lib.models.seq2seq import _MODELS, model_names
-from transformer_lib.training.schedule import PRECISIONS, SCHEDULES
-from transformer_lib.translation.options import PRESETS, VARIANTS, TrainOptions
-from transformer_lib.translation.text import TEXT_KINDS
+from transformer_lib.translation.options import TrainOptions, choices
 from transformer_lib.translation.translator import pretrained_names
 
 # %% ../../book/appendix/the_command.ipynb #1222ec63
@@ -46,7 +44,8 @@ _ABOUT = {
         ],
     ),
     "translate": (
-        "Translate line by line, from a file or from standard input; each line is written as soon as it is done.",
+        "Translate line by line, from a file or from standard input; each line is written as soon as it is done. "
+        "With --n-best, each translation is preceded by the number of its line and a tab.",
         [
             "translate multi30k-en-de sentences.txt --output saetze.txt",
             "translate runs/mine - --n-best 3 --scores < sentences.txt",
@@ -181,29 +180,10 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         help="updates between two saves (500)",
     )
     _add_device(parser)
-    known: dict[str, Any] = {
-        "precision": PRECISIONS,
-        "preset": PRESETS,
-        "schedule": SCHEDULES,
-    }
-    known |= {"text": TEXT_KINDS, "model": [*model_names(), *VARIANTS]}
-    told, hints = _explained(TrainOptions), get_type_hints(TrainOptions)
-    for entry in fields(TrainOptions):
-        if entry.name != "model_options":
-            default = entry.default
-            shown = "" if default is None or default is False else f" ({default})"
-            flag = "--from" if entry.name == "start_from" else None
-            _add(
-                parser,
-                entry.name,
-                hints[entry.name],
-                told[entry.name] + shown,
-                known,
-                flag,
-            )
+    _add_fields(parser, TrainOptions, leave_out=("model_options",))
     group = parser.add_argument_group("options of the models")
     for name, kind, text, models in model_options():
-        _add(group, name, kind, f"{text} ({', '.join(models)})", {})
+        _add(group, name, kind, f"{text} ({', '.join(models)})")
 
 
 def model_options() -> Iterator[tuple[str, Any, str, list[str]]]:
@@ -229,30 +209,28 @@ def model_options() -> Iterator[tuple[str, Any, str, list[str]]]:
         yield name, kind, text, models
 
 
-def _add(
-    parser: Any,
-    name: str,
-    kind: Any,
-    text: str,
-    known: dict[str, Any],
-    flag: str | None = None,
-) -> None:
+def _add_fields(parser: Any, owner: Any, leave_out: tuple[str, ...]) -> None:
+    """One option for each field of a dataclass, with its default behind its meaning."""
+    told, hints = _explained(owner), get_type_hints(owner)
+    for entry in fields(owner):
+        if entry.name not in leave_out:
+            text = told[entry.name].rstrip(".")
+            if entry.default is not None and entry.default is not False:
+                text += f" ({entry.default})"
+            _add(parser, entry.name, hints[entry.name], text)
+
+
+def _add(parser: Any, name: str, kind: Any, text: str) -> None:
     """One option that is None unless it is given."""
-    flag = flag or f"--{name.replace('_', '-')}"
+    flag = "--from" if name == "start_from" else f"--{name.replace('_', '-')}"
     kinds = getattr(kind, "__args__", (kind,))
     if bool in kinds:
-        action = argparse.BooleanOptionalAction
-        parser.add_argument(flag, dest=name, action=action, default=None, help=text)
-        return
-    cast = next((cast for cast in (int, float, str) if cast in kinds), str)
-    cast = float if float in kinds else cast
-    choices = list(known[name]) if name in known else None
-    shape = None if choices else name.upper()
-    if name == "model":
-        choices, shape = None, "MODEL"
-    parser.add_argument(
-        flag, dest=name, type=cast, choices=choices, metavar=shape, help=text
-    )
+        look: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
+    else:
+        look = {"type": next((one for one in (float, int) if one in kinds), str)}
+        known = choices().get(name) if name != "model" else None  # a long list
+        look |= {"choices": known} if known else {"metavar": name.upper()}
+    parser.add_argument(flag, dest=name, default=None, help=text, **look)
 
 
 def _add_translate(parser: argparse.ArgumentParser) -> None:
@@ -302,21 +280,7 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 def _add_search(
     parser: argparse.ArgumentParser, leave_out: tuple[str, ...]
 ) -> None:
-    told, hints = _explained(SearchConfig), get_type_hints(SearchConfig)
-    for entry in fields(SearchConfig):
-        if entry.name not in leave_out:
-            more = (
-                ": each is preceded by the number of its line and a tab"
-                if entry.name == "n_best"
-                else ""
-            )
-            _add(
-                parser,
-                entry.name,
-                hints[entry.name],
-                f"{told[entry.name].rstrip('.')}{more} ({entry.default})",
-                {},
-            )
+    _add_fields(parser, SearchConfig, leave_out)
     _add_weights(parser)
     _add_device(parser)
 

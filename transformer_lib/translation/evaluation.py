@@ -139,11 +139,7 @@ def evaluate_run(
     if data is not None:
         options = replace(options, data=str(Path(data).absolute()))
     translator = Translator.from_pretrained(folder, device=device, weights=weights)
-    if (
-        options.data == "captions"
-    ):  # the first are for validation and test, however many follow
-        options = replace(options, n_captions=1)
-    corpus = load_corpus(options, translator.text)
+    corpus = load_corpus(options, translator.text, (part,))
     corpus.check_fingerprint(told["data"]["fingerprint"], part, options.data)
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
     room = (translator.model.max_source_length, translator.model.max_target_length)

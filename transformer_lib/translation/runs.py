@@ -1,4 +1,4 @@
-"""Options, runs and the program that trains, translates, evaluates and exports.
+"""How the program `transformer-lib` is made: the options of a training, the folder that a training leaves, and the command that trains, translates, evaluates and exports.
 
 Chapter: The command (book/appendix/the_command.ipynb).
 """

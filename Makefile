@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help book test check export notebooks pins serve colab clean
+.PHONY: help book epub test check export notebooks pins serve colab clean
 
 help: ## list these commands
 	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -20,6 +20,9 @@ help: ## list these commands
 book: $(READY) ## build the book into _build/html; a warning is an error
 	@$(VENV)/bin/jupyter-book build . -W -n --keep-going || { rm -rf _build/.doctrees; exit 1; }
 	@echo "The book is in _build/html/index.html (make serve)"
+
+epub: book ## write the book as an ePub and a PDF into _build (needs Chromium, and pip install playwright)
+	@$(PY) tools/ebook.py
 
 test: $(READY) ## run the tests, then notebooks that changed or need what changed, and compare their outputs (CI=true: all)
 	@status=0; \

@@ -10,7 +10,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -791,6 +793,34 @@ def test_what_is_open_fits_and_what_does_not_is_found(small_book: Path) -> None:
         assert loud.unlinked == ["chapter 17"]
         assert loud.label is not None and 0 < loud.label < measure.SMALLEST_LABEL
         assert len(loud.faults) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("small book")
+def test_the_small_book_becomes_an_epub_and_a_pdf(small_book: Path, tmp_path: Path) -> None:
+    pytest.importorskip("playwright")
+    import ebook
+
+    if ebook.chromium() is None:
+        pytest.skip("there is no Chromium")
+    where = ["--built", str(small_book), "--toc", str(small_book.parents[1] / "_toc.yml"), "--output", str(tmp_path)]
+    assert ebook.main(where) == 0
+    assert (tmp_path / f"{ebook.NAME}.pdf").read_bytes().startswith(b"%PDF-")
+    with zipfile.ZipFile(tmp_path / f"{ebook.NAME}.epub") as book:
+        names = book.namelist()
+        assert names[0] == "mimetype" and book.read("mimetype") == b"application/epub+zip"
+        trees = {name: ElementTree.fromstring(book.read(name)) for name in names if name.endswith(("xhtml", "opf"))}
+    listed = {f"book/{item.get('href')}" for item in trees["book/book.opf"].iter("{http://www.idpf.org/2007/opf}item")}
+    assert listed == set(names) - {"mimetype", "META-INF/container.xml", "book/book.opf"}
+    places = {f"{name}#{node.get('id')}" for name, tree in trees.items() for node in tree.iter() if node.get("id")}
+    for name, tree in trees.items():
+        for node in tree.iter():
+            target = node.get("href") or node.get("src") or ""
+            if name.endswith("xhtml") and target and "://" not in target:
+                file, _, place = target.partition("#")
+                assert f"book/{file}" in names and (not place or f"book/{file}#{place}" in places), (name, target)
+    page = ElementTree.tostring(trees["book/translation-17_translating.xhtml"], encoding="unicode")
+    assert "MathML" in page and "<script" not in page and "mjx-" not in page
 
 
 def test_labels_are_computed_from_the_font_and_the_width(tmp_path: Path) -> None:

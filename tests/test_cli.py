@@ -272,7 +272,7 @@ def test_every_option_of_a_training_is_explained_to_its_end(capsys):
         assert f"--{name}" in shown
     for told in (
         "halved after each epoch that does not lower the validation loss",
-        "order of batches and dropout. (0)",
+        "order of batches and dropout (0)",
         "(gru, bahdanau, luong, hard, transformer)",
     ):
         assert told in shown, told

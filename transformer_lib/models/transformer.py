@@ -546,7 +546,7 @@ class Transformer(Seq2Seq):
         )
 
     @explained
-    def step(
+    def step(  # type: ignore[override]
         self, token: Int[Tensor, " N"], state: TransformerState
     ) -> tuple[Float[Tensor, "N V"], TransformerState]:
         """Read one token and score the next; see ``Seq2Seq.step``.

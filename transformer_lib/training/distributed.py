@@ -11,9 +11,10 @@ __all__ = ['batch_share', 'process_group', 'DistributedTrainer']
 # %% ../../book/translation/18_scaling.ipynb #0e325f5c
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -118,14 +119,13 @@ class _ShareLoss(nn.Module):
     def __init__(self, trainer: Trainer) -> None:
         super().__init__()
         self.model = trainer.model
-        self.loss = lambda share: Trainer.loss(trainer, share)
+        self.loss: Callable[[Batch], Tensor] = partial(Trainer.loss, trainer)
         self._ddp_params_and_buffers_to_ignore = [
             name for name, _ in self.named_buffers()
         ]  # sinusoids are the same
 
     def forward(self, share: Batch) -> Float[Tensor, ""]:
-        loss: Tensor = self.loss(share)
-        return loss
+        return self.loss(share)
 
 # %% ../../book/translation/18_scaling.ipynb #a1e3e6a8
 class DistributedTrainer(Trainer):

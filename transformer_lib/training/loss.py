@@ -9,6 +9,7 @@ Chapter: Training (book/translation/15_training.ipynb).
 __all__ = ['smoothed_loss', 'output_loss']
 
 # %% ../../book/translation/15_training.ipynb #5aaea031
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -150,7 +151,5 @@ def output_loss(
         1, (2**22 if hidden.device.type == "cpu" else 2**26) // output.out_features
     )
     right = target[there].long()
-    loss: Tensor = _OutputLoss.apply(
-        hidden[there], output.weight, output.bias, right, smoothing, rows
-    )
-    return loss
+    apply: Callable[..., Tensor] = _OutputLoss.apply
+    return apply(hidden[there], output.weight, output.bias, right, smoothing, rows)

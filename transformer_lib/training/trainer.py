@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -50,19 +50,22 @@ from transformer_lib.training.schedule import (
 Data = Sequence[Example] | Iterable[Batch]
 
 
-def _is_pairs(data: Data) -> bool:
-    """Whether data are encoded pairs, which are still to be cut into batches."""
-    return isinstance(data, Sequence) and not (data and isinstance(data[0], Batch))
+def _pairs(data: Data) -> Sequence[Example] | None:
+    """The data, if they are encoded pairs, which are still to be cut into batches."""
+    batched = not isinstance(data, Sequence) or (
+        data and isinstance(data[0], Batch)
+    )
+    return None if batched else cast(Sequence[Example], data)
 
 
 def _epoch_of(
     data: Data, config: TrainingConfig, epoch: int | None = None
 ) -> Iterable[Batch]:
     """The batches of an epoch; None for the order of the lengths. Batches that came ready are taken as they come."""
-    if not _is_pairs(data):
-        return data
+    if (pairs := _pairs(data)) is None:
+        return cast(Iterable[Batch], data)
     seed = None if epoch is None else config.seed
-    return list(batches(data, config.max_tokens, seed=seed, epoch=epoch or 0))
+    return list(batches(pairs, config.max_tokens, seed=seed, epoch=epoch or 0))
 
 
 def _count(order: Iterable[Batch]) -> int | None:
@@ -82,7 +85,7 @@ def _check_data(name: str, data: Data, model: Seq2Seq) -> None:
     if isinstance(data, Sequence) and not data:
         raise ValueError(f"{name} is empty: there must be at least one example")
     limits = {"source": model.max_source_length, "target": model.max_target_length}
-    for index, (source, target) in enumerate(data if _is_pairs(data) else ()):
+    for index, (source, target) in enumerate(_pairs(data) or ()):
         for side, length in (("source", len(source)), ("target", len(target) - 1)):
             limit = limits[side]
             if limit is not None and length > limit:
@@ -232,7 +235,10 @@ class Trainer:
         self.folder, self.leads = None if folder is None else Path(folder), True
         self.device = next(model.parameters()).device
         self.optimizer = optimizer or torch.optim.Adam(
-            model.parameters(), lr=0.0, betas=tuple(config.betas), eps=config.eps
+            model.parameters(),
+            lr=0.0,
+            betas=(config.betas[0], config.betas[1]),
+            eps=config.eps,
         )
         self.peak = config.learning_rate or peak_rate(_width(model), config.warmup)
         self.total = (
@@ -380,15 +386,14 @@ class Trainer:
         ):
             own_loss = type(model).loss is not Seq2Seq.loss
             compiled = getattr(model, "_compiled_call_impl", None) is not None
-            if (
-                hasattr(model, "hidden")
-                and precision is None
-                and not (own_loss or compiled)
-            ):
+            plain = precision is None and not own_loss and not compiled
+            hidden: Callable[..., Tensor] | None = getattr(model, "hidden", None)
+            output: Any = getattr(model, "output", None)
+            if plain and hidden is not None:  # without the table of all logits
                 memory = model.encode(batch.source, batch.source != PAD)
-                hidden = model.hidden(batch.target_input, memory)
+                states = hidden(batch.target_input, memory)
                 return output_loss(
-                    hidden, model.output, batch.target_output, smoothing=smoothing
+                    states, output, batch.target_output, smoothing=smoothing
                 )
             if not smoothing:
                 return model.loss(batch)
@@ -542,10 +547,7 @@ class Trainer:
     @cached_property
     def _corpus(self) -> str:
         """A fingerprint of all pairs, taken once: saving must not take longer the more there are."""
-        pairs = [
-            data if _is_pairs(data) else None
-            for data in (self.train, self.validation)
-        ]
+        pairs = [_pairs(data) for data in (self.train, self.validation)]
         return hashlib.sha256(json.dumps(pairs, default=list).encode()).hexdigest()
 
     def restore(self, path: Path | str) -> None:

@@ -201,10 +201,6 @@ def _translate(given: argparse.Namespace) -> int:
     names = [entry.name for entry in fields(SearchConfig)]
     typed = {n: getattr(given, n) for n in names if getattr(given, n) is not None}
     config = SearchConfig(**typed)
-    if config.n_best > config.beam_size:
-        raise ValueError(
-            f"n_best={config.n_best} is more than beam_size={config.beam_size}"
-        )
     translator = Translator.from_pretrained(
         given.run, device=given.device, weights=given.weights
     )

@@ -246,9 +246,7 @@ class TrainOptions:
                     "n_decoder_layers": layers,
                 } | chosen
         elif self.preset is not None:
-            raise ValueError(
-                f"preset={self.preset!r} is no option of the model {self.model!r}; leave it out"
-            )
+            chosen["preset"] = self.preset
         for option in chosen.keys() - allowed:
             raise ValueError(
                 f"{option}={chosen[option]!r} is no option of the model {self.model!r}; leave it out"
@@ -430,7 +428,8 @@ def load_multi30k_corpus(
         part: text.prepare_pairs(load_multi30k(splits[part], *languages))
         for part in parts
     }
-    return Corpus(*(read.get(part, []) for part in PARTS))
+    train, validation, test = (read.get(part, []) for part in PARTS)
+    return Corpus(train, validation, test)
 
 
 def load_file(

@@ -814,6 +814,8 @@ def test_the_small_book_becomes_an_epub_and_a_pdf(small_book: Path, tmp_path: Pa
     assert listed == set(names) - {"mimetype", "META-INF/container.xml", "book/book.opf"}
     places = {f"{name}#{node.get('id')}" for name, tree in trees.items() for node in tree.iter() if node.get("id")}
     for name, tree in trees.items():
+        own = [node.get("id") for node in tree.iter() if node.get("id")]
+        assert len(own) == len(set(own)), name
         for node in tree.iter():
             target = node.get("href") or node.get("src") or ""
             if name.endswith("xhtml") and target and "://" not in target:

@@ -50,6 +50,7 @@ td, th { padding: 0.15em 0.5em; border-bottom: 1px solid #c9c7c0; }
 .admonition, .exercise, details { border: 1px solid #c9c7c0; padding: 0.3em 0.8em; margin: 1em 0; }
 summary, .admonition-title { font-weight: bold; font-size: 0.9em; } .built-in { font-size: 0.8em; color: #5f646a; }
 blockquote { font-style: italic; margin: 0 0 1em; }
+.fold-size { font-weight: normal; color: #5f646a; }
 .visually-hidden { position: absolute; clip-path: inset(50%); }
 .math-number { float: right; }
 a { color: #0b5c95; }
@@ -94,6 +95,11 @@ TIDY = """({stills, moving}) => {
     for (const {name} of [...node.attributes]) {
       if (/^(on|data-|aria-controls|tabindex|open$)/.test(name)) node.removeAttribute(name);
     }
+  }
+  const seen = new Set();
+  for (const node of article.querySelectorAll("[id]")) {  // an id stands once
+    if (seen.has(node.id)) node.removeAttribute("id");
+    seen.add(node.id);
   }
   for (const link of article.querySelectorAll("a[href]")) link.setAttribute("href", link.href);
   for (const link of article.querySelectorAll("svg a")) link.setAttribute("href", new URL(

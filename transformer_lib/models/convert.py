@@ -110,19 +110,17 @@ def _check_same_function(model: nn.Module, theirs: nn.Module) -> None:
         raise TypeError(
             f"{type(model).__name__} and {type(theirs).__name__} do not go together; these do: {pairs}"
         )
+    names = torch_names(model)
     ours = {
-        torch_names(model)[n]: p
-        for n, p in model.named_parameters()
-        if n in torch_names(model)
+        names[n]: tuple(p.shape) for n, p in model.named_parameters() if n in names
     }
-    other = dict(theirs.named_parameters())
+    other = {n: tuple(p.shape) for n, p in theirs.named_parameters()}
     for name in sorted(ours.keys() ^ other.keys()):
         raise ValueError(f"only one of the two models has {name}")
-    for name, parameter in ours.items():
-        if parameter.shape != other[name].shape:
-            shapes = tuple(parameter.shape), tuple(other[name].shape)
+    for name, shape in ours.items():
+        if shape != other[name]:
             raise ValueError(
-                f"{name} has different shapes: {shapes[0]} here, {shapes[1]} there"
+                f"{name} has different shapes: {shape} here, {other[name]} there"
             )
     for name, part in model.named_modules():
         for setting, value in _settings(part).items():

@@ -314,14 +314,18 @@ def data_of(viewer):
     return json.loads(re.search(r'<script type="application/json">(.*?)</script>', viewer.html, re.S)[1])
 
 
-def words_of(viewer, tag):
-    return re.findall(rf'<li><{tag} dir="auto">(.*?)</{tag}></li>', viewer.html)
+def sources_and_targets(viewer):
+    """The words that get weights, and those to choose from."""
+    return (
+        re.findall(r"<b>(.*?)</b>", viewer.html),
+        re.findall(r'<span dir="auto">(.*?)</span></label>', viewer.html),
+    )
 
 
 def test_the_viewer_holds_words_and_weights():
     viewer = viz.attention_viewer(torch.tensor(WEIGHTS, dtype=torch.bfloat16, requires_grad=True), ROWS, COLUMNS)
-    assert words_of(viewer, "button") == ROWS and words_of(viewer, "span") == COLUMNS
-    assert np.allclose(np.array(data_of(viewer)) / 1000, WEIGHTS, atol=0.003)
+    assert sources_and_targets(viewer) == (COLUMNS, ROWS)
+    assert np.allclose(np.array(data_of(viewer)[0]["table"]) / 100, WEIGHTS, atol=0.0071)
     assert viewer._repr_html_() == viewer.html
     assert "html" not in repr(viewer) and " at 0x" not in repr(viewer) and "3 x 4" in repr(viewer)
 
@@ -341,8 +345,8 @@ def test_heads_layers_and_named_maps_have_menus():
     def menus(weights):
         html = viz.attention_viewer(weights, ["x"], ["a", "b"]).html
         return [
-            (name, re.findall("<option>(.*?)</option>", menu))
-            for name, menu in re.findall(r"<label>(\w+) <select>(.*?)</select>", html)
+            (name, re.findall("<option(?: selected)?>(.*?)</option>", menu))
+            for name, menu in re.findall(r"<label[^>]*>(\w+) <select disabled>(.*?)</select>", html)
         ]
 
     one = torch.tensor([[0.5, 0.5]])
@@ -350,6 +354,15 @@ def test_heads_layers_and_named_maps_have_menus():
     assert menus(one.expand(3, 1, 2)) == [("Head", ["1", "2", "3"])]
     assert menus(one.expand(2, 3, 1, 2)) == [("Layer", ["1", "2"]), ("Head", ["1", "2", "3"])]
     assert menus({"first": one, "<b>": one}) == [("Weights", ["first", "&lt;b&gt;"])]
+
+
+def test_the_viewer_opens_where_it_is_told_or_at_the_map_that_reaches_most():
+    flat, pointing = np.full((2, 2), 0.5), np.eye(2)
+    viewer = viz.attention_viewer([[flat, flat], [flat, pointing]], ["x", "y"], ["a", "b"])
+    assert "It opens at layer 2, head 2" in viewer.html and viewer.html.count("<option selected>2</option>") == 2
+    viewer = viz.attention_viewer({"f": flat, "p": pointing}, ["x", "y"], ["a", "b"], start=(0, 1), note="why")
+    assert "<option selected>f</option>" in viewer.html and "<p>why</p>" in viewer.html
+    assert 'checked><span dir="auto">y</span>' in viewer.html
 
 
 @settings(max_examples=60, deadline=None)
@@ -364,7 +377,7 @@ def test_no_word_can_become_markup(words, title):
 
 def test_words_in_the_viewer_are_escaped():
     viewer = viz.attention_viewer([[1.0]], ["</script><b>&"], ["<img src=x onerror='alert(1)'>"], title='"><i>')
-    assert words_of(viewer, "button") == ["&lt;/script&gt;&lt;b&gt;&amp;"]
+    assert sources_and_targets(viewer)[1] == ["&lt;/script&gt;&lt;b&gt;&amp;"]
     assert "<img" not in viewer.html and "<i>" not in viewer.html
 
 

@@ -117,7 +117,7 @@ def evaluate_run(
     Args:
         folder: of the run, or the name of a shipped model.
         part: ``validation`` or ``test``.
-        config: how to search; None for the defaults of ``SearchConfig``.
+        config: how to search; None for the translator's own ``decoding``.
         device: where to compute.
         weights: see ``weights_file``.
         data: where the file of sentence pairs is now, if it has moved.
@@ -146,7 +146,7 @@ def evaluate_run(
     longest = min(room, key=lambda limit: limit or math.inf) or 10**9
     kept = corpus.encoded(part, tokenizers, longest)
     pairs, examples = [pair for pair, _ in kept], [ids for _, ids in kept]
-    config = replace(config or SearchConfig(), **search)
+    config = replace(config or translator.decoding, **search)
     sources, right = [p.source for p in pairs], [p.target for p in pairs]
     found = translator.search(sources, config, prepared=True)
     written = [best[0].text for best in found]

@@ -13,7 +13,7 @@ __all__ = ['Translation', 'UnknownWordWarning', 'AttentionMap', 'Aligning', 'pre
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
@@ -229,6 +229,7 @@ class Translator:
         source_tokenizer: of the source language.
         target_tokenizer: of the target language.
         text: what is done to text before and after, and the languages.
+        decoding: how it searches where the caller names nothing else; None for the defaults of ``SearchConfig``.
 
     Chapter: Translating.
     """
@@ -240,12 +241,14 @@ class Translator:
         target_tokenizer: AnyTokenizer,
         *,
         text: TextPreparation | None = None,
+        decoding: SearchConfig | None = None,
     ) -> None:
         if not isinstance(model, Seq2Seq):
             raise TypeError(
                 f"model is a {type(model).__name__}, expected a Seq2Seq"
             )
         self.model, self.text = model, text or TextPreparation()
+        self.decoding = decoding or SearchConfig()
         self.source_tokenizer: Any = source_tokenizer
         self.target_tokenizer: Any = target_tokenizer
 
@@ -258,6 +261,8 @@ class Translator:
         weights: str | None = None,
     ) -> "Translator":
         """Load a translator that comes with the library, was saved, or is a run's: for inference, in single precision.
+
+        If its ``config.json`` says how it is best searched, that is what it does unless told otherwise.
 
         Args:
             name_or_path: one of ``pretrained_names()``, or a folder.
@@ -281,9 +286,13 @@ class Translator:
             raise ValueError(f"{folder / 'config.json'}: {error}") from error
         path = weights_file(folder, weights)
         load_weights(model, load_tensors(path)[0], path)
-        return cls(
-            model.to(pick_device(device)).eval(), *tokenizers, text=config["text"]
+        named, told = (
+            {f.name for f in fields(SearchConfig)},
+            config.get("decoding", {}),
         )
+        decoding = SearchConfig(**{k: told[k] for k in named & told.keys()})
+        model = model.to(pick_device(device)).eval()
+        return cls(model, *tokenizers, text=config["text"], decoding=decoding)
 
     @classmethod
     def from_marian(
@@ -360,6 +369,7 @@ class Translator:
             },
             "text": asdict(self.text),
             "tokenizers": {"source": "source.json", "target": "target.json"},
+            "decoding": asdict(self.decoding),
         }
 
     def translate(
@@ -374,7 +384,7 @@ class Translator:
 
         Args:
             texts: one sentence each; an empty or blank one gives an empty translation.
-            config: how to search; None for the defaults of ``SearchConfig``.
+            config: how to search; None for the translator's own ``decoding``.
             max_tokens: the most source tokens of a batch, over all hypotheses, padding included.
             options: fields of ``SearchConfig``, such as ``beam_size=8``.
 
@@ -409,7 +419,7 @@ class Translator:
 
         Args:
             texts: one sentence each.
-            config: how to search.
+            config: how to search; see ``translate``.
             max_tokens: the most source tokens of a batch, over all hypotheses.
             prepared: the texts are as in the training data, and so shall be the translations.
             options: fields of ``SearchConfig``.
@@ -417,7 +427,7 @@ class Translator:
         Returns:
             For each sentence its translations, best first.
         """
-        config = replace(config or SearchConfig(), **options)
+        config = replace(config or self.decoding, **options)
         check_positive(max_tokens=max_tokens)
         if not isinstance(texts, Sequence):
             raise TypeError(
@@ -441,11 +451,8 @@ class Translator:
                     self.target_tokenizer.decode(one.tokens) for one in hypotheses
                 ]
                 if not prepared:
-                    restore, original = (
-                        self.text.restore,
-                        (lines[index], ready[index]),
-                    )
-                    written = [restore(text, *original) for text in written]
+                    original = lines[index], ready[index]
+                    written = [self.text.restore(w, *original) for w in written]
                 unknown = unknown_words(ready[index], self.source_tokenizer)
                 found[index] = [
                     Translation(text, one.log_probability, one.score, unknown)
@@ -484,12 +491,9 @@ class Translator:
         for _, token in steps:
             tokens.append(int(token))
             written = self.target_tokenizer.decode(tokens)
-            words = written[: written.rfind(" ") + 1].rstrip(
-                " ,"
-            )  # those that are complete
-            stands = (
-                self.text.restore(words, text, ready, whole=False) if words else ""
-            )
+            stands = written[: written.rfind(" ") + 1].rstrip(" ,")  # whole words
+            if stands:
+                stands = self.text.restore(stands, text, ready, whole=False)
             new = len(stands) > len(shown) and stands.startswith(shown)
             if new and tokens[-1] != EOS:
                 yield stands[len(shown) :]
@@ -503,12 +507,11 @@ class Translator:
 
     def _refusal(self, prepared: str) -> str | None:
         limit = self.model.max_source_length
-        length = (
-            0 if limit is None else len(self.source_tokenizer.encode(prepared)) + 1
-        )
-        if limit is not None and length > limit:
-            return f"{length} tokens, more tokens than the {limit} that this model can read: split it"
-        return None
+        if limit is None:
+            return None
+        length = len(self.source_tokenizer.encode(prepared)) + 1
+        told = f"{length} tokens, more tokens than the {limit} that this model can read: split it"
+        return told if length > limit else None
 
     def _prepare(self, text: str) -> str:
         return self.text.prepare(text, self.source_tokenizer)
@@ -545,16 +548,14 @@ class Translator:
             target = translation
         else:
             target = self.text.prepare(translation, self.target_tokenizer, "target")
-        tokens = (
-            [*self.source_tokenizer.tokens(source), "<eos>"],
-            [*self.target_tokenizer.tokens(target), "<eos>"],
+        one, other, device = (
+            self.source_tokenizer,
+            self.target_tokenizer,
+            self._device(),
         )
-        ids = torch.tensor([[*self.source_tokenizer.encode(source), EOS]]).to(
-            self._device()
-        )
-        read = torch.tensor([[BOS, *self.target_tokenizer.encode(target)]]).to(
-            self._device()
-        )
+        tokens = [*one.tokens(source), "<eos>"], [*other.tokens(target), "<eos>"]
+        ids = torch.tensor([[*one.encode(source), EOS]], device=device)
+        read = torch.tensor([[BOS, *other.encode(target)]], device=device)
         with eval_mode(self.model):
             stacks: dict[str, Any] = {**self._weights(ids, read)}
         return AttentionMap(*tokens, **stacks)

@@ -1,18 +1,18 @@
-"""The pictures of the book: plots, diagrams, and a viewer of attention."""
+"""The pictures of the book: plots, diagrams, and viewers to play with."""
 
 from .diagrams import Box, canvas, draw_arrow, draw_boxes, draw_tokens
 from .plots import CURVES, HEAT, MARKERS, PALETTE, attention_colours, bars, heatmap, length_curve, use_style
-from .steps import StepViewer, beam_viewer, decoding_viewer
-from .viewer import AttentionViewer, attention_viewer
+from .explore import heads_viewer, position_viewer, query_viewer, rotary_viewer
+from .steps import beam_viewer, decoding_viewer, translation_viewer
+from .viewer import Viewer, attention_viewer
 
 __all__ = [
     "CURVES",
     "HEAT",
     "MARKERS",
     "PALETTE",
-    "AttentionViewer",
     "Box",
-    "StepViewer",
+    "Viewer",
     "attention_colours",
     "attention_viewer",
     "bars",
@@ -22,7 +22,12 @@ __all__ = [
     "draw_arrow",
     "draw_boxes",
     "draw_tokens",
+    "heads_viewer",
     "heatmap",
     "length_curve",
+    "position_viewer",
+    "query_viewer",
+    "rotary_viewer",
+    "translation_viewer",
     "use_style",
 ]

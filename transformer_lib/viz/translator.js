@@ -374,8 +374,9 @@ export function readTensors(buffer) {
 }
 
 export class Translator {
-  constructor({ model, text }, source, target, tensors) {
+  constructor({ model, text, decoding }, source, target, tensors) {
     this.kind = text.kind;
+    this.decoding = decoding ?? {}; // how the model is best searched
     this.source = new Tokenizer(source);
     this.target = new Tokenizer(target);
     this.model = new Transformer(model.config, tensors);
@@ -428,7 +429,8 @@ export class Translator {
       const written = this.target.decode(one.tokens);
       return { ...one, source, text: this.restore(written, text, prepared, whole) };
     };
-    const search = this.model.search(source, options);
+    const lengthPenalty = this.decoding.length_penalty;
+    const search = this.model.search(source, { lengthPenalty, ...options });
     for (;;) {
       const { value, done } = search.next();
       if (done) return shown(value[0], true);

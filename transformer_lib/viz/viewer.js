@@ -1,44 +1,107 @@
-document.querySelectorAll(".tl-attention:not([data-ready])").forEach(function (root) {
-  root.dataset.ready = "yes";
-  var maps = JSON.parse(root.querySelector("script[type='application/json']").textContent);
-  var sources = Array.from(root.querySelectorAll("li > span"));
-  var targets = Array.from(root.querySelectorAll("button"));
-  var choices = Array.from(root.querySelectorAll("select"));
-  var says = root.querySelector("[aria-live]");
-  var chosen = 0;
-  function weights() {
-    return choices.reduce(function (part, choice) { return part[choice.selectedIndex]; }, maps)[chosen];
+// Every viewer of the book. A viewer is a scene with empty places, its controls, and for each
+// setting of the controls what stands in those places: a text, or a number that the style turns
+// into light, length or an angle. All of it comes as JSON from Python; this script looks it up.
+(() => {
+  "use strict";
+
+  // The functions below tell where a control stands among its first `count` options.
+
+  function radios(box, name) {
+    const all = [...box.querySelectorAll("input")];
+    box.disabled = false;
+    for (const one of all) {
+      one.name = name;
+      const label = one.parentElement;
+      if (!box.classList.contains("tl-words")) continue;
+      label.addEventListener("mouseenter", () => {
+        if (!one.checked) one.click();
+      });
+    }
+    return (count) => {
+      all.forEach((one, i) => (one.parentElement.hidden = i >= count));
+      if (all.findIndex((one) => one.checked) >= count) all[count - 1].checked = true;
+      return all.findIndex((one) => one.checked);
+    };
   }
-  function show(index) {
-    chosen = index;
-    var row = weights();
-    targets.forEach(function (button, i) {
-      button.setAttribute("aria-pressed", String(i === chosen));
-      button.tabIndex = i === chosen ? 0 : -1;
+
+  function slider(box) {
+    const range = box.querySelector("input");
+    const shown = box.querySelector("span");
+    const { name, first, begin } = box.dataset;
+    range.value = begin;
+    box.querySelectorAll("button").forEach((button, i) => {
+      button.addEventListener("click", () => {
+        range.value = Number(range.value) + (i ? 1 : -1);
+        range.dispatchEvent(new Event("input", { bubbles: true }));
+      });
     });
-    sources.forEach(function (word, i) {
-      word.style.setProperty("--tl-weight", row[i] / 1000);
-      word.title = (row[i] / 10).toFixed(1) + " %";
-    });
-    var best = row.map(function (w, i) { return [w, i]; }).filter(function (x) { return x[0] >= 10; });
-    best.sort(function (a, b) { return b[0] - a[0] || a[1] - b[1]; });
-    says.textContent = targets[chosen].textContent + ": " + (best.slice(0, 3).map(function (x) {
-      return sources[x[1]].textContent + " " + Math.round(x[0] / 10) + " %";
-    }).join(", ") || "no word");
+    return (count) => {
+      range.max = count - 1;
+      const text = `${name} ${Number(first) + Number(range.value)}`;
+      range.setAttribute("aria-valuetext", text);
+      shown.textContent = text;
+      return Number(range.value);
+    };
   }
-  targets.forEach(function (button, i) {
-    ["mouseenter", "focus", "click"].forEach(function (kind) {
-      button.addEventListener(kind, function () { show(i); });
-    });
-    button.addEventListener("keydown", function (event) {
-      var last = targets.length - 1;
-      var next = { ArrowRight: Math.min(i + 1, last), ArrowLeft: Math.max(i - 1, 0), Home: 0, End: last }[event.key];
-      if (next === undefined) { return; }
-      event.preventDefault();
-      event.stopPropagation();
-      targets[next].focus();
-    });
-  });
-  choices.forEach(function (choice) { choice.addEventListener("change", function () { show(chosen); }); });
-  show(0);
-});
+
+  function menu(box) {
+    const select = box.querySelector("select");
+    select.disabled = false;
+    return (count) => {
+      [...select.options].forEach((one, i) => (one.hidden = one.disabled = i >= count));
+      select.selectedIndex = Math.min(select.selectedIndex, count - 1);
+      return select.selectedIndex;
+    };
+  }
+
+  const kinds = { FIELDSET: radios, P: slider, LABEL: menu };
+  const textOf = (place) => (place?.querySelector("b") ?? place)?.textContent ?? "";
+
+  // The word that is chosen, and the three that weigh most.
+  function most(root, places, weights) {
+    const best = weights
+      .map((weight, i) => [weight, textOf(places[i])])
+      .filter(([weight, text]) => weight > 0 && text)
+      .sort((a, b) => b[0] - a[0])
+      .slice(0, 3)
+      .map(([weight, text]) => `${text} ${weight}\u00a0%`);
+    const chosen = textOf(root.querySelector(".tl-words input:checked + span"));
+    return `${chosen}: ${best.join(", ") || "no word"}.`;
+  }
+
+  function begin(root, number) {
+    root.dataset.ready = "yes";
+    const data = root.querySelector("script[type='application/json']");
+    const parts = JSON.parse(data.textContent);
+    const says = root.querySelector(".tl-says");
+    const controls = [...root.querySelectorAll("[data-control]")].sort(
+      (a, b) => a.dataset.control - b.dataset.control,
+    );
+    const at = controls.map((box, k) => kinds[box.tagName](box, `tl-${number}-${k}`));
+    const places = parts.map((_, p) => [...root.querySelectorAll(`[data-part="${p}"]`)]);
+
+    function show() {
+      const told = parts.map(({ uses, table, weights }, p) => {
+        const row = uses.reduce((rows, k) => rows[at[k](rows.length)], table);
+        const values = weights ? row : row.slice(1);
+        values.forEach((value, i) => {
+          const place = places[p][i];
+          if (typeof value === "string") place.textContent = value;
+          else place.style.setProperty("--tl-value", value);
+        });
+        return weights ? most(root, places[p], values) : row[0];
+      });
+      says.textContent = told.filter(Boolean).join(" ");
+    }
+
+    root.addEventListener("input", show);
+    root.addEventListener("keydown", (event) => event.stopPropagation()); // the page would turn
+    show();
+    says.setAttribute("aria-live", "polite"); // from now on, changes are read out
+  }
+
+  const ready = document.querySelectorAll(".tl-viewer[data-ready]").length;
+  document
+    .querySelectorAll(".tl-viewer:not([data-ready])")
+    .forEach((root, i) => begin(root, ready + i));
+})();

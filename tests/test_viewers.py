@@ -1,0 +1,269 @@
+"""The viewers of the book: what they hold is right, and they work by keyboard, in words, in the dark and on a phone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transformer_lib import Translator, viz
+from transformer_lib.models.positions import sinusoids
+from transformer_lib.viz.viewer import Control, Part, make_viewer
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+SCRIPTS = sorted((ROOT / "transformer_lib" / "viz").glob("*.js"))
+TEXT = "The dog does not cross the street because it is too wide."
+WORDS = ["dog", "tired", "it"]
+BY_HAND = (
+    torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.5]]),
+    torch.tensor([[2.0, 0.0], [0.0, 2.0], [0.0, 0.0]]),
+    torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]),
+)
+
+
+def parts_of(viewer: viz.Viewer) -> list[dict[str, Any]]:
+    return json.loads(re.search(r'<script type="application/json">(.*?)</script>', viewer.html, re.S)[1])
+
+
+def made() -> dict[str, viz.Viewer]:
+    """One of each kind."""
+    translator = Translator.from_pretrained("captions-en-de", device="cpu")
+    draw = torch.Generator().manual_seed(0)
+    maps = torch.rand(2, 3, 3, 3, generator=draw).softmax(-1)
+    forms = [["Hund", "müde", "er"], ["Hund", "müde", "sie"], ["Hund", "müde", "er"]]
+    chances = [{"er": 0.9, "sie": 0.1}, {"er": 0.2, "sie": 0.8}, {"er": 0.7, "sie": 0.3}]
+    table = sinusoids(24, 12)
+    return {
+        "attention": viz.attention_viewer(maps, WORDS, WORDS),
+        "greedy": viz.decoding_viewer(translator, "the dog sleeps", choices=3),
+        "beam": viz.beam_viewer(translator, TEXT, beam_size=(1, 3), length_penalty=(0.6, 1.4)),
+        "maps": viz.translation_viewer(translator, [TEXT, "the dog sleeps"]),
+        "query": viz.query_viewer(WORDS, {"one": BY_HAND, "two": BY_HAND}, word=2),
+        "heads": viz.heads_viewer({"a": (WORDS, maps[0, :2], forms, chances)}, watched=2),
+        "position": viz.position_viewer(table),
+        "rotary": viz.rotary_viewer({"added": (table + 1, table - 1)}, distances=4),
+    }
+
+
+@pytest.fixture(scope="module")
+def viewers() -> dict[str, viz.Viewer]:
+    return made()
+
+
+# ---- what they hold ----
+
+
+def test_a_scene_shows_its_first_setting_and_keeps_all() -> None:
+    controls = [Control("Word", ["a", "b"], start=1), Control("Step", range(1, 4), "slider", 2, begin=0)]
+    scene = '<p data-part="0"></p><!--1--><i data-part="0"></i><b data-part="1"></b>'
+    table = [[["one", "A", 1]] * 3, [["two", "B", 2], ["three", "C", 3]]]  # b has only two steps
+    parts = [Part((0, 1), table), Part((0,), [["", "x"], ["", "<y>"]])]
+    html = make_viewer("t", controls, scene, parts, note="n & m").html
+    assert '<p data-part="0">C</p>' in html and '<i data-part="0" style="--tl-value:3"></i>' in html
+    assert '<b data-part="1">&lt;y&gt;</b>' in html and '<p class="tl-says">three</p>' in html and "n &amp; m" in html
+    assert 'max="2" value="2"' in html and 'data-begin="0"' in html and "<!--" not in html
+    assert "<y>" not in html and parts_of(viz.Viewer("", html))[0]["table"][1][0] == ["two", "B", 2]
+
+
+def test_the_query_viewer_computes_the_example_of_chapter_8(viewers: dict[str, viz.Viewer]) -> None:
+    ((row, *_),) = [part["table"] for part in parts_of(viewers["query"])]
+    said, *values = row[2]
+    assert values[:3] == [67, 24, 9] and values[3:5] == ["2.0", 67]
+    shares = [int(text.removesuffix("\N{NO-BREAK SPACE}%")) for text in values[7::5]]
+    assert shares == [74, 12, 14] and "“it” attends to dog 67" in said
+
+
+def test_every_beam_is_that_of_the_search(viewers: dict[str, viz.Viewer]) -> None:
+    translator = Translator.from_pretrained("captions-en-de", device="cpu")
+    (part,) = parts_of(viewers["beam"])
+    assert part["uses"] == [0, 1, 2]
+    for size, row in zip((1, 3), part["table"], strict=True):
+        for penalty, steps in zip((0.6, 1.4), row, strict=True):
+            (best,) = translator.search([TEXT], beam_size=size, length_penalty=penalty, max_length=40)[0]
+            written = translator.text.prepare(best.text, translator.target_tokenizer, "target")
+            assert steps[-1][0].endswith(f"{written} <eos>, score {best.score:.2f}.")
+            assert all(step.count("goes on") <= size for step in steps)
+
+
+def test_all_maps_are_there_and_it_opens_at_one_worth_seeing(viewers: dict[str, viz.Viewer]) -> None:
+    translator = Translator.from_pretrained("captions-en-de", device="cpu")
+    words, weights = parts_of(viewers["maps"])
+    found = translator.attention(TEXT)
+    for kind, maps in enumerate((found.cross, found.encoder, found.decoder)):
+        assert torch.allclose(torch.tensor(weights["table"][0][kind]) / 100, maps, atol=0.0051)
+    assert len({len(row) for rows in words["table"] for row in rows}) == 1  # a place for every word
+    layer, head = divmod(int(found.cross.amax(2).sum(2).argmax()), found.cross.shape[1])
+    assert f"layer {layer + 1}, head {head + 1} of" in viewers["maps"].html
+    chosen = re.findall(r'checked><span dir="auto">(\d)</span>', viewers["maps"].html)
+    assert chosen == [str(layer + 1), str(head + 1)]
+
+
+def test_silencing_a_head_tells_what_changes(viewers: dict[str, viz.Viewer]) -> None:
+    _, _, outcomes = parts_of(viewers["heads"])
+    (heads,) = outcomes["table"]
+    assert heads[0][0][0] == "With all heads, “it” becomes er 90%, sie 10%."
+    assert heads[0][1][0] == "Without head 1, “it” becomes er 20%, sie 80%. Changed: it: sie instead of er."
+    assert heads[0][1][1:4] == ["Hund", "müde", "≠ sie"] and heads[1][1][0].endswith("No word changes.")
+
+
+def test_positions_and_their_products() -> None:
+    (part,) = parts_of(viz.position_viewer(sinusoids(30, 6)))
+    table = sinusoids(30, 6).double()
+    for p, row in enumerate(part["table"]):
+        assert row[1:4] == [round(p * 57.29577951 * 10000 ** (-i / 3)) % 360 for i in range(3)]
+        assert row[11:] == (100 * table @ table[p] / 3).round().int().tolist()
+
+
+def test_turned_words_keep_their_score(viewers: dict[str, viz.Viewer]) -> None:
+    table = sinusoids(20, 8)  # a position times a position depends on the distance alone
+    (part,) = parts_of(viz.rotary_viewer({"turned": (table, table)}, distances=4))
+    for distance in range(5):
+        assert len({row[distance][10] for row in part["table"]}) == 1
+    assert part["table"][0][3][0].startswith("Query at 4, key at 1. turned: score ")
+
+
+def test_they_are_small_always_the_same_and_load_nothing(viewers: dict[str, viz.Viewer]) -> None:
+    for name, again in made().items():
+        html = viewers[name].html
+        assert html == again.html and len(html) < 60_000
+        assert not re.search(r"https?:|src=|@import|url\(| id=| name=", html)
+
+
+# ---- the scripts ----
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_the_style_of_the_scripts(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 100 and not any(line.rstrip() != line or "\t" in line for line in lines)
+    assert text.endswith("\n") and not text.endswith("\n\n")
+    assert '"use strict";' in text or re.search(r"^export |await import\(", text, re.M)  # a module is strict by itself
+    for word in (r"\bvar\b", r"console\.", "innerHTML", r"\beval\b", "https?:", r"[^=!]==[^=]", "!=[^=]"):
+        assert not re.search(word, text), word
+    if node := shutil.which("node"):
+        assert subprocess.run([node, "--check", str(path)], capture_output=True).returncode == 0
+
+
+# ---- in a browser ----
+
+DARK = ":root { --pst-color-background: #14181e; --pst-color-text-base: #ced6dd; } body { background: #14181e }"
+
+
+@pytest.fixture(scope="module")
+def pages(viewers: dict[str, viz.Viewer], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("viewers")
+    body = "".join(f'<section id="{name}">{viewer.html}</section>' for name, viewer in viewers.items())
+    for mode, style in (("light", ""), ("dark", DARK)):
+        head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>t</title>'
+        head += f'<meta name="viewport" content="width=device-width"><style>{style}</style>'
+        (folder / f"{mode}.html").write_text(f"{head}<body>{body}</body></html>", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Any:
+    pytest.importorskip("playwright")
+    from browser import chromium, launch
+
+    if chromium() is None:
+        pytest.skip("there is no Chromium")
+    with launch() as found:
+        yield found
+
+
+def opened(browser: Any, path: Path, **options: Any) -> tuple[Any, list[str]]:
+    page = browser.new_context(**options).new_page()
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: problems.append(request.url) if request.url != path.as_uri() else None)
+    page.goto(path.as_uri())
+    return page, problems
+
+
+@pytest.mark.slow
+def test_everything_works_by_keyboard_and_is_said(pages: Path, browser: Any) -> None:
+    page, problems = opened(browser, pages / "light.html")
+
+    def says(name: str) -> str:
+        assert page.get_attribute(f"#{name} .tl-says", "aria-live") == "polite"
+        return page.inner_text(f"#{name} .tl-says").replace("\N{NO-BREAK SPACE}", " ")
+
+    def press(selector: str, *keys: str) -> None:
+        page.focus(selector)
+        for key in keys:
+            page.keyboard.press(key)
+
+    assert says("query").startswith("“it” attends to dog 67 %")
+    press("#query .tl-words input:checked", "ArrowLeft")
+    assert says("query").startswith("“tired” attends to")
+    press("#heads .tl-choice:nth-of-type(3) input:checked", "ArrowRight")  # silence it
+    assert "Without head 1, “it” becomes er 20%" in says("heads")
+    press("#heads .tl-choice:nth-of-type(2) input:checked", "ArrowRight")  # the other head
+    assert "No word changes." in says("heads")
+    assert page.inner_text("#heads .tl-words label:nth-of-type(3) small") == "er"
+    assert page.input_value("#greedy input") == "0"  # the walk begins at its first step
+    press("#greedy input", "End")
+    assert says("greedy").startswith("Most likely next: <eos>")
+    steps = page.get_attribute("#greedy input", "aria-valuetext")
+    press("#greedy button:first-of-type", "Enter")
+    assert page.get_attribute("#greedy input", "aria-valuetext") != steps
+    press("#position input", "Home", "ArrowRight")
+    assert says("position").startswith("Position 1: hands 0, 2 and 4 stand at 57, ")
+    press("#rotary input", "ArrowRight")
+    assert says("rotary").startswith("Query at 5, key at 2.")
+    page.select_option("#maps select >> nth=0", index=1)
+    assert says("maps").startswith("der: the ")
+    assert page.locator("#maps .tl-words label:visible").count() == 4  # a shorter sentence
+    page.select_option("#maps select >> nth=1", index=1)
+    assert page.inner_text("#maps .tl-words input:checked + span") == "the"
+    assert problems == []
+    page.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_they_fit_a_phone_and_can_be_read(pages: Path, browser: Any, mode: str) -> None:
+    from browser import NARROW
+
+    page, problems = opened(browser, pages / f"{mode}.html", viewport=NARROW, has_touch=True)
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+    light = page.evaluate("() => getComputedStyle(document.querySelector('.tl-viewer')).backgroundColor")
+    assert (light == "rgb(20, 24, 30)") == (mode == "dark")
+    small = page.evaluate(
+        "() => [...document.querySelectorAll('.tl-viewer *')].filter((one) => one.offsetParent && one.innerText"
+        " && parseFloat(getComputedStyle(one).fontSize) < 12).length"
+    )
+    assert small == 0 and problems == []
+    page.tap("#query .tl-words label:nth-of-type(1)")
+    assert page.inner_text("#query .tl-says").startswith("“dog” attends to")
+    page.context.close()
+
+
+@pytest.mark.slow
+def test_without_scripts_a_still_picture_remains(pages: Path, browser: Any) -> None:
+    page, problems = opened(browser, pages / "light.html", java_script_enabled=False)
+    assert page.inner_text("#query .tl-says").startswith("“it” attends to dog")
+    assert "The best of" in page.inner_text("#beam .tl-says")  # the last step of the search
+    assert not page.is_visible("#beam .tl-slider") and page.is_disabled("#maps select >> nth=0")
+    assert page.is_visible("#position svg") and problems == []
+    page.context.close()
+
+
+@pytest.mark.slow
+def test_two_on_a_page_do_not_disturb_each_other(browser: Any, tmp_path: Path) -> None:
+    one = viz.query_viewer(WORDS, {"x": BY_HAND}, word=2).html
+    (tmp_path / "x.html").write_text(f'<div id="a">{one}</div><div id="b">{one}</div>', encoding="utf-8")
+    page, _ = opened(browser, tmp_path / "x.html")
+    page.check("#a input >> nth=0", force=True)
+    assert page.inner_text("#a .tl-says").startswith("“dog”") and page.inner_text("#b .tl-says").startswith("“it”")
+    page.context.close()

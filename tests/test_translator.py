@@ -1,5 +1,6 @@
 """From text to text: order, scores, unknown words, streaming, attention, saving; and what is refused."""
 
+import json
 import re
 import shutil
 
@@ -110,6 +111,33 @@ def test_averaged_weights_come_first_and_others_can_be_asked_for():
     ):
         with pytest.raises(ValueError, match=message):
             load("transformer", weights=weights)
+
+
+def test_it_searches_as_its_folder_says_unless_told_otherwise(tmp_path):
+    translator, texts = load("transformer"), ["a dog is running in the park"]
+    assert translator.decoding == SearchConfig()  # a run says nothing yet
+    translator.decoding = SearchConfig(beam_size=2, length_penalty=-2.0, max_length=7)
+    folder = translator.save_pretrained(tmp_path / "x", notes={})
+    again = Translator.from_pretrained(folder, device="cpu")
+    assert again.decoding == translator.decoding
+    named = load("transformer").search(texts, beam_size=2, length_penalty=-2.0, max_length=7)
+    assert again.search(texts) == named == again.search(texts, SearchConfig(2, -2.0, 7))
+    assert again.search(texts, length_penalty=0.0)[0][0].score == pytest.approx(
+        again.search(texts, length_penalty=0.0)[0][0].log_probability
+    )
+    path = folder / "config.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for told, size in (({"beam_size": 3, "epoch": 19, "tried": []}, 3), (None, SearchConfig().beam_size)):
+        changed = {k: v for k, v in (content | {"decoding": told}).items() if v is not None}
+        path.write_text(json.dumps(changed), encoding="utf-8")
+        assert Translator.from_pretrained(folder, device="cpu").decoding == SearchConfig(beam_size=size)
+
+
+@pytest.mark.parametrize("name", pretrained_names())
+def test_shipped_translators_search_as_their_scores_were_made(name):
+    told = module.read_config(find_pretrained(name)).get("decoding", {})
+    decoding = Translator.from_pretrained(name, device="cpu").decoding
+    assert decoding.length_penalty == told.get("length_penalty", SearchConfig().length_penalty)
 
 
 def spied(monkeypatch):

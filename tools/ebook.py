@@ -46,6 +46,8 @@ pre { background: #f4f3ef; padding: 0.5em; white-space: pre-wrap; overflow-wrap:
 .k, .kn, .ow { font-weight: bold; } .c1, .sd { color: #5f646a; }
 img, svg { max-width: 100%; height: auto; } figure { margin: 1em 0; } figcaption { font-size: 0.85em; }
 table { border-collapse: collapse; font-size: 0.85em; }
+td p, dd p { margin: 0; }
+nav ol { list-style: none; }
 td, th { padding: 0.15em 0.5em; border-bottom: 1px solid #c9c7c0; }
 .admonition, .exercise, details { border: 1px solid #c9c7c0; padding: 0.3em 0.8em; margin: 1em 0; }
 summary, .admonition-title { font-weight: bold; font-size: 0.9em; } .built-in { font-size: 0.8em; color: #5f646a; }
@@ -61,7 +63,7 @@ body { font-size: 10.2pt; } article { break-before: page; } h1, h2, h3 { break-a
 figure, table, .cell_output { break-inside: avoid; } pre { break-inside: auto; }
 details.fold { border: 0; padding: 0; margin: 0.4em 0; font-size: 0.9em; color: #5f646a; }
 img { max-height: 220mm; } a { text-decoration: none; }
-nav.contents ol { list-style: none; padding-left: 1.2em; }
+nav.contents ol { padding-left: 1.2em; }
 """
 
 TIDY = """({stills, moving}) => {
@@ -82,6 +84,17 @@ TIDY = """({stills, moving}) => {
     still.src = stills[i];
     node.replaceWith(still);
   });
+  for (const drawing of article.querySelectorAll("svg")) {  // its colours and size come from the page's style sheet
+    const box = drawing.getBoundingClientRect();
+    for (const node of [drawing, ...drawing.querySelectorAll("*")]) {
+      const style = getComputedStyle(node);
+      for (const name of ["fill", "stroke", "stroke-width", "opacity"]) {
+        if (node !== drawing || name === "fill") node.style.setProperty(name, style.getPropertyValue(name));
+      }
+    }
+    drawing.setAttribute("width", box.width);
+    drawing.setAttribute("height", box.height);
+  }
   drop("script, style, link, button, .headerlink, .only-dark, .page-facts, .toctree-wrapper, input, form");
   for (const part of article.querySelectorAll("pre details")) {  // a docstring unfolds
     part.querySelector("summary").replaceWith(...part.querySelector("summary").childNodes);
@@ -101,9 +114,9 @@ TIDY = """({stills, moving}) => {
     if (seen.has(node.id)) node.removeAttribute("id");
     seen.add(node.id);
   }
-  for (const link of article.querySelectorAll("a[href]")) link.setAttribute("href", link.href);
-  for (const link of article.querySelectorAll("svg a")) link.setAttribute("href", new URL(
-    link.getAttribute("href"), location).href);
+  for (const link of article.querySelectorAll("a[href]")) {  // those of a drawing too
+    link.setAttribute("href", new URL(link.getAttribute("href"), location).href);
+  }
   const title = article.querySelector("h1")?.textContent.trim() ?? document.title;
   return {title, text: new XMLSerializer().serializeToString(article)};
 }"""
@@ -190,12 +203,13 @@ def document(title: str, body: str, style: str) -> str:
 
 def contents(pages: list[Page], target: str) -> str:
     """The table of contents; ``target`` turns the name of a file into an address."""
-    lines = []
+    text, inside = "", False
     for page in pages:
         if page.part:
-            lines.append(f"<li><span>{html.escape(page.part)}</span></li>")
-        lines.append(f'<li><a href="{target.format(page.file)}">{html.escape(page.title)}</a></li>')
-    return "<ol>" + "\n".join(lines) + "</ol>"
+            text += "</ol></li>" * inside + f"\n<li><span>{html.escape(page.part)}</span><ol>"
+            inside = True
+        text += f'\n<li><a href="{target.format(page.file)}">{html.escape(page.title)}</a></li>'
+    return f"<ol>{text}{'</ol></li>' * inside}</ol>"
 
 
 def write_epub(path: Path, pages: list[Page], pictures: dict[str, bytes], about: dict[str, str]) -> None:

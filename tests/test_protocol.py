@@ -16,7 +16,15 @@ from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.greedy import generate, greedy_decode
 from transformer_lib.decoding.sampling import sample
 from transformer_lib.decoding.search import WithoutCache, beam_search
-from transformer_lib.models import alignment, hard_attention, recurrent, scores, seq2seq, transformer  # noqa: F401
+from transformer_lib.models import (  # noqa: F401
+    alignment,
+    gpt,
+    hard_attention,
+    recurrent,
+    scores,
+    seq2seq,
+    transformer,
+)
 from transformer_lib.models.seq2seq import (
     Memory,
     Seq2Seq,
@@ -35,6 +43,7 @@ TRANSFORMER = {
     "source_vocab_size": 13, "target_vocab_size": 11, "tie_embeddings": "target", "d_model": 8, "n_heads": 2,
     "n_encoder_layers": 2, "n_decoder_layers": 2, "d_ff": 16, "dropout": 0.0, "max_length": 12,
 }  # fmt: skip
+GPT = {"vocab_size": 13, "d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 16, "dropout": 0.0, "max_length": 24}
 TRANSLATORS = {
     "gru": ("gru", RECURRENT),
     "gru, deep and reversed": ("gru", RECURRENT | {"n_layers": 2, "reverse_source": True}),
@@ -50,6 +59,8 @@ TRANSLATORS = {
     "transformer, pre-norm": ("transformer", TRANSFORMER | {"norm_first": True, "positions": "learned"}),
     "transformer, wide heads": ("transformer", TRANSFORMER | {"d_key": 3, "d_value": 5, "activation": "gelu"}),
     "transformer, one sided": ("transformer", TRANSFORMER | {"n_encoder_layers": 1, "n_decoder_layers": 3}),
+    "gpt": ("gpt", GPT),
+    "gpt, full source": ("gpt", GPT | {"full_source": True}),
 }
 WITHOUT_CACHE = "transformer without cache"
 every_translator = pytest.mark.parametrize("name", [*TRANSLATORS, WITHOUT_CACHE])

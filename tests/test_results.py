@@ -133,6 +133,20 @@ def test_the_three_models_of_chapter_14_are_those_of_the_record():
         assert f"{record_of(f'multi30k-de-en-{name}')['metrics']['test_bleu']['value']:.2f}" in prose
 
 
+def test_the_decoder_only_models_of_chapter_19_are_those_of_the_record():
+    rows = {"two stacks": [row for row in record_of("three-models")["rows"] if row["model"] == "transformer"]}
+    for row in record_of("decoder-only")["rows"]:
+        rows.setdefault(row["model"], []).append(row)
+    cells = json.loads((ROOT / "book/descendants/19_gpt.ipynb").read_text(encoding="utf-8"))["cells"]
+    (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
+    shown = ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2])
+    expected = {
+        kind: ([row["exact_match"][-1] for row in some], round(sum(row["seconds"][-1] for row in some) / len(some)))
+        for kind, some in rows.items()
+    }
+    assert shown == expected and all(len(scores) == 3 for scores, _ in shown.values())
+
+
 def test_the_other_seeds_of_the_bottleneck_are_told():
     rows = {row["name"]: row["exact_match"].values() for row in record_of("bottleneck")["rows"]}
     mean = {name: round(sum(found) / len(found)) for name, found in rows.items()}

@@ -10,8 +10,7 @@ source words attend to the whole source. ``nats`` is the mean cross-entropy of s
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +69,14 @@ def main() -> None:
     torch.set_num_threads(1)
     three_models.TURN = TURN
     task, rows = OneStack(), []
-    about = run_metadata(f"python benchmarks/decoder_only.py {shlex.join(sys.argv[1:])}", given.seeds)
+    if given.record and given.record.exists():  # what is there is not run again
+        rows = json.loads(given.record.read_text(encoding="utf-8"))["rows"]
+    done = {(row["model"], row["seed"]) for row in rows}
+    about = run_metadata("python benchmarks/decoder_only.py --record results/decoder-only.json", [0, 1, 2])
     data = "12,000 captions of 4 to 14 words; tested on 25 of each length; greedy decoding; one thread"
     for seed in given.seeds:
-        learners = [Learner(task, kind, seed, given.rate) for kind in given.models]
+        missing = [kind for kind in given.models if (kind, seed) not in done]
+        learners = [Learner(task, kind, seed, given.rate) for kind in missing]
         for _ in range(three_models.UPDATES // TURN):
             for learner in learners:
                 learner.turn()

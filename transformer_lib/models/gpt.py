@@ -8,7 +8,7 @@ Chapter: Only the decoder (book/descendants/19_gpt.ipynb).
 # %% auto #0
 __all__ = ['GPTConfig', 'GPTState', 'GPT', 'from_hugging_face', 'to_hugging_face']
 
-# %% ../../book/descendants/19_gpt.ipynb #1b0e543d
+# %% ../../book/descendants/19_gpt.ipynb #d4ffc74b
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ from transformer_lib.models.seq2seq import (
 from transformer_lib.models.sublayers import ACTIVATIONS
 from transformer_lib.models.transformer import Encoder, TransformerConfig
 
-# %% ../../book/descendants/19_gpt.ipynb #d784a67e
+# %% ../../book/descendants/19_gpt.ipynb #b6cdc0b0
 ACTIVATIONS["gelu_tanh"] = partial(F.gelu, approximate="tanh")  # GPT-2 has this one
 
 
@@ -105,7 +105,7 @@ class GPTConfig:
             eps=self.eps,
         )
 
-# %% ../../book/descendants/19_gpt.ipynb #cb85f4c4
+# %% ../../book/descendants/19_gpt.ipynb #9eedcd7d
 @dataclass(frozen=True, eq=False)
 class GPTState(State):
     """Where a decoder-only model stands between two steps; its caches hold source and target.
@@ -269,7 +269,7 @@ class GPT(Seq2Seq):
 
 register_model("gpt", GPTConfig, GPT)
 
-# %% ../../book/descendants/19_gpt.ipynb #52102d95
+# %% ../../book/descendants/19_gpt.ipynb #beebc9b4
 _PARTS = {  # ours to theirs; theirs keep matrices transposed
     "self_attn.in_proj_weight": "attn.c_attn.weight",
     "self_attn.in_proj_bias": "attn.c_attn.bias",

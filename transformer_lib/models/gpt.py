@@ -34,7 +34,7 @@ from transformer_lib.models.sublayers import ACTIVATIONS
 from transformer_lib.models.transformer import Encoder, TransformerConfig
 
 # %% ../../book/descendants/19_gpt.ipynb #b6cdc0b0
-ACTIVATIONS["gelu_tanh"] = partial(F.gelu, approximate="tanh")  # GPT-2 has this one
+ACTIVATIONS.update(gelu_tanh=partial(F.gelu, approximate="tanh"))  # that of GPT-2
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Bad input is named, and good input costs nothing."""
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from transformer_lib.checks import (
     check_choice,
+    check_fields,
     check_flag,
     check_number,
     check_positive,
@@ -72,6 +74,20 @@ def test_errors_of_another_cause_and_wrong_numbers_of_arguments_stay_as_they_are
         fails()
 
 
+def test_what_came_is_told_where_all_fit_and_pytorch_refuses():
+    table = nn.Embedding(5, 3)
+
+    @explained
+    def look_up(x: Float[Tensor, "B D"], ids: Int[Tensor, " B"]) -> Tensor:
+        return (x @ torch.ones(3, 3)) * table(ids)
+
+    wanted = r"look_up: index out of range.*\(x is a float32 tensor of shape \(2, 3\); ids is a int64 tensor of shape"
+    with pytest.raises(ValueError, match=wanted):
+        look_up(torch.ones(2, 3), torch.tensor([4, 5]))
+    with pytest.raises(ValueError, match=r"look_up: mat1 and mat2 shapes.*\(x is a float32 tensor of shape \(2, 4\)"):
+        look_up(torch.ones(2, 4), torch.tensor([4, 3]))
+
+
 def test_the_inner_explanation_reaches_the_caller():
     @explained
     def outer(x: Float[Tensor, "T S"]) -> Tensor:
@@ -109,6 +125,20 @@ def test_numbers_have_limits_that_are_in_or_out():
     for bad in (0, 1.01):
         with pytest.raises(ValueError, match=r"top_p=.* above 0 and at most 1"):
             check_number(above=0, at_most=1, top_p=bad)
+
+
+def test_the_settings_of_a_dataclass():
+    @dataclass
+    class Settings:
+        width: int = 1
+        bias: bool = True
+        dropout: float = 0.0
+        name: str = "any"
+
+    check_fields(Settings(name=""))
+    for bad in ({"width": 0}, {"width": 2.5}, {"bias": "no"}, {"dropout": 1.0}):
+        with pytest.raises((ValueError, TypeError), match=f"{next(iter(bad))}=.* must be"):
+            check_fields(Settings(**bad))
 
 
 def test_flags_choices_and_texts():

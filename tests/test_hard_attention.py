@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 from torch import nn
@@ -15,7 +15,7 @@ from transformer_lib.data.batching import Batch, collate
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_lib.decoding.greedy import greedy_decode, translate
-from transformer_lib.models.alignment import AlignedMemory, AttentionOutput, attention_maps
+from transformer_lib.models.alignment import AlignedMemory, attention_maps
 from transformer_lib.models.hard_attention import (
     HardAttention,
     HardConfig,
@@ -411,21 +411,6 @@ def test_evaluation_gives_the_plain_gradient_of_the_best_choices():
 
 
 @FEEDING
-@settings(max_examples=20)
-@given(extra=st.integers(1, 6), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4))
-@pytest.mark.slow
-def test_padding_and_company_change_nothing(feeding, extra, lengths):
-    model = small_model(input_feeding=feeding).eval()
-    source, target = ragged(lengths, 13), ragged([4] * len(lengths), 11, first=BOS)
-    expected = model(source, target)
-    padded = F.pad(source, (0, extra), value=PAD)
-    torch.testing.assert_close(model(padded, target), expected, atol=1e-12, rtol=0)
-    for row, length in enumerate(lengths):
-        alone = model(source[row : row + 1, :length], target[row : row + 1])
-        torch.testing.assert_close(alone[0], expected[row], atol=1e-12, rtol=0)
-
-
-@FEEDING
 @ESTIMATORS
 def test_padding_adds_nothing_to_the_gradient(feeding, estimator):
     """With the same choices, padding on either side changes neither the loss nor its gradient."""
@@ -463,36 +448,6 @@ def test_decoder_does_not_look_ahead(training, feeding):
         after = logits(changed)
         torch.testing.assert_close(after[:, :position], before[:, :position], atol=1e-12, rtol=0)
         assert (after[:, position:] - before[:, position:]).abs().max() > 1e-6
-
-
-@pytest.mark.slow
-@FEEDING
-@settings(max_examples=40)
-@given(score=st.sampled_from(["dot", "general", "concat", "location"]), seed=st.integers(0, 20))
-def test_step_by_step_equals_teacher_forcing(feeding, score, seed):
-    model = small_model(seed, input_feeding=feeding, score=score).eval()
-    source, target = ragged([5, 2, 3], 13, seed), ragged([6, 6, 6], 11, seed, first=BOS)
-    memory = model.encode(source, source != PAD)
-    expected = model.decode(target, memory)
-    state = model.start(memory)
-    for position in range(target.shape[1]):
-        logits, state = model.step(target[:, position], state)
-        torch.testing.assert_close(logits, expected[:, position], atol=1e-12, rtol=0)
-
-
-@FEEDING
-def test_a_state_reorders_its_rows_and_shares_the_memory(feeding):
-    model = small_model(input_feeding=feeding).eval()
-    source = ragged([4, 3], 13)
-    state = model.start(model.encode(source, source != PAD))
-    beams = reorder(state, torch.tensor([0, 0, 0, 1, 1, 1]))
-    assert beams.memory is state.memory
-    token = torch.tensor([BOS, 4, 5, BOS, 6, 7])
-    logits, _ = model.step(token, beams)
-    for row in range(6):
-        one = source[row // 3 : row // 3 + 1]
-        expected, _ = model.step(token[row : row + 1], model.start(model.encode(one, one != PAD)))
-        torch.testing.assert_close(logits[row], expected[0], atol=1e-12, rtol=0)
 
 
 @ESTIMATORS
@@ -606,7 +561,7 @@ def test_what_a_look_of_many_rows_keeps():
     source = ragged([4, 3], 13)
     state = reorder(model.start(model.encode(source, source != PAD)), torch.tensor([0, 0, 1, 1]))
     _, (seen,), _ = model.decoder(torch.tensor([[BOS], [4], [BOS], [5]]), state)
-    assert isinstance(seen, AttentionOutput) and seen.log_probability.shape == seen.entropy.shape == (4, 1)
+    assert isinstance(seen, HardSelection) and seen.log_probability.shape == seen.entropy.shape == (4, 1)
     memory = model.encode(source, source != PAD)
     _, (seen,), _ = model.decoder(torch.tensor([[BOS], [BOS]]), model.start(memory))
     assert isinstance(seen, HardSelection) and seen.queries.shape == (2, 1, 8)

@@ -695,14 +695,14 @@ BAD = {
     "a head without labels": (lambda: IfThenConfig(9, (3, 0)), "n_labels"),
     "word too large": (lambda: small_model()(TOKENS + 9), "tokens holds token id"),
     "empty row": (lambda: small_model()(torch.zeros_like(TOKENS)), "row 0 of tokens is only padding"),
-    "row too long": (lambda: small_model(max_length=3)(TOKENS), "rows of 4, but max_length=3"),
+    "row too long": (lambda: small_model(max_length=3)(TOKENS), "4 positions, but max_length=3"),
     "label too large": (
         lambda: small_model().loss(RecipeBatch(TOKENS, torch.tensor([[0, 0, 0, 0], [0, 0, 2, 0]]), (0, 1))),
-        "labels of head 2 run from 0 to 2, expected -1 to 1",
+        "Target 2 is out of bounds.*labels is",
     ),
     "label too small": (
         lambda: small_model().loss(RecipeBatch(TOKENS, torch.tensor([[0, 0, 0, 0], [0, -2, 0, 0]]), (0, 1))),
-        "labels of head 1",
+        "Target -2 is out of bounds.*labels is",
     ),
     "no recipes wanted": (lambda: make_recipes(0, 0), "n=0"),
     "too many recipes": (lambda: make_recipes(20_001, 0), "n=20001"),

@@ -250,7 +250,7 @@ BAD = {
     "a mask for tokens": (lambda: padding_mask(torch.ones(2, 3, dtype=torch.bool)), "torch.bool must be"),
     "negative length": (lambda: causal_mask(-1), "length=-1"),
     "a length of half words": (lambda: causal_mask(2.5), "length=2.5 must be a whole number"),
-    "no padding id": (lambda: padding_mask(torch.ones(2, 3).long(), pad=None), "pad=None"),
+    "no padding id": (lambda: padding_mask(torch.ones(2, 3).long(), pad=None), "pad is None"),
     "a list for tokens": (lambda: padding_mask([[1, 2]]), "tokens is .*list"),
     "negative past": (lambda: causal_mask(3, past=-2), "past=-2"),
     "mask of numbers": (lambda: combine_masks(torch.ones(3, 3)), "a mask has dtype torch.float32"),

@@ -164,7 +164,7 @@ def test_an_unregistered_model_is_named(tmp_path):
     folder = shutil.copytree(run_folder(), tmp_path / "copy")
     path = folder / "config.json"
     path.write_text(path.read_text().replace('"name": "gru"', '"name": "mine"'))
-    with pytest.raises(ValueError, match="model 'mine' is unknown"):
+    with pytest.raises(ValueError, match="model='mine' is unknown"):
         Translator.from_pretrained(folder)
 
 

@@ -16,7 +16,6 @@ from torch import Tensor
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
-from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.models import scores
 from transformer_lib.models.alignment import (
     AdditiveScore,
@@ -35,7 +34,6 @@ from transformer_lib.models.scores import (
     LuongSeq2Seq,
     make_attention,
 )
-from transformer_lib.models.seq2seq import reorder
 from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -444,53 +442,6 @@ def test_centres_of_long_sources_are_exact_in_half_precision():
 # ---------------------------------------------------------------- the translator
 
 
-@EVERY_LOOK
-@pytest.mark.slow
-def test_padding_and_company_change_nothing(look):
-    model = small_model(**LOOKS[look])
-    lengths = [5, 1, 3]
-    source, target = ragged(lengths, 13), ragged([4] * 3, 11, first=BOS)
-    expected = model(source, target)
-    torch.testing.assert_close(
-        model(torch.nn.functional.pad(source, (0, 7), value=PAD), target), expected, atol=1e-12, rtol=0
-    )
-    for row, length in enumerate(lengths):
-        alone = model(source[row : row + 1, :length], target[row : row + 1])
-        torch.testing.assert_close(alone[0], expected[row], atol=1e-12, rtol=0)
-
-
-@EVERY_LOOK
-@pytest.mark.slow
-def test_step_by_step_equals_teacher_forcing_also_with_several_rows_for_a_sentence(look):
-    model = small_model(**LOOKS[look]).eval()
-    source, target = ragged([5, 2, 8], 13), ragged([6, 6, 6], 11, first=BOS)
-    memory = model.encode(source, source != PAD)
-    expected = model.decode(target, memory)
-    single = model.start(memory)
-    double = reorder(model.start(memory), torch.tensor([0, 0, 1, 1, 2, 2]))
-    for position in range(target.shape[1]):
-        logits, single = model.step(target[:, position], single)
-        torch.testing.assert_close(logits, expected[:, position], atol=1e-12, rtol=0)
-        logits, double = model.step(target[:, position].repeat_interleave(2), double)
-        for row in range(6):
-            torch.testing.assert_close(logits[row], expected[row // 2, position], atol=1e-12, rtol=0)
-        double = reorder(double, torch.tensor([1, 0, 3, 2, 4, 4]))
-
-
-@EVERY_LOOK
-@pytest.mark.slow
-def test_decoder_does_not_look_ahead(look):
-    model = small_model(**LOOKS[look])
-    source, target = ragged([5, 3], 13), ragged([5, 5], 11, first=BOS)
-    before = model(source, target)
-    for position in (1, 3, 4):
-        changed = target.clone()
-        changed[:, position] = 4 + (changed[:, position] + 1) % 7
-        after = model(source, changed)
-        torch.testing.assert_close(after[:, :position], before[:, :position], atol=1e-12, rtol=0)
-        assert (after[:, position:] - before[:, position:]).abs().max() > 1e-7
-
-
 @pytest.mark.slow
 @EVERY_LOOK
 def test_alignment_has_a_row_for_each_word_and_stays_in_the_sentence(look):
@@ -538,19 +489,6 @@ def test_without_input_feeding_all_questions_are_asked_at_once(feeding, expected
     model.decoder.attention.register_forward_hook(lambda *_: calls.append("look"))
     model(ragged([4, 3], 13), ragged([5, 5], 11, first=BOS))
     assert len(calls) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("look", ["dot", "location", "concat-m1", "general-p10", "general-p1-unfed-deep"])
-def test_greedy_batch_equals_one_by_one(look):
-    model = small_model(3, **LOOKS[look]).eval()
-    lengths = [6, 1, 4, 11]
-    source = ragged(lengths, 13)
-    together = greedy_decode(model, source, max_length=9)
-    for row, length in enumerate(lengths):
-        alone = greedy_decode(model, source[row : row + 1, :length], max_length=9)[0]
-        assert together[row, : len(alone)].tolist() == alone.tolist()
-        assert (together[row, len(alone) :] == PAD).all()
 
 
 @pytest.mark.parametrize("device", DEVICES)

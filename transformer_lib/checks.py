@@ -7,7 +7,7 @@ Chapter: Refusing bad input (book/appendix/refusing_bad_input.ipynb).
 
 # %% auto #0
 __all__ = ['Function', 'explained', 'check_whole', 'check_positive', 'check_number', 'check_probability', 'check_flag',
-           'check_choice', 'check_text', 'check_texts', 'pick_device']
+           'check_fields', 'check_choice', 'check_text', 'check_texts', 'pick_device']
 
 # %% ../book/appendix/refusing_bad_input.ipynb #49308630
 import functools
@@ -15,6 +15,7 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import Any, TypeVar, get_args
 
 import torch
@@ -32,7 +33,8 @@ def explained(function: Function) -> Function:
 
     Returns:
         The function; where PyTorch or Python fails inside it and an argument does not fit
-        its annotation, it raises a ValueError (or TypeError) that names the argument.
+        its annotation, it raises a ValueError (or TypeError) that names the argument. Where
+        all fit and PyTorch refuses their sizes or an index, the ValueError adds what came.
 
     Chapter: Refusing bad input.
     """
@@ -42,7 +44,7 @@ def explained(function: Function) -> Function:
         try:
             return function(*args, **kwargs)
         except (RuntimeError, TypeError, AttributeError, IndexError) as error:
-            if misfit := _misfit(function, args, kwargs):
+            if misfit := _misfit(function, args, kwargs, error):
                 raise misfit from error
             raise
 
@@ -50,20 +52,22 @@ def explained(function: Function) -> Function:
 
 
 def _misfit(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: Exception,
 ) -> Exception | None:
-    """The error to raise for the first argument that does not fit, or None if all do."""
+    """The error to raise for the first argument that does not fit, or None if nothing can be added."""
     from beartype.door import is_bearable
     from jaxtyping import Shaped, jaxtyped
 
     try:
         given = inspect.signature(function).bind(*args, **kwargs).arguments
-    except (
-        TypeError
-    ):  # too many arguments, or too few: Python's own message is clear
+    except TypeError:  # too many arguments or too few: Python's message is clear
         return None
     hints = inspect.get_annotations(inspect.unwrap(function))
     sizes: dict[str, int] = {}
+    where = function.__qualname__
 
     @jaxtyped(typechecker=None)
     def first() -> Exception | None:
@@ -75,22 +79,32 @@ def _misfit(
         for name, value in given.items():
             if name not in hints or isinstance(hints[name], str):
                 continue
-            if not is_bearable(value, hints[name]):
-                kind = ValueError if isinstance(value, Tensor) else TypeError
-                wanted = _written(hints[name])
-                axes = _axes(hints[name])
-                known = [f"{k}={v}" for k, v in sizes.items() if k in axes]
-                where = f" with {', '.join(known)}" if known else ""
-                return kind(
-                    f"{function.__qualname__}: {name} is {_described(value)}, "
-                    f"expected {wanted}{where}"
-                )
             axes = _axes(hints[name])
+            if not is_bearable(value, hints[name]):
+                known = [f"{k}={v}" for k, v in sizes.items() if k in axes]
+                kind = ValueError if isinstance(value, Tensor) else TypeError
+                return kind(
+                    f"{where}: {name} is {_described(value)}, expected {_written(hints[name])}"
+                    + (f" with {', '.join(known)}" if known else "")
+                )
             if isinstance(value, Tensor) and len(axes) == value.dim():
                 sizes.update(zip(axes, value.shape, strict=True))
         return _mixed(given)
 
-    return first()
+    tensors = [
+        f"{name} is {_described(value)}"
+        for name, value in given.items()
+        if isinstance(value, Tensor)
+    ]
+    if (misfit := first()) or not tensors:
+        return misfit
+    told = str(error).partition("\n")[0].rstrip(".")
+    about_sizes = any(word in told for word in ("size", "shape", "dimension"))
+    if isinstance(error, IndexError) or (
+        type(error) is RuntimeError and about_sizes
+    ):
+        return ValueError(f"{where}: {told} ({'; '.join(tensors)})")
+    return None
 
 
 def _mixed(given: dict[str, Any]) -> Exception | None:
@@ -98,15 +112,12 @@ def _mixed(given: dict[str, Any]) -> Exception | None:
     tensors = {n: x for n, x in given.items() if isinstance(x, Tensor)}
     if weights := list(getattr(given.get("self"), "parameters", list)()):
         tensors["the weights"] = weights[0]
-    for what in ("device", "dtype"):
-        found = {
-            name: str(getattr(tensor, what)).removeprefix("torch.")
-            for name, tensor in tensors.items()
-            if what == "device" or tensor.is_floating_point()
-        }
+    vectors = {n: x for n, x in tensors.items() if x.is_floating_point()}
+    for what, some in (("device", tensors), ("dtype", vectors)):
+        found = {n: str(getattr(x, what)) for n, x in some.items()}
         if len(set(found.values())) > 1:
             told = ", ".join(f"{name}: {value}" for name, value in found.items())
-            return ValueError(f"not one {what}: {told}")
+            return ValueError(f"not one {what}: {told.replace('torch.', '')}")
     return None
 
 
@@ -231,6 +242,28 @@ def check_flag(**values: Any) -> None:
     for name, value in values.items():
         if not isinstance(value, bool):
             raise TypeError(f"{name}={value!r} must be True or False")
+
+
+def check_fields(config: Any) -> None:
+    """Hold the settings of a dataclass against their annotations, where these say enough.
+
+    Args:
+        config: its fields of type ``int`` must be at least 1, those of type ``bool`` True or
+            False, and ``dropout`` a probability; the others are not looked at.
+
+    Raises:
+        ValueError: for a number that does not fit.
+        TypeError: for a flag that is none.
+
+    Chapter: Refusing bad input.
+    """
+    checks: dict[Any, Callable[..., None]] = {int: check_positive, bool: check_flag}
+    for field in fields(config):
+        named = {field.name: getattr(config, field.name)}
+        if field.name == "dropout":
+            check_probability(**named)
+        elif field.type in checks:
+            checks[field.type](**named)
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:

@@ -46,12 +46,6 @@ def sequence_log_probability(
         raise TypeError("logits and targets do not belong together")
     real = targets != pad
     tokens = targets.masked_fill(~real, 0).long()
-    outside = (tokens < 0) | (tokens >= logits.shape[-1])
-    if outside.any():
-        raise ValueError(
-            f"targets holds {int(tokens[outside][0])}, expected tokens from 0 to "
-            f"{logits.shape[-1] - 1}"
-        )
     precision = torch.promote_types(logits.dtype, torch.float32)
     log_p = logits.log_softmax(-1, dtype=precision)
     chosen = log_p.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
@@ -91,10 +85,9 @@ def perplexity(log_probability: float, n_tokens: int) -> float:
 # %% ../book/history/01_translation_as_prediction.ipynb #64c1e2a0
 def _check_corpus(hypotheses: Sequence[str], references: Sequence[object]) -> None:
     """Refuse anything but two lists of one length, the first one of strings."""
-    for name, texts in (("hypotheses", hypotheses), ("references", references)):
-        if isinstance(texts, str) or not isinstance(texts, Sequence):
-            raise TypeError(f"{name} is a {type(texts).__name__}, expected a list")
     check_texts(hypotheses, "hypotheses")
+    if isinstance(references, str):
+        raise TypeError("references is a str, expected a list")
     if not 0 < len(hypotheses) == len(references):
         raise ValueError(
             f"hypotheses has {len(hypotheses)} sentences and references has "
@@ -191,9 +184,8 @@ def bleu(
     check_choice("tokenize", tokenize, BLEU.TOKENIZERS)
     rows = [[entry] if isinstance(entry, str) else entry for entry in references]
     for i, row in enumerate(rows):
-        if not all(
-            text.strip() for text in check_texts(row, f"references[{i}]") or [""]
-        ):
+        texts = check_texts(row, f"references[{i}]")
+        if not texts or not all(map(str.strip, texts)):
             raise ValueError(f"references[{i}] is empty, expected a translation")
     streams = [list(stream) for stream in zip_longest(*rows)]
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
@@ -239,10 +231,10 @@ def alignment_error_rate(
     Chapter: Translation as prediction.
     """
     parts = predicted, sure, sure if possible is None else possible
-    if len({len(part) for part in parts}) > 1:
+    n, n_sure, n_possible = map(len, parts)
+    if not n == n_sure == n_possible:
         raise ValueError(
-            f"predicted has {len(parts[0])} sentences, sure has {len(parts[1])} and "
-            f"possible has {len(parts[2])}, expected as many"
+            f"predicted has {n} sentences, sure has {n_sure}, possible has {n_possible}"
         )
     found = total = 0
     for links in zip(*parts, strict=True):

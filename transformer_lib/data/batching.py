@@ -17,12 +17,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformer_lib.checks import (
-    check_positive,
-    check_text,
-    check_whole,
-    explained,
-)
+from transformer_lib.checks import check_text, check_whole, explained
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 
@@ -64,9 +59,7 @@ def encode_pairs(
             raise ValueError(f"pairs[{i}] is {pair!r}, expected (source, target)")
         for name, text in zip(("source", "target"), sides, strict=True):
             if not check_text(text, f"the {name} of pairs[{i}]").strip():
-                raise ValueError(
-                    f"the {name} of pairs[{i}] is empty: leave the pair out"
-                )
+                raise ValueError(f"the {name} of pairs[{i}] is empty: leave it out")
         sources.append(sides[0])
         targets.append(sides[1])
     encoded = (
@@ -100,10 +93,9 @@ class Batch:
     indices: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        rows = len(self.source), len(self.target), len(self.indices)
-        if len(set(rows)) > 1:
+        if not len(self.source) == len(self.target) == len(self.indices):
             raise ValueError(
-                f"source, target and indices must have the same number of rows, got {rows}"
+                "source, target and indices must have the same number of rows"
             )
 
     def __len__(self) -> int:
@@ -235,20 +227,19 @@ def batches(
 
     Source: Vaswani et al. (2017), section 5.1. Chapter: From words to batches.
     """
-    check_positive(max_tokens=max_tokens)
-    check_whole("epoch", epoch, 0)
     if not len(examples):
         raise ValueError("examples is empty: there is nothing to make batches of")
     lengths = [max(len(source), len(target)) for source, target in examples]
-    longest = max(range(len(examples)), key=lengths.__getitem__)
+    order = list(range(len(examples)))
+    longest = max(order, key=lengths.__getitem__)
     if lengths[longest] > max_tokens:
         raise ValueError(
             f"max_tokens={max_tokens} is less than the {lengths[longest]} tokens of "
             f"examples[{longest}]: raise max_tokens, or leave out long examples"
         )
-    order = list(range(len(examples)))
     if seed is not None:
-        chance = random.Random(f"{check_whole('seed', seed, 0)} {epoch}")
+        chosen = check_whole("seed", seed, 0), check_whole("epoch", epoch, 0)
+        chance = random.Random("{} {}".format(*chosen))
         chance.shuffle(order)
     order.sort(key=lengths.__getitem__)  # stable: equal lengths stay shuffled
     groups = _cut(order, lengths, max_tokens)

@@ -78,20 +78,14 @@ class Pair:
     def __post_init__(self) -> None:
         check_text(self.source, "source")
         check_text(self.target, "target")
-        if self.alignment or self.referents:
-            n, m = len(self.source.split()), len(self.target.split())
-            links = {
-                "alignment": (self.alignment, m),
-                "referents": (self.referents, n),
-            }
-            for name, (pairs, last) in links.items():
-                if bad := [
-                    (i, j) for i, j in pairs if not (0 <= i < n and 0 <= j < last)
-                ]:
-                    raise ValueError(
-                        f"{name} holds {bad[0]}, but there are {n} source "
-                        f"and {m} target words"
-                    )
+        n, m = len(self.source.split()), len(self.target.split())
+        links = [("alignment", *link, m) for link in self.alignment]
+        links += [("referents", *link, n) for link in self.referents]
+        for name, i, j, last in links:
+            if not (0 <= i < n and 0 <= j < last):
+                raise ValueError(
+                    f"{name} holds {(i, j)}, but there are {n} source and {m} target words"
+                )
 
 # %% ../../book/appendix/caption_grammar.ipynb #captions-53
 _Slot = tuple[tuple[int, int], ...]

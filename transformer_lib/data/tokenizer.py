@@ -14,7 +14,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -175,7 +175,7 @@ class Tokenizer:
             least = _N_SPECIAL + (256 if level == "bpe" else 1)
             vocab_size = check_whole("vocab_size", vocab_size, least)
         lines = check_texts(texts)
-        if not any(line.strip() for line in lines):
+        if not any(map(str.strip, lines)):
             raise ValueError(
                 f"texts holds no words to learn from: {len(lines)} texts"
             )
@@ -265,15 +265,15 @@ class Tokenizer:
             random.Random(seed),
             self._model.pre_tokenizer.pre_tokenize_str,
         )
-        return [
+        joined = (
             [
-                self._ids[piece]
+                _join_at_random([*word], self._rank, dropout, chance)
                 for word, _ in split(line)
-                for piece in _join_at_random(
-                    list(word), self._rank, dropout, chance
-                )
             ]
             for line in lines
+        )
+        return [
+            [self._ids[piece] for word in line for piece in word] for line in joined
         ]
 
     @explained
@@ -334,12 +334,9 @@ class Tokenizer:
 
         Chapter: From words to batches.
         """
-        head = {
-            "format": "transformer_lib.Tokenizer",
-            "version": 1,
-            "level": self.level,
-        }
-        content = head | {"pieces": self.pieces, "merges": self.merges}
+        content = {"format": "transformer_lib.Tokenizer", "version": 1} | asdict(
+            self
+        )
         text = json.dumps(content, ensure_ascii=False)
         write_atomically(Path(path), text.encode("utf-8"))
 
@@ -359,17 +356,15 @@ class Tokenizer:
         try:
             content = json.loads(Path(path).read_bytes())
             kind, version = content["format"], content["version"]
-            level, pieces, merges = (
-                content[k] for k in ("level", "pieces", "merges")
-            )
             if (kind, version) != ("transformer_lib.Tokenizer", 1):
                 raise ValueError(
                     f"it has another format: {kind}, version {version}"
                 )
-            if not isinstance(pieces, list):
+            if not isinstance(content["pieces"], list):
                 raise ValueError("pieces is no list")
-            words = tuple(check_texts(pieces, "pieces"))
-            return cls(level, words, tuple((left, right) for left, right in merges))
+            pieces = tuple(check_texts(content["pieces"], "pieces"))
+            merges = tuple((left, right) for left, right in content["merges"])
+            return cls(content["level"], pieces, merges)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(
                 f"{os.fspath(path)} cannot be read as a tokenizer: {error}"

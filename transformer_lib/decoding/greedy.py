@@ -19,6 +19,7 @@ from transformer_lib.checks import (
     check_positive,
     check_texts,
     check_whole,
+    explained,
 )
 from transformer_lib.data.batching import batches
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
@@ -64,10 +65,12 @@ def _adjust(
     return logits.index_fill(1, never, -torch.inf)
 
 
-def _check_prefix(prefix: Int[Tensor, "B P"], n_rows: int) -> None:
-    if prefix.dim() != 2 or len(prefix) != n_rows:
+@explained
+def _check_prefix(prefix: Int[Tensor, "B P"], source: Int[Tensor, "B S"]) -> None:
+    """Refuse a prefix of other rows than the source's, or padded on the left."""
+    if prefix.dim() != 2 or prefix.shape[0] != source.shape[0]:
         raise ValueError(
-            f"prefix has shape {tuple(prefix.shape)}, expected ({n_rows}, P): one row for each sentence"
+            f"prefix has shape {tuple(prefix.shape)}, expected ({source.shape[0]}, P): one row for each sentence"
         )
     there = prefix != PAD
     if (there[:, 1:] & ~there[:, :-1]).any():
@@ -119,7 +122,7 @@ def generate(
     if encode is None:
         prefix = source
     if prefix is not None:
-        _check_prefix(prefix, len(source))
+        _check_prefix(prefix, source)
     if not len(source):
         return
     with eval_mode(model, gradients=True):
@@ -177,6 +180,7 @@ def collect_tokens(
     )
 
 
+@explained
 def greedy_decode(
     model: nn.Module,
     source: Int[Tensor, "B S"],

@@ -23,17 +23,17 @@ from transformer_lib.data.captions import Pair
 from transformer_lib.data.tokenizer import PAD, Tokenizer
 from transformer_lib.models.masked_softmax import attend
 from transformer_lib.models.recurrent import (
-    GRU,
     RecurrentConfig,
     RecurrentDecoder,
+    RecurrentEncoder,
+    RecurrentSeq2Seq,
     RecurrentSizes,
+    RecurrentState,
 )
 from transformer_lib.models.seq2seq import (
     Memory,
     Seq2Seq,
-    State,
     check_tokens,
-    embedding,
     eval_mode,
     register_model,
 )
@@ -131,7 +131,7 @@ class AdditiveScore(Score):
         return self.combine(hidden).squeeze(-1)
 
 # %% ../../book/history/04_learning_to_align.ipynb #cb85666b
-class BidirectionalEncoder(nn.Module):
+class BidirectionalEncoder(RecurrentEncoder):
     """Read a sentence both ways, so that every word's vector knows what stands on either side of it.
 
     Args:
@@ -144,7 +144,6 @@ class BidirectionalEncoder(nn.Module):
     """
 
     def __init__(self, config: RecurrentSizes) -> None:
-        super().__init__()
         if config.d_hidden % 2:
             raise ValueError(
                 f"d_hidden={config.d_hidden} must be even: half of it for each direction"
@@ -153,33 +152,7 @@ class BidirectionalEncoder(nn.Module):
             raise ValueError(
                 "reverse_source=True means nothing to an encoder that reads both ways; leave it out"
             )
-        self.config = config
-        self.embedding = embedding(config.source_vocab_size, config.d_model)
-        self.gru = GRU(
-            config.d_model,
-            config.d_hidden // 2,
-            config.n_layers,
-            dropout=config.dropout,
-            bidirectional=True,
-        )
-        self.dropout = nn.Dropout(config.dropout)
-
-    @explained
-    def forward(
-        self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
-    ) -> Memory:
-        """A vector for every position, and every layer's last states.
-
-        Args:
-            source: token ids, padded on the right.
-            source_mask: True where there is a token.
-
-        Raises:
-            ValueError: for a token outside the vocabulary or a sentence without tokens.
-        """
-        check_tokens(source, self.config.source_vocab_size, "source")
-        outputs, final = self.gru(self.dropout(self.embedding(source)), source_mask)
-        return Memory(outputs, source_mask, final)
+        super().__init__(config, bidirectional=True)
 
 # %% ../../book/history/04_learning_to_align.ipynb #b7d8a957
 @dataclass(frozen=True, eq=False)
@@ -200,25 +173,21 @@ class AlignedMemory(Memory):
 # %% ../../book/history/04_learning_to_align.ipynb #5fd58790
 @dataclass(frozen=True, eq=False)
 class AttentionOutput:
-    """What one look at the source gave.
+    """What attending to the source gave.
 
     Args:
         context: the mean of the values, by weight.
         weights: how much of each position went into it.
-        log_probability: for attention that draws a position, the log-probability of what it drew.
-        entropy: for attention that draws a position, the entropy of what it drew from, in nats.
 
     Source: Bahdanau et al. (2015), eqs. 5 and 6. Chapter: Learning to align.
     """
 
     context: Float[Tensor, "B T D"]
     weights: Float[Tensor, "B T S"]
-    log_probability: Float[Tensor, "B T"] | None = None
-    entropy: Float[Tensor, "B T"] | None = None
 
 # %% ../../book/history/04_learning_to_align.ipynb #b738c115
 class Attention(nn.Module):
-    """Look at every source position, more at those that score higher.
+    """Attend to every source position, more to those that score higher.
 
     Args:
         score: how well a query matches a position.
@@ -252,11 +221,11 @@ class Attention(nn.Module):
         memory: AlignedMemory,
         positions: Int[Tensor, " T"],
     ) -> AttentionOutput:
-        """Look once for every query.
+        """Attend once for every query.
 
         Args:
             queries: what is looked for.
-            memory: where to look.
+            memory: the keys and values.
             positions: the place of each query in the target, counted from 0; global attention has no use for it.
 
         Returns:
@@ -272,8 +241,8 @@ class Attention(nn.Module):
 
 # %% ../../book/history/04_learning_to_align.ipynb #549ee837
 @dataclass(frozen=True, eq=False)
-class AlignedState(State):
-    """The state of a recurrent decoder that looks at the source.
+class AlignedState(RecurrentState):
+    """The state of a recurrent decoder that attends to the source.
 
     Args:
         memory: what the encoder produced.
@@ -285,7 +254,6 @@ class AlignedState(State):
     """
 
     memory: AlignedMemory
-    hidden: Float[Tensor, "N L H"]
     position: int = 0
     input_feed: Float[Tensor, "N D"] | None = None
 
@@ -304,7 +272,7 @@ def attend_shared(
     the memory is copied.
 
     Args:
-        attention: how to look.
+        attention: how to attend.
         queries: N rows of T queries each.
         memory: of B sentences, where B divides N.
         position: the place of the first query in the target, counted from 0.
@@ -331,27 +299,21 @@ def attend_shared(
     )
     if rows == sentences:
         return seen
-
-    def unfold(found: Tensor | None) -> Tensor | None:
-        return (
-            None if found is None else found.reshape(rows, length, *found.shape[2:])
-        )
-
-    return AttentionOutput(
-        *map(
-            unfold, (seen.context, seen.weights, seen.log_probability, seen.entropy)
-        )
-    )
+    unfolded = {
+        name: found.reshape(rows, length, *found.shape[2:])
+        for name, found in vars(seen).items()
+    }
+    return replace(seen, **unfolded)
 
 # %% ../../book/history/04_learning_to_align.ipynb #dea6d896
 class BahdanauDecoder(RecurrentDecoder):
     """The decoder of chapter 3 with a fresh context for every word it writes.
 
-    Before each step the state asks, the attention answers, and the step reads the answer.
+    Before each step, the state is the query; the step reads the context.
 
     Args:
         config: the sizes.
-        attention: how to look at the source; None for additive attention.
+        attention: how to attend to the source; None for additive attention.
 
     Source: Bahdanau et al. (2015), section 3.1 and appendix A.2.2. Chapter: Learning to align.
     """
@@ -391,7 +353,7 @@ class BahdanauDecoder(RecurrentDecoder):
             state: the state before the first of them.
 
         Returns:
-            Logits after each token, every look at the source, and the state after the last token.
+            Logits after each token, what attention returned at each step, and the state after the last token.
         """
         embedded = self.dropout(self.embedding(target))  # (N, T, D)
         hidden, outputs, looks = state.hidden, [], []
@@ -418,8 +380,8 @@ class BahdanauDecoder(RecurrentDecoder):
         )
 
 # %% ../../book/history/04_learning_to_align.ipynb #a162c4d6
-class AlignedSeq2Seq(Seq2Seq):
-    """A translator that looks back at the source for every word it writes.
+class AlignedSeq2Seq(RecurrentSeq2Seq):
+    """A translator that attends to the source for every word it writes.
 
     Args:
         config: the sizes.
@@ -431,10 +393,9 @@ class AlignedSeq2Seq(Seq2Seq):
     def __init__(
         self, config: RecurrentSizes, decoder: nn.Module | None = None
     ) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = BidirectionalEncoder(config)
-        self.decoder = BahdanauDecoder(config) if decoder is None else decoder
+        encoder = BidirectionalEncoder(config)
+        decoder = BahdanauDecoder(config) if decoder is None else decoder
+        super().__init__(config, encoder, decoder)
 
     @property
     def max_source_length(self) -> int | None:
@@ -455,51 +416,10 @@ class AlignedSeq2Seq(Seq2Seq):
         """
         return self.decoder.attention.prepare(self.encoder(source, source_mask))
 
-    def decode(
-        self, target: Int[Tensor, "B T"], memory: AlignedMemory
-    ) -> Float[Tensor, "B T V"]:
-        """Score every next token with teacher forcing; see ``Seq2Seq.decode``.
-
-        Args:
-            target: token ids, each row opened by BOS.
-            memory: what ``encode`` returned.
-
-        Returns:
-            Logits.
-        """
-        check_tokens(target, self.config.target_vocab_size, "target")
-        return self.decoder(target, self.decoder.start(memory))[0]
-
-    def start(self, memory: AlignedMemory) -> AlignedState:
-        """The decoder's state before the first token; see ``Seq2Seq.start``.
-
-        Args:
-            memory: what ``encode`` returned.
-
-        Returns:
-            A state with one row for each sentence.
-        """
-        return self.decoder.start(memory)
-
-    def step(
-        self, token: Int[Tensor, " N"], state: AlignedState
-    ) -> tuple[Float[Tensor, "N V"], AlignedState]:
-        """Read one token and score the next; see ``Seq2Seq.step``.
-
-        Args:
-            token: the token written last.
-            state: the state before it was read.
-
-        Returns:
-            Logits of the next token, and the new state.
-        """
-        logits, _, state = self.decoder(token.unsqueeze(1), state)
-        return logits.squeeze(1), state
-
     def align(
         self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T S"]:
-        """Where the decoder looks while the target is forced on it.
+        """The weights of attention while the target is forced on the decoder.
 
         Args:
             source: token ids; PAD is masked.
@@ -526,7 +446,7 @@ def attention_maps(
     *,
     max_tokens: int = 4000,
 ) -> list[Float[Tensor, "T S"]]:
-    """Where the model looks for each target token of given pairs, in evaluation mode.
+    """The attention weights of each target token of given pairs, in evaluation mode.
 
     Args:
         model: a translator with attention, and so with a method ``align``.
@@ -545,7 +465,7 @@ def attention_maps(
     Source: Bahdanau et al. (2015), section 5.2.1. Chapter: Learning to align.
     """
     if not pairs:
-        raise ValueError("pairs is empty: there is nothing to look at")
+        raise ValueError("pairs is empty: there is nothing to align")
     if not hasattr(model, "align"):
         raise ValueError(
             f"{type(model).__name__} has no attention to look at: it has no method align"
@@ -566,9 +486,9 @@ def attention_maps(
 # %% ../../book/history/04_learning_to_align.ipynb #64bdaf7d
 @explained
 def best_links(weights: Float[Tensor, "T S"]) -> set[tuple[int, int]]:
-    """The word alignment behind a map: each target word is linked to the source word that it looks at most.
+    """The word alignment behind a map: each target word is linked to the source word it attends to most.
 
-    A target word that looks most at EOS, or nowhere, has no link.
+    A target word that attends most to EOS, or to nothing, has no link.
 
     Args:
         weights: one row for each target token and one column for each source token, closing EOS included.

@@ -16,12 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformer_lib.checks import (
-    check_choice,
-    check_flag,
-    check_number,
-    check_positive,
-)
+from transformer_lib.checks import check_choice, check_number
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.alignment import (
@@ -68,7 +63,9 @@ class HardSelection(AttentionOutput):
     Source: Xu et al. (2015), section 4.1. Chapter: Soft and hard attention.
     """
 
-    queries: Float[Tensor, "B T H"] | None = None
+    log_probability: Float[Tensor, "B T"]
+    entropy: Float[Tensor, "B T"]
+    queries: Float[Tensor, "B T H"]
 
 # %% ../../book/history/06_soft_and_hard_attention.ipynb #8192b38a
 def _one_hot(
@@ -137,15 +134,15 @@ class HardAttention(Attention):
         memory: AlignedMemory,
         positions: Int[Tensor, " T"],
     ) -> HardSelection:
-        """Look once for every query, at one place.
+        """Attend once for every query, to one position.
 
         Args:
             queries: what is looked for.
-            memory: where to look.
+            memory: the keys and values.
             positions: the place of each query in the target; not used.
 
         Returns:
-            The vectors found and where; zeros for a query that may look nowhere.
+            The vectors found and where; zeros for a query that may attend to nothing.
         """
         scores = self.score.compare(queries, memory.keys)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
@@ -166,7 +163,7 @@ class HardAttention(Attention):
 # %% ../../book/history/06_soft_and_hard_attention.ipynb #239324dd
 @dataclass(frozen=True)
 class HardConfig(RecurrentSizes):
-    """The sizes of a translator with hard attention, and how it learns where to look.
+    """The sizes of a translator with hard attention, and how it learns where to attend.
 
     Args:
         source_vocab_size: number of source token ids.
@@ -205,12 +202,10 @@ class HardConfig(RecurrentSizes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(max_source_length=self.max_source_length)
         check_choice("score", self.score, SCORES)
         check_choice("estimator", self.estimator, ESTIMATORS)
         check_number(above=0, temperature=self.temperature)
         check_number(at_least=0, entropy_weight=self.entropy_weight)
-        check_flag(input_feeding=self.input_feeding, baseline=self.baseline)
 
 # %% ../../book/history/06_soft_and_hard_attention.ipynb #79c7bd7b
 def _from_here_on(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:

@@ -20,8 +20,8 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformer_lib.checks import (
     check_choice,
+    check_fields,
     check_positive,
-    check_probability,
     check_texts,
     explained,
 )
@@ -222,9 +222,7 @@ class IfThenConfig:
     def __post_init__(self) -> None:
         check_choice("encoder", self.encoder, ("dictionary", "lstm"))
         check_choice("attention", self.attention, ("latent", "plain", "none"))
-        names = ("vocab_size", "d_model", "d_hidden", "max_length")
-        check_positive(**{name: getattr(self, name) for name in names})
-        check_probability(dropout=self.dropout)
+        check_fields(self)
         if not self.n_labels or min(self.n_labels) < 1:
             raise ValueError(
                 f"n_labels={self.n_labels}: expected at least one head with at least one label each"
@@ -233,6 +231,17 @@ class IfThenConfig:
             raise ValueError(
                 f"d_hidden={self.d_hidden} must be even: half of it for each direction"
             )
+
+
+@explained
+def _nats(
+    logits: Float[Tensor, "B V"], labels: Int[Tensor, " B"]
+) -> Float[Tensor, ""]:
+    """The summed cross-entropy of one head's labels; unseen ones do not count."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(
+        logits, labels.long(), ignore_index=_UNSEEN, reduction="sum"
+    )
 
 
 class IfThenModel(nn.Module):
@@ -301,13 +310,10 @@ class IfThenModel(nn.Module):
             One vector for each head, and the weights; None without attention.
 
         Raises:
-            ValueError: a word id outside the vocabulary, an empty row, or a row longer than ``max_length``.
+            ValueError: a word id outside the vocabulary, an empty row, or, for latent attention, a row longer than
+                ``max_length``.
         """
         check_tokens(tokens, self.config.vocab_size, "tokens")
-        if tokens.shape[1] > self.config.max_length:
-            raise ValueError(
-                f"tokens has rows of {tokens.shape[1]}, but max_length={self.config.max_length}"
-            )
         mask = tokens != PAD
         words, summary = self.encode(tokens, mask)
         if self.attention is None:
@@ -328,7 +334,8 @@ class IfThenModel(nn.Module):
             Logits, one tensor for each head.
 
         Raises:
-            ValueError: a word id outside the vocabulary, an empty row, or a row longer than ``max_length``.
+            ValueError: a word id outside the vocabulary, an empty row, or, for latent attention, a row longer than
+                ``max_length``.
         """
         outputs, _ = self.read(tokens)
         return tuple(
@@ -348,26 +355,12 @@ class IfThenModel(nn.Module):
         Raises:
             ValueError: a label that the head does not have.
         """
-        low, high = (
-            batch.labels.amin(dim=0).tolist(),
-            batch.labels.amax(dim=0).tolist(),
-        )
-        for head, count in enumerate(self.config.n_labels):
-            if low[head] < _UNSEEN or high[head] >= count:
-                bounds = f"from {low[head]} to {high[head]}"
-                raise ValueError(
-                    f"labels of head {head} run {bounds}, expected -1 to {count - 1}"
-                )
-        nats = []
-        for logits, labels in zip(
-            self(batch.tokens), batch.labels.long().unbind(dim=1), strict=True
-        ):
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            nats.append(
-                F.cross_entropy(
-                    logits, labels, ignore_index=_UNSEEN, reduction="sum"
-                )
+        nats = [
+            _nats(logits, labels)
+            for logits, labels in zip(
+                self(batch.tokens), batch.labels.unbind(dim=1), strict=True
             )
+        ]
         return torch.stack(nats).sum() / max(batch.n_tokens, 1)
 
 # %% ../../book/history/07_latent_attention.ipynb #97671c76
@@ -430,7 +423,7 @@ def predict_programs(
 
     Raises:
         TypeError: if ``descriptions`` is a single string.
-        ValueError: a description longer than the model's ``max_length``.
+        ValueError: for latent attention, a description longer than the model's ``max_length``.
 
     Source: Chen et al. (2016), section 3. Chapter: Latent attention.
     """

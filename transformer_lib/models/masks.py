@@ -38,7 +38,6 @@ def padding_mask(
 
     Chapter: Masks.
     """
-    check_whole("pad", pad, 0)
     if (
         tokens.dim() != 2
         or tokens.is_floating_point()

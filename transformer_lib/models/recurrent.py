@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lib.checks import (
+    check_fields,
     check_flag,
     check_positive,
     check_probability,
@@ -114,10 +115,6 @@ class GRU(nn.Module):
         wanted = (len(inputs), self.n_layers, width)
         if state is None:
             state = inputs.new_zeros(wanted)
-        if inputs.shape[-1] != self.d_input or not inputs.shape[1]:
-            raise ValueError(
-                f"inputs have shape {tuple(inputs.shape)}, expected (B, S >= 1, {self.d_input})"
-            )
         if mask is not None and mask.shape != inputs.shape[:2]:
             raise ValueError(
                 f"mask has shape {tuple(mask.shape)}, expected {tuple(inputs.shape[:2])}"
@@ -194,11 +191,7 @@ class RecurrentSizes:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        names = ("source_vocab_size", "target_vocab_size", "d_model", "d_hidden")
-        check_positive(
-            **{name: getattr(self, name) for name in (*names, "n_layers")}
-        )
-        check_probability(dropout=self.dropout)
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -226,10 +219,6 @@ class RecurrentConfig(RecurrentSizes):
     """
 
     reverse_source: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_flag(reverse_source=self.reverse_source)
 
 # %% ../../book/history/03_recurrent_seq2seq.ipynb #50f0e968
 @dataclass(frozen=True, eq=False)
@@ -271,19 +260,23 @@ class RecurrentEncoder(nn.Module):
 
     Args:
         config: the sizes.
+        bidirectional: read it both ways; each direction gets half of ``d_hidden``.
 
     Source: Cho et al. (2014), section 2.2. Chapter: A translator with one memory.
     """
 
-    def __init__(self, config: RecurrentConfig) -> None:
+    def __init__(
+        self, config: RecurrentSizes, *, bidirectional: bool = False
+    ) -> None:
         super().__init__()
         self.config = config
         self.embedding = embedding(config.source_vocab_size, config.d_model)
         self.gru = GRU(
             config.d_model,
-            config.d_hidden,
+            config.d_hidden // (2 if bidirectional else 1),
             config.n_layers,
             dropout=config.dropout,
+            bidirectional=bidirectional,
         )
         self.dropout = nn.Dropout(config.dropout)
 
@@ -303,7 +296,7 @@ class RecurrentEncoder(nn.Module):
             ValueError: for a token outside the vocabulary or a sentence without tokens.
         """
         check_tokens(source, self.config.source_vocab_size, "source")
-        if self.config.reverse_source:
+        if getattr(self.config, "reverse_source", False):
             source = reverse_padded(source, source_mask)
         embedded = self.dropout(self.embedding(source))  # (B, S, D)
         outputs, final = self.gru(embedded, source_mask)
@@ -338,31 +331,39 @@ class RecurrentDecoder(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.target_vocab_size))
         self.dropout = nn.Dropout(config.dropout)
 
+    def start(self, memory: Memory) -> RecurrentState:
+        """The decoder starts where the encoder stopped.
+
+        Args:
+            memory: what the encoder produced.
+
+        Returns:
+            A state with one row for each sentence.
+        """
+        return RecurrentState(memory, memory.final)
+
     def forward(
-        self,
-        target: Int[Tensor, "N T"],
-        hidden: Float[Tensor, "N L H"],
-        context: Float[Tensor, "N H"],
-    ) -> tuple[Float[Tensor, "N T V"], Float[Tensor, "N L H"]]:
+        self, target: Int[Tensor, "N T"], state: RecurrentState
+    ) -> tuple[Float[Tensor, "N T V"], RecurrentState]:
         """Read target tokens and score the token after each.
 
         Args:
             target: token ids.
-            hidden: every layer's state before the first of them.
-            context: the vector that stands for the source.
+            state: the state before the first of them.
 
         Returns:
-            Logits after each token, and every layer's state after the last.
-
-        Raises:
-            ValueError: for a token outside the vocabulary.
+            Logits after each token, and the state after the last.
         """
         embedded = self.dropout(self.embedding(target))  # (N, T, D)
-        context = context.unsqueeze(1).expand(-1, target.shape[1], -1)  # (N, T, H)
+        context = state.memory.final[:, -1]  # (B, H)
+        share = target.shape[0] // max(context.shape[0], 1)  # rows of a sentence
+        context = context.repeat_interleave(share, dim=0).unsqueeze(1)
+        context = context.expand(-1, target.shape[1], -1)  # (N, T, H)
         outputs, hidden = self.gru(
-            torch.cat([embedded, context], dim=-1), state=hidden
+            torch.cat([embedded, context], dim=-1), state=state.hidden
         )
-        return self.score(embedded, outputs, context), hidden
+        logits = self.score(embedded, outputs, context)
+        return logits, RecurrentState(state.memory, hidden)
 
     def score(
         self,
@@ -391,16 +392,24 @@ class RecurrentSeq2Seq(Seq2Seq):
 
     Args:
         config: the sizes.
+        encoder: the part that reads; None for ``RecurrentEncoder``.
+        decoder: the part that writes; None for ``RecurrentDecoder``. Called with a target and a state, it returns logits
+            first and the new state last.
 
     Source: Sutskever et al. (2014); Cho et al. (2014). Chapter: A translator with one memory.
     """
 
     @explained
-    def __init__(self, config: RecurrentConfig) -> None:
+    def __init__(
+        self,
+        config: RecurrentSizes,
+        encoder: nn.Module | None = None,
+        decoder: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.config = config
-        self.encoder = RecurrentEncoder(config)
-        self.decoder = RecurrentDecoder(config)
+        self.encoder = RecurrentEncoder(config) if encoder is None else encoder
+        self.decoder = RecurrentDecoder(config) if decoder is None else decoder
 
     def encode(
         self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]
@@ -412,7 +421,7 @@ class RecurrentSeq2Seq(Seq2Seq):
             source_mask: True where there is a token.
 
         Returns:
-            The memory, whose ``final`` is all that the decoder reads.
+            The memory, whose ``final`` is all that ``RecurrentDecoder`` reads.
         """
         return self.encoder(source, source_mask)
 
@@ -429,11 +438,10 @@ class RecurrentSeq2Seq(Seq2Seq):
             Logits.
         """
         check_tokens(target, self.config.target_vocab_size, "target")
-        logits, _ = self.decoder(target, memory.final, memory.final[:, -1])
-        return logits
+        return self.decoder(target, self.start(memory))[0]
 
-    def start(self, memory: Memory) -> RecurrentState:
-        """The decoder starts where the encoder stopped; see ``Seq2Seq.start``.
+    def start(self, memory: Memory) -> State:
+        """The decoder's state before the first token; see ``Seq2Seq.start``.
 
         Args:
             memory: what ``encode`` returned.
@@ -441,11 +449,11 @@ class RecurrentSeq2Seq(Seq2Seq):
         Returns:
             A state with one row for each sentence.
         """
-        return RecurrentState(memory, memory.final)
+        return self.decoder.start(memory)
 
     def step(
-        self, token: Int[Tensor, " N"], state: RecurrentState
-    ) -> tuple[Float[Tensor, "N V"], RecurrentState]:
+        self, token: Int[Tensor, " N"], state: State
+    ) -> tuple[Float[Tensor, "N V"], State]:
         """Read one token and score the next; see ``Seq2Seq.step``.
 
         Args:
@@ -455,12 +463,8 @@ class RecurrentSeq2Seq(Seq2Seq):
         Returns:
             Logits of the next token, and the new state.
         """
-        context = state.memory.final[:, -1]  # (B, H)
-        context = context.repeat_interleave(
-            token.shape[0] // context.shape[0], dim=0
-        )  # (N, H)
-        logits, hidden = self.decoder(token.unsqueeze(1), state.hidden, context)
-        return logits.squeeze(1), RecurrentState(state.memory, hidden)
+        logits, *_, state = self.decoder(token.unsqueeze(1), state)
+        return logits.squeeze(1), state
 
 
 register_model("gru", RecurrentConfig, RecurrentSeq2Seq)

@@ -16,12 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformer_lib.checks import (
-    check_choice,
-    check_flag,
-    check_positive,
-    explained,
-)
+from transformer_lib.checks import check_choice, check_positive, explained
 from transformer_lib.models.alignment import (
     AdditiveScore,
     AlignedMemory,
@@ -58,7 +53,7 @@ class DotScore(Score):
         return queries @ prepared.transpose(-2, -1)
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #4b9be413
-class GeneralScore(Score):
+class GeneralScore(DotScore):
     """The dot product of the query and a learned projection of the key: q . W k.
 
     Args:
@@ -86,20 +81,6 @@ class GeneralScore(Score):
             W k for each of them.
         """
         return self.key(keys)
-
-    def compare(
-        self, queries: Float[Tensor, "B T H"], prepared: Float[Tensor, "B S H"]
-    ) -> Float[Tensor, "B T S"]:
-        """Score every query against every projected key.
-
-        Args:
-            queries: what is looked for.
-            prepared: the projected keys.
-
-        Returns:
-            One number for each query and key.
-        """
-        return queries @ prepared.transpose(-2, -1)
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #298969c3
 class ConcatScore(AdditiveScore):
@@ -170,11 +151,9 @@ def _weigh(
 ) -> Float[Tensor, "*B S"]:
     """The softmax over the positions of the window, then the Gaussian; distances are from the window's centre."""
     weights = masked_softmax(scores, mask & (distance.abs() <= window))
-    if not gaussian:
-        return weights
-    return weights * torch.exp(-2 * (distance / window) ** 2).to(
-        weights.dtype
-    )  # sigma = D / 2
+    if gaussian:  # sigma = D / 2
+        weights = weights * (-2 * (distance / window) ** 2).exp().to(weights.dtype)
+    return weights
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #c97c9776
 def _look_whole(
@@ -310,11 +289,11 @@ class LocalAttention(Attention):
         memory: AlignedMemory,
         positions: Int[Tensor, " T"],
     ) -> AttentionOutput:
-        """Look once for every query, into its window only.
+        """Attend once for every query, to its window only.
 
         Args:
             queries: what is looked for.
-            memory: where to look.
+            memory: the keys and values.
             positions: the place of each query in the target, counted from 0.
 
         Returns:
@@ -335,7 +314,7 @@ class LocalAttention(Attention):
 # %% ../../book/history/05_scores_global_and_local.ipynb #08cff72e
 @dataclass(frozen=True)
 class LuongConfig(RecurrentSizes):
-    """The sizes of a translator after Luong, and how it looks at the source.
+    """The sizes of a translator after Luong, and how it attends to the source.
 
     Args:
         source_vocab_size: number of source token ids.
@@ -368,8 +347,6 @@ class LuongConfig(RecurrentSizes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(window=self.window, max_source_length=self.max_source_length)
-        check_flag(input_feeding=self.input_feeding)
         check_choice("score", self.score, SCORES)
         if self.local is not None:
             check_choice("local", self.local, ("m", "p"))
@@ -391,6 +368,7 @@ SCORES = {
 }
 
 
+@explained
 def make_attention(config: LuongConfig) -> Attention:
     """Attention of the kind that the configuration asks for.
 
@@ -418,7 +396,7 @@ class LuongDecoder(nn.Module):
 
     Args:
         config: the sizes.
-        attention: how to look at the source.
+        attention: how to attend to the source.
         input_feeding: let each step read the attentional vector of the step before.
 
     Source: Luong et al. (2015), sections 3 and 3.3. Chapter: Scores, global and local.

@@ -14,13 +14,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformer_lib.checks import check_positive, explained
+from transformer_lib.checks import check_choice, check_positive, explained
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 
@@ -67,27 +67,23 @@ def _map_tensors(
     part: Any, change: Callable[[Tensor], Tensor], *, memories: bool
 ) -> Any:
     """The same structure with every tensor changed; memories are left as they are unless asked for."""
+
+    def inside(inner: Any) -> Any:
+        return _map_tensors(inner, change, memories=memories)
+
     if isinstance(part, Memory) and not memories:
         return part
     if isinstance(part, Tensor):
         return change(part) if part.dim() else part
     if isinstance(part, (list, tuple)):
-        return type(part)(
-            _map_tensors(inner, change, memories=memories) for inner in part
-        )
+        return type(part)(map(inside, part))
     if isinstance(part, dict):
-        return {
-            name: _map_tensors(inner, change, memories=memories)
-            for name, inner in part.items()
-        }
+        return {name: inside(inner) for name, inner in part.items()}
     if is_dataclass(part) and not isinstance(part, type):
-        changed = {
-            field.name: _map_tensors(
-                getattr(part, field.name), change, memories=memories
-            )
-            for field in fields(part)
-        }
-        return replace(part, **changed)
+        names = [field.name for field in fields(part)]
+        return replace(
+            part, **{name: inside(getattr(part, name)) for name in names}
+        )
     return part
 
 
@@ -173,6 +169,15 @@ def keep(state: State, sentences: Int[Tensor, " M"]) -> State:
     return replace(reorder(state, rows), memory=select(state.memory, sentences))
 
 # %% ../../book/history/03_recurrent_seq2seq.ipynb #941d700a
+@explained
+def _check_pairs(source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> None:
+    """Refuse sources and targets that do not pair up; explained here, so that ``forward`` can be exported."""
+    if source.shape[0] != target.shape[0]:
+        raise ValueError(
+            f"source has {source.shape[0]} rows and target {target.shape[0]}; they must pair up"
+        )
+
+
 class Seq2Seq(nn.Module, ABC):
     """What every translator of this book can do, from the GRU of chapter 3 to the Transformer.
 
@@ -250,10 +255,7 @@ class Seq2Seq(nn.Module, ABC):
         Raises:
             ValueError: if the two sides do not have the same number of rows.
         """
-        if source.shape[0] != target.shape[0]:
-            raise ValueError(
-                f"source has {source.shape[0]} rows and target {target.shape[0]}; they must pair up"
-            )
+        _check_pairs(source, target)
         return self.decode(target, self.encode(source, source != PAD))
 
     def loss(self, batch: Batch) -> Float[Tensor, ""]:
@@ -291,8 +293,7 @@ class Seq2Seq(nn.Module, ABC):
         return min(max_length, self.max_target_length or max_length)
 
 # %% ../../book/history/03_recurrent_seq2seq.ipynb #62de9668
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """A kind of model: how its configuration is read, and what is built from it."""
 
     config_class: type[Any]
@@ -337,13 +338,10 @@ def register_model(
         )
     if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
         raise TypeError(f"model_class={model_class!r} must be a class of nn.Module")
-    known = _MODELS.get(name)
-    if (
-        known is not None
-        and known.model_class.__qualname__ != model_class.__qualname__
-    ):
+    known = _MODELS.get(name, _Entry(config_class, model_class)).model_class
+    if known.__qualname__ != model_class.__qualname__:
         raise ValueError(
-            f"name={name!r} is taken by {known.model_class.__name__}; choose another"
+            f"name={name!r} is taken by {known.__name__}; choose another"
         )
     _MODELS[name] = _Entry(config_class, model_class)
 
@@ -397,21 +395,12 @@ def build_model(name: str, config: Any) -> nn.Module:
 
     Chapter: A translator with one memory.
     """
-    if name not in _MODELS:
-        raise ValueError(
-            f"model {name!r} is unknown; choose from {', '.join(_MODELS)}"
-        )
+    check_choice("model", name, _MODELS)
     entry = _MODELS[name]
     if isinstance(config, Mapping):
-        known = {field.name for field in fields(entry.config_class)}
-        unknown = sorted(str(key) for key in set(config) - known)
-        if unknown:
-            raise ValueError(
-                f"config has {', '.join(unknown)}, which {entry.config_class.__name__} does not know"
-            )
         try:
             config = entry.config_class(**config)
-        except TypeError as error:  # a field without a default is missing
+        except TypeError as error:  # a field is unknown, or one is missing
             raise ValueError(f"config of model {name!r}: {error}") from error
     if not isinstance(config, entry.config_class):
         raise TypeError(
@@ -457,33 +446,27 @@ def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str) -> None
 
     Chapter: A translator with one memory.
     """
-    if tokens.dim() != 2 or tokens.shape[1] == 0:
-        raise ValueError(
-            f"{name} has shape {tuple(tokens.shape)}, expected (rows, at least 1 token)"
-        )
-    if tokens.dtype not in (torch.int32, torch.int64):
-        raise TypeError(
-            f"{name} has dtype {tokens.dtype}, expected token ids (torch.int64)"
+    whole = tokens.dtype in (torch.int32, torch.int64)
+    if not whole or tokens.dim() != 2 or tokens.shape[1] == 0:
+        raise (ValueError if whole else TypeError)(
+            f"{name} is of shape {tuple(tokens.shape)} and {tokens.dtype}, expected token ids, rows of at least 1 token"
         )
     if tokens.is_meta or tokens.numel() == 0 or torch.compiler.is_compiling():
         return
     pad = tokens == PAD
-    gaps = (pad[:, :-1] & ~pad[:, 1:]).any(dim=1)
-    facts = [*tokens.aminmax(), pad.all(dim=1).any(), gaps.any()]
-    low, high, empty, gap = torch.stack([fact.long() for fact in facts]).tolist()
+    empty, gap = pad.all(dim=1), (pad[:, :-1] & ~pad[:, 1:]).any(dim=1)
+    facts = [*tokens.aminmax(), empty.any(), gap.any()]
+    low, high, *wrong = torch.stack([fact.long() for fact in facts]).tolist()
     if low < 0 or high >= vocab_size:
         raise ValueError(
             f"{name} holds token id {low if low < 0 else high}, "
             f"but the vocabulary has ids 0 to {vocab_size - 1}"
         )
-    if empty:
-        row = int(pad.all(dim=1).nonzero()[0])
+    if any(wrong):
+        fault = "is only padding" if wrong[0] else "has padding before a token"
+        row = int((empty if wrong[0] else gap).nonzero()[0])
         raise ValueError(
-            f"row {row} of {name} is only padding: an empty sentence still ends with EOS"
-        )
-    if gap:
-        raise ValueError(
-            f"row {int(gaps.nonzero()[0])} of {name} has padding before a token: pad on the right"
+            f"row {row} of {name} {fault}: pad on the right; an empty sentence still ends with EOS"
         )
 
 # %% ../../book/history/03_recurrent_seq2seq.ipynb #539c6664
@@ -545,12 +528,11 @@ def sequence_loss(
 
     Source: Sutskever et al. (2014), section 3.2. Chapter: A translator with one memory.
     """
-    if logits.shape[:2] != target.shape:
-        raise ValueError(
-            f"logits have shape {tuple(logits.shape)}, target {tuple(target.shape)}; B and T must agree"
+    if logits.shape[:2] != target.shape or target.is_floating_point():
+        raise TypeError(
+            f"target is {target.dtype} of shape {tuple(target.shape)}, logits have {tuple(logits.shape)}: "
+            "expected token ids, and B and T must agree"
         )
-    if target.is_floating_point():
-        raise TypeError(f"target has dtype {target.dtype}, expected token ids")
     if not (target != PAD).any():
         raise ValueError(
             "target holds only padding: there is nothing to learn from"

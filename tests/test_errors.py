@@ -15,7 +15,6 @@ CASES = cases()
 UNCLEAR: set[str] = {
     "Translator(gru, None, tokenizer)",
     "Translator.from_pretrained(5)",
-    "TrainingConfig(learning_rate=1e40)",
     "TrainingConfig(clip=None)",
     "sampling_probabilities(logits[0] * float('nan'))",
     "sampling_probabilities(logits[0] - float('inf'))",

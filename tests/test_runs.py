@@ -163,8 +163,8 @@ def test_a_model_of_ones_own_trains_saves_loads_and_translates(registered, tmp_p
 def test_an_unregistered_model_is_named(tmp_path):
     folder = shutil.copytree(run_folder(), tmp_path / "copy")
     path = folder / "config.json"
-    path.write_text(path.read_text().replace('"name": "gru"', '"name": "mine"'))
-    with pytest.raises(ValueError, match="model='mine' is unknown"):
+    path.write_text(path.read_text().replace('"name": "gru"', '"name": "unheard-of"'))
+    with pytest.raises(ValueError, match="model='unheard-of' is unknown"):
         Translator.from_pretrained(folder)
 
 

@@ -17,6 +17,7 @@ import pytest
 from runs import assert_same_run, options, pairs_file, run_folder
 
 import transformer_lib
+from transformer_lib.decoding.search import SearchConfig
 from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.translation import cli
 from transformer_lib.translation.arguments import build_parser
@@ -108,6 +109,19 @@ def test_the_command_translates_files_and_streams(tmp_path, capsys, monkeypatch)
     assert path.read_text(encoding="utf-8") == expected
     feed(monkeypatch, b"")
     assert translate() == 0 and capsys.readouterr().out == ""
+
+
+def test_the_command_searches_as_the_folder_says_unless_told_otherwise(tmp_path, capsys, monkeypatch):
+    translator = Translator.from_pretrained("captions-en-de", device="cpu")
+    translator.decoding = SearchConfig(beam_size=2, length_penalty=1.25)
+    translator.save_pretrained(tmp_path / "own")
+    seen = []
+    monkeypatch.setattr(Translator, "search", lambda self, lines, config: seen.append(config) or [])
+    for typed_options in ((), ("--length-penalty", "0")):
+        feed(monkeypatch, b"")
+        monkeypatch.setattr("transformer_lib.translation.cli._chunks", lambda name: [[]])
+        assert main(["translate", str(tmp_path / "own"), "--device", "cpu", *typed_options]) == 0
+    assert seen == [SearchConfig(beam_size=2, length_penalty=1.25), SearchConfig(beam_size=2, length_penalty=0.0)]
 
 
 def test_each_line_is_written_before_the_next_is_read(capsys, monkeypatch):

@@ -280,7 +280,11 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 def _add_search(
     parser: argparse.ArgumentParser, leave_out: tuple[str, ...]
 ) -> None:
-    _add_fields(parser, SearchConfig, leave_out)
+    told = (
+        "what is not given is as the translator's folder says, and in brackets else"
+    )
+    group = parser.add_argument_group("search", told)
+    _add_fields(group, SearchConfig, leave_out)
     _add_weights(parser)
     _add_device(parser)
 

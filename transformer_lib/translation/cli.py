@@ -19,7 +19,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -200,10 +200,10 @@ def _train_together(given: argparse.Namespace) -> int:
 def _translate(given: argparse.Namespace) -> int:
     names = [entry.name for entry in fields(SearchConfig)]
     typed = {n: getattr(given, n) for n in names if getattr(given, n) is not None}
-    config = SearchConfig(**typed)
     translator = Translator.from_pretrained(
         given.run, device=given.device, weights=given.weights
     )
+    config = replace(translator.decoding, **typed)
     if isinstance(
         sys.stdout, io.TextIOWrapper
     ):  # elsewhere than on Unix a pipe may not be UTF-8

@@ -1,0 +1,272 @@
+"""BERT: equal to Hugging Face's in outputs and gradients, both ways; its laws; what is masked; wrong input."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK
+from transformer_lib.models.bert import (
+    Bert,
+    BertClassifier,
+    BertConfig,
+    _their_names,
+    bert_from_hugging_face,
+    bert_to_hugging_face,
+    mask_tokens,
+)
+from transformer_lib.models.masks import causal_mask, padding_mask
+from transformer_lib.models.multi_head import record_attention
+from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors
+
+SIZES = {"vocab_size": 23, "d_model": 16, "n_heads": 4, "n_layers": 2, "d_ff": 24, "max_length": 12}
+TOKENS = torch.tensor([[BOS, 5, 22, 7, 9, EOS], [BOS, 9, 4, EOS, PAD, PAD], [BOS, 22, EOS, PAD, PAD, PAD]])
+SEGMENTS = torch.tensor([[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0]])
+THERE = TOKENS != PAD
+
+
+def bert(**changes: Any) -> Bert:
+    """A small model in double precision, with weights large enough for every input to matter."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Bert(BertConfig(**{**SIZES, **changes})).double().eval()
+        with torch.no_grad():
+            for weights in model.parameters():
+                weights.add_(0.3 * torch.randn_like(weights))
+    return model
+
+
+def hugging_face(kind: str, **changes: Any) -> nn.Module:
+    """A random model of Hugging Face in evaluation mode."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {
+        "vocab_size": 23, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24,
+        "max_position_embeddings": 12, "num_labels": 3,
+    }  # fmt: skip
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(1)
+        model = getattr(transformers, kind)(transformers.BertConfig(**{**sizes, **changes})).eval()
+        with torch.no_grad():
+            for weights in model.parameters():
+                weights.add_(0.3 * torch.randn_like(weights))
+    return model
+
+
+def their_logits(theirs: nn.Module, tokens: Tensor = TOKENS) -> Tensor:
+    return theirs(tokens, attention_mask=(tokens != PAD).long(), token_type_ids=SEGMENTS).logits
+
+
+KINDS = pytest.mark.parametrize("kind", ["BertForMaskedLM", "BertForSequenceClassification"])
+TYPES = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
+
+
+@KINDS
+@TYPES
+def test_outputs_and_gradients_are_those_of_hugging_face(kind: str, dtype: torch.dtype, tolerance: float) -> None:
+    theirs = hugging_face(kind).to(dtype)
+    ours = bert_from_hugging_face(theirs.config.to_dict(), theirs.state_dict())
+    assert next(ours.parameters()).dtype == dtype
+    found, expected = ours(TOKENS, SEGMENTS), their_logits(theirs)
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
+    pick = (lambda x: x[THERE]) if kind == "BertForMaskedLM" else (lambda x: x)
+    for logits in (found, expected):
+        pick(logits).tanh().square().sum().backward()
+    gradients = {name: weights.grad for name, weights in theirs.named_parameters()}
+    compared = 0
+    for name, weights in ours.named_parameters():
+        names = _their_names(name)
+        if "cls." in names[0] and kind != "BertForMaskedLM":
+            continue  # a classifier guesses no words
+        names = ["cls.predictions.bias" if n == "cls.predictions.decoder.bias" else n for n in names]
+        grads = torch.cat([gradients[n] for n in names])
+        torch.testing.assert_close(weights.grad, grads, atol=10 * tolerance, rtol=10 * tolerance)
+        compared += len(names)
+    assert compared == len(gradients)
+
+
+@KINDS
+@TYPES
+def test_and_back(kind: str, dtype: torch.dtype, tolerance: float) -> None:
+    ours: Bert | BertClassifier = bert().to(dtype)
+    if kind != "BertForMaskedLM":
+        with torch.random.fork_rng():
+            ours = BertClassifier(ours, 3).to(dtype).eval()
+    theirs = hugging_face(kind).to(dtype)
+    assert theirs.load_state_dict(bert_to_hugging_face(ours)) is not None
+    # Hugging Face's default of the small constant is ours
+    torch.testing.assert_close(their_logits(theirs), ours(TOKENS, SEGMENTS), atol=tolerance, rtol=tolerance)
+
+
+def test_the_configuration_is_read() -> None:
+    theirs = hugging_face(
+        "BertForMaskedLM", hidden_act="relu", layer_norm_eps=1e-3, type_vocab_size=3, hidden_dropout_prob=0.2
+    )
+    ours = bert_from_hugging_face(theirs.config.to_dict(), theirs.state_dict())
+    torch.testing.assert_close(ours(TOKENS, SEGMENTS), their_logits(theirs), atol=1e-5, rtol=1e-5)
+    config = ours.bert.config if isinstance(ours, BertClassifier) else ours.config
+    assert (config.dropout, config.n_segments, config.eps) == (0.2, 3, 1e-3)
+
+
+def test_base_has_the_size_of_the_paper() -> None:
+    with torch.device("meta"):
+        model = BertClassifier(Bert(BertConfig()), 2)
+    without_guess = [
+        p for name, p in model.named_parameters() if not re.search("transform|output.bias|classifier", name)
+    ]
+    assert sum(p.numel() for p in without_guess) == 109_482_240  # the paper says 110 million
+
+
+# ---------------------------------------------------------------- the laws
+
+
+def test_every_position_sees_both_sides_and_under_a_causal_mask_only_one() -> None:
+    model, tokens = bert(), TOKENS[:1]
+    both = padding_mask(tokens)
+    before = {None: model(tokens), "causal": model(tokens, mask=both & causal_mask(6))}
+    for t in range(1, 5):
+        changed = tokens.clone()
+        changed[0, t] = 11
+        moved = (model(changed) - before[None]).abs().amax(dim=2)[0]
+        assert (moved > 1e-6).all()
+        moved = (model(changed, mask=both & causal_mask(6)) - before["causal"]).abs().amax(dim=2)[0]
+        assert (moved[:t] == 0).all()
+        assert (moved[t:] > 1e-6).all()
+
+
+def test_padding_and_neighbours_in_the_batch_change_nothing() -> None:
+    model = bert()
+    together = model(TOKENS, SEGMENTS)
+    for row, segments, logits in zip(TOKENS, SEGMENTS, together, strict=True):
+        length = int((row != PAD).sum())
+        alone = model(row[None, :length], segments[None, :length])[0]
+        torch.testing.assert_close(logits[:length], alone, atol=1e-12, rtol=1e-12)
+
+
+def test_segments_count_and_are_the_first_unless_given() -> None:
+    model = bert()
+    torch.testing.assert_close(model(TOKENS), model(TOKENS, torch.zeros_like(TOKENS)))
+    assert (model(TOKENS) - model(TOKENS, SEGMENTS)).abs().max() > 1e-3
+
+
+def test_logits_of_chosen_positions_are_those_of_all() -> None:
+    model = bert()
+    vectors = model.encode(TOKENS)
+    torch.testing.assert_close(model.logits(vectors[THERE]), model(TOKENS)[THERE])
+
+
+def test_a_classifier_reads_the_first_position_and_trains_everything_below_it() -> None:
+    with torch.random.fork_rng():
+        classifier = BertClassifier(bert(), 2).double()
+    classifier(TOKENS, SEGMENTS).sum().backward()
+    for name, weights in classifier.named_parameters():
+        used = not any(part in name for part in ("transform", "output.bias"))
+        assert (weights.grad is not None) == used, name
+    assert classifier(TOKENS).shape == (3, 2)
+
+
+def test_a_saved_model_is_built_again(tmp_path: Path) -> None:
+    model = bert(dropout=0.3)
+    save_tensors(tmp_path / "bert.safetensors", model.state_dict(), asdict(model.config))
+    tensors, config = load_tensors(tmp_path / "bert.safetensors")
+    again = Bert(BertConfig(**config)).double().eval()
+    load_weights(again, tensors, tmp_path)
+    torch.testing.assert_close(again(TOKENS), model(TOKENS), atol=0, rtol=0)
+    assert again.output.weight is again.token_embedding.weight
+
+
+def test_what_a_blank_attends_to_can_be_recorded() -> None:
+    model = bert()
+    with record_attention(model) as maps:
+        model(TOKENS)
+    assert list(maps) == ["encoder.layers.0.self_attn", "encoder.layers.1.self_attn"]
+    for (weights,) in maps.values():
+        assert weights.shape == (3, 4, 6, 6)
+        assert (weights[1, :, :4, 4:] == 0).all()
+
+
+def test_it_learns_to_fill_in() -> None:
+    """A word that is decided by its right neighbour: after training it is known, under a causal mask it is not."""
+    draw = torch.Generator().manual_seed(0)
+    found = {}
+    for causal in (False, True):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model = Bert(BertConfig(12, d_model=16, n_heads=2, n_layers=1, d_ff=32, max_length=4, dropout=0.0))
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for _ in range(150):
+            right = torch.randint(4, 7, (32,), generator=draw)
+            rows = torch.stack([torch.full_like(right, BOS), right + 4, right, torch.full_like(right, EOS)], dim=1)
+            read = rows.clone()
+            read[:, 1] = 11
+            mask = padding_mask(read) & causal_mask(4) if causal else None
+            loss = F.cross_entropy(model(read, mask=mask)[:, 1], rows[:, 1])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        found[causal] = loss.item()
+    assert found[False] < 0.1 < 0.9 < found[True]
+
+
+# ---------------------------------------------------------------- what is masked
+
+
+def test_shares_and_places_of_the_mask() -> None:
+    rows = torch.randint(4, 30, (4000, 12), generator=torch.Generator().manual_seed(0))
+    rows[:, 0], rows[:, 9], rows[:, 10:] = BOS, EOS, PAD
+    rows[:, 4] = UNK
+    words = rows > UNK
+    hidden, chosen = mask_tokens(rows, 30, share=0.3, generator=torch.Generator().manual_seed(1))
+    assert not chosen[~words].any()
+    assert (hidden[~chosen] == rows[~chosen]).all()
+    shares = [chosen[words], (hidden == 30)[chosen], (hidden == rows)[chosen]]
+    swapped = (hidden != rows) & (hidden != 30)
+    assert hidden[swapped].min() == UNK + 1 and hidden[swapped].max() == 29
+    for found, expected in zip(shares, (0.3, 0.8, 0.1 + 0.1 / 26), strict=True):
+        assert abs(found.double().mean().item() - expected) < 0.02
+    again, _ = mask_tokens(rows, 30, share=0.3, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(hidden, again)
+    assert not mask_tokens(rows, 30, share=0.0)[1].any()
+
+
+# ---------------------------------------------------------------- wrong input
+
+REFUSED = {
+    "vocab_size": lambda: BertConfig(0),
+    "n_layers": lambda: BertConfig(n_layers=0),
+    "n_segments": lambda: BertConfig(n_segments=0),
+    "n_heads": lambda: BertConfig(n_heads=5),
+    "activation": lambda: BertConfig(activation="elu"),
+    "dropout": lambda: BertConfig(dropout=1.5),
+    "share": lambda: mask_tokens(TOKENS, 22, share=1.5),
+    "23": lambda: bert()(torch.tensor([[BOS, 23, EOS]])),
+    "pad on the right": lambda: bert()(torch.tensor([[PAD, BOS, EOS]])),
+    "max_length=12": lambda: bert()(torch.full((1, 13), 5)),
+    "mask": lambda: bert()(TOKENS, mask=THERE),
+    "model_type": lambda: bert_from_hugging_face({"model_type": "roberta"}, {}),
+    "position_embedding_type": lambda: bert_from_hugging_face(
+        {"model_type": "bert", "position_embedding_type": "relative_key"}, {}
+    ),
+}
+
+
+@pytest.mark.parametrize("named", REFUSED)
+def test_wrong_input_is_refused(named: str) -> None:
+    with pytest.raises(Exception, match=re.escape(named)):
+        REFUSED[named]()
+
+
+def test_a_missing_weight_is_named() -> None:
+    theirs = hugging_face("BertForMaskedLM")
+    weights = theirs.state_dict()
+    del weights["bert.encoder.layer.1.attention.self.key.bias"]
+    with pytest.raises(ValueError, match=r"layer\.1\.attention\.self\.key\.bias"):
+        bert_from_hugging_face(theirs.config.to_dict(), weights)

@@ -8,7 +8,7 @@ Chapter: Only the encoder (book/descendants/20_bert.ipynb).
 # %% auto #0
 __all__ = ['BertConfig', 'Bert', 'mask_tokens', 'BertClassifier', 'bert_from_hugging_face', 'bert_to_hugging_face']
 
-# %% ../../book/descendants/20_bert.ipynb #fa4e12f9
+# %% ../../book/descendants/20_bert.ipynb #2a31c1b4
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from transformer_lib.models.seq2seq import check_tokens, embedding
 from transformer_lib.models.sublayers import ACTIVATIONS, LayerNorm
 from transformer_lib.models.transformer import Encoder, TransformerConfig
 
-# %% ../../book/descendants/20_bert.ipynb #ca4fd034
+# %% ../../book/descendants/20_bert.ipynb #8b5ac007
 @dataclass(frozen=True)
 class BertConfig:
     """The sizes of a BERT; the defaults are those of the paper's base model.
@@ -79,7 +79,7 @@ class BertConfig:
             positions="learned", max_length=self.max_length, eps=self.eps,
         )  # fmt: skip
 
-# %% ../../book/descendants/20_bert.ipynb #1851bca6
+# %% ../../book/descendants/20_bert.ipynb #918cdd78
 class Bert(nn.Module):
     """An encoder that says, for every position, which word may stand there.
 
@@ -148,7 +148,7 @@ class Bert(nn.Module):
         """Score every word at every position; see ``encode``."""
         return self.logits(self.encode(tokens, segments, mask))
 
-# %% ../../book/descendants/20_bert.ipynb #cff13c83
+# %% ../../book/descendants/20_bert.ipynb #9dbfa14f
 @explained
 def mask_tokens(
     tokens: Int[Tensor, "B S"],
@@ -188,7 +188,7 @@ def mask_tokens(
     hidden = tokens.masked_fill(chosen & (dice < 0.8), mask_token)
     return torch.where(chosen & (dice >= 0.9), words, hidden), chosen
 
-# %% ../../book/descendants/20_bert.ipynb #a1371222
+# %% ../../book/descendants/20_bert.ipynb #ec5dea5c
 class BertClassifier(nn.Module):
     """A class for a sentence, or a pair of them, from the vector of its first position.
 
@@ -221,7 +221,7 @@ class BertClassifier(nn.Module):
         first = self.bert.encode(tokens, segments, mask)[:, 0]
         return self.classifier(self.dropout(self.pooler(first).tanh()))
 
-# %% ../../book/descendants/20_bert.ipynb #9e562087
+# %% ../../book/descendants/20_bert.ipynb #e1e46ea8
 _NAMES = (
     (r"^token_embedding", "bert.embeddings.word_embeddings"),
     (r"^segment_embedding", "bert.embeddings.token_type_embeddings"),

@@ -509,6 +509,17 @@ def test_a_study_becomes_a_table_with_its_spread(tmp_path: Path) -> None:
         book_results.records(tmp_path)
 
 
+def test_ratios_become_bars_as_long_as_they_are_large() -> None:
+    rows = [{"peer": "A & B", "times_as_fast": 0.5, "quartiles": [0.4, 2.0]}]
+    rows += [{"peer": "other", "times_as_fast": 1.5, "quartiles": []}]
+    drawn = book_results.bars(rows)
+    widths = [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', drawn)]
+    (line,) = re.findall(r'<path d="M([\d.]+) ', drawn)
+    assert widths[1] == pytest.approx(3 * widths[0], abs=0.2)  # the longest possible bar stands for 2.0
+    assert float(line) - 6 == pytest.approx(2 * widths[0], abs=0.2)
+    assert 'aria-label="A &amp; B: 0.50 times; other: 1.50 times"' in drawn
+
+
 def test_values_are_printed_for_people() -> None:
     assert [book_results.number(value) for value in (1234567, 24.312, 0.00051, 3.0, True)] == [
         "1,234,567", "24.31", "0.00051", "3", "True",

@@ -339,7 +339,107 @@ class ResultsRecords(_Records):
         return out
 
 
+def bars(rows: Sequence[dict[str, Any]], width: int = 360) -> str:
+    """Ratios as bars beside a line at one, each with its quartiles and its number, as SVG in the page's own colours."""
+    step, left, right = 40, 6, width - 40
+    most = max(
+        1.2, *(max([row["times_as_fast"], *row["quartiles"]]) for row in rows)
+    )
+    x = lambda ratio: left + ratio / most * (right - left)  # noqa: E731
+    drawn = []
+    for i, row in enumerate(rows):
+        y, ratio = 18 + i * step, row["times_as_fast"]
+        drawn.append(
+            f'<text x="{left}" y="{y}">{html.escape(row["peer"])}</text>'
+            f'<rect x="{left}" y="{y + 5}" width="{x(ratio) - left:.1f}" height="10"/>'
+            f'<text x="{x(ratio) + 5:.1f}" y="{y + 14}" class="value">{ratio:.2f}</text>'
+        )
+    height = 10 + len(rows) * step
+    spoken = "; ".join(
+        f"{row['peer']}: {row['times_as_fast']:.2f} times" for row in rows
+    )
+    return (
+        f'<svg class="curve bars" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(spoken)}">'
+        + "".join(drawn)
+        + f'<path d="M{x(1):.1f} 4V{height - 4}"/></svg>'
+    )
+
+
+class ResultsRatios(_Records):
+    """``{results-ratios} NAME`` with the beginning of ``measured`` as content: its rows as bars and as a table."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        (record,) = (
+            record for name, record in self.read() if name == self.arguments[0]
+        )
+        wanted = " ".join(self.content)
+        rows = [row for row in record["rows"] if row["measured"].startswith(wanted)]
+        if not rows:
+            raise self.error(
+                f"nothing in {self.arguments[0]} begins with {wanted!r}"
+            )
+        groups = dict.fromkeys(row["measured"] for row in rows)
+        out: list[nodes.Node] = []
+        for group in groups:
+            members = [row for row in rows if row["measured"] == group]
+            kind = (
+                "times less than"
+                if members[0]["unit"] == "MB"
+                else "times as fast as"
+            )
+            title = f"{group[0].upper()}{group[1:]}: {kind}"
+            figure = f'<figure class="ratios"><figcaption>{html.escape(title)}</figcaption>{bars(members)}</figure>'
+            out.append(nodes.raw("", figure, format="html"))
+        heads = [
+            "Measured",
+            "Beside",
+            "Unit",
+            "Ours",
+            "Theirs",
+            "Quartiles of the ratio",
+        ]
+        keys, cells = ("measured", "peer", "unit"), []
+        for row in rows:
+            ends = " to ".join(f"{end:.2f}" for end in row["quartiles"])
+            speeds = [f"{row[side]:,.1f}" for side in ("ours", "theirs")]
+            cells.append([*(row[key] for key in keys), *speeds, ends])
+        lines = [[[nodes.Text(text)] for text in row] for row in cells]
+        return [*out, table(heads, lines, [24, 22, 14, 12, 12, 16], ["study"])]
+
+
+class ResultsProfile(_Records):
+    """``{results-profile} NAME``: the table of a record's ``profile``, a line for each kind of operation."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        (works,) = (
+            record["profile"]
+            for name, record in self.read()
+            if name == self.arguments[0]
+        )
+        heads = [
+            "Percent of the operators' time",
+            *(work["work"] for work in works),
+        ]
+        lines = [
+            [
+                [nodes.Text(kind)],
+                *([nodes.Text(str(work["percent"][kind]))] for work in works),
+            ]
+            for kind in works[0]["percent"]
+        ]
+        return [
+            table(heads, lines, [40, *[60 // len(works)] * len(works)], ["study"])
+        ]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_directive("results-profile", ResultsProfile)
+    app.add_directive("results-ratios", ResultsRatios)
     app.add_directive("results-table", ResultsTable)
     app.add_directive("results-records", ResultsRecords)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

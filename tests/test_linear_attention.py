@@ -1,0 +1,334 @@
+"""Linear attention: one layer in three forms, equal to plain loops and to Hugging Face's, and causal."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
+from torch import Tensor
+from torch.nn import functional as F
+
+from transformer_lib.data.recall import N_KEYS, N_VALUES, make_recall
+from transformer_lib.models.linear_attention import (
+    RULES,
+    GatedDeltaNet,
+    LinearAttention,
+    ListReader,
+    kernel_attention,
+    linear_attention,
+)
+from transformer_lib.models.seq2seq import reorder
+
+SEEDS = st.integers(0, 1000)
+
+
+def vectors(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).double()
+
+
+def written_and_read(seed: int, *batch: int, length: int = 9) -> tuple[Tensor, ...]:
+    """Queries, keys of length 1, values, how strongly to write, how much fades, and a memory to begin with."""
+    q, k, v = (vectors(*batch, length, width, seed=seed + width) for width in (3, 4, 5))
+    q, k = vectors(*batch, length, 4, seed=seed + 7), F.normalize(k, dim=-1)
+    beta, fade = (torch.sigmoid(vectors(*batch, length, seed=seed + n)) for n in (11, 12))
+    return q, k, v, beta, fade.log(), vectors(*batch, 4, 5, seed=seed + 13)
+
+
+def in_a_loop(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, fade: Tensor, state: Tensor, delta: bool
+) -> tuple[Tensor, Tensor]:
+    """One list, one position at a time, as the formulas of the chapter read."""
+    outputs = []
+    for t in range(len(q)):
+        state = fade[t].exp() * state
+        known = k[t] @ state if delta else torch.zeros_like(v[t])
+        state = state + beta[t] * torch.outer(k[t], v[t] - known)
+        outputs.append(q[t] @ state)
+    return torch.stack(outputs), state
+
+
+def same(ours: Tensor, theirs: Tensor, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+# ---------------------------------------------------------------- one layer, three forms
+
+
+@given(chunk=st.integers(1, 12), length=st.integers(1, 9), delta=st.booleans(), seed=SEEDS)
+def test_chunks_of_any_size_equal_the_loop(chunk, length, delta, seed):
+    q, k, v, beta, fade, state = written_and_read(seed, 2, 3, length=length)
+    found, last = linear_attention(q, k, v, beta=beta, log_decay=fade, delta=delta, state=state, chunk=chunk)
+    for b in range(2):
+        for h in range(3):
+            one = [x[b, h] for x in (q, k, v, beta, fade, state)]
+            outputs, end = in_a_loop(*one, delta)
+            same(found[b, h], outputs)
+            same(last[b, h], end)
+
+
+def test_without_options_it_is_attention_without_a_softmax():
+    q, k, v, beta, fade, state = written_and_read(0)
+    found, last = linear_attention(q, k, v)
+    same(found, (q @ k.T).tril() @ v)
+    same(last, k.T @ v)
+    ones, zeros = torch.ones_like(beta), torch.zeros_like(fade)
+    same(linear_attention(q, k, v, beta=ones, log_decay=zeros, state=torch.zeros_like(state))[0], found, 0)
+
+
+def test_gradients_do_not_depend_on_the_chunk():
+    inputs = written_and_read(3, 2)
+    gradients = []
+    for chunk in (1, 4, 9):
+        q, k, v, beta, fade, state = (x.clone().requires_grad_() for x in inputs)
+        found, last = linear_attention(q, k, v, beta=beta, log_decay=fade, delta=True, state=state, chunk=chunk)
+        wanted = (q, k, v, beta, fade, state)
+        gradients.append(torch.autograd.grad(found.square().sum() + last.sum(), wanted))
+    for other in gradients[1:]:
+        for one, two in zip(gradients[0], other, strict=True):
+            assert one.abs().max() > 1e-3
+            same(one, two)
+
+
+def test_the_kernel_form_is_an_average_with_the_weights_of_the_formula():
+    q, k, v, *_ = written_and_read(5)
+    weights = ((F.elu(q) + 1) @ (F.elu(k) + 1).T).tril()
+    weights = weights / weights.sum(dim=-1, keepdim=True)
+    for chunk in (1, 4, 64):
+        same(kernel_attention(q, k, v, chunk=chunk)[0], weights @ v)
+    assert (weights >= 0).all()
+
+
+def test_a_sequence_can_be_read_in_parts():
+    q, k, v, beta, fade, _ = written_and_read(6)
+    whole, end = linear_attention(q, k, v, beta=beta, log_decay=fade, delta=True)
+    first, state = linear_attention(q[:4], k[:4], v[:4], beta=beta[:4], log_decay=fade[:4], delta=True)
+    rest = {"beta": beta[4:], "log_decay": fade[4:], "delta": True, "state": state}
+    second, last = linear_attention(q[4:], k[4:], v[4:], **rest)
+    same(torch.cat([first, second]), whole)
+    same(last, end)
+
+
+def test_a_strong_write_replaces_and_no_write_leaves():
+    key, other = torch.tensor([0.6, 0.8]), torch.tensor([0.8, -0.6])
+    keys, values = torch.stack([key, other, key, key]), torch.tensor([[1.0], [2.0], [5.0], [9.0]])
+    _, state = linear_attention(keys, keys, values, beta=torch.tensor([1.0, 1.0, 1.0, 0.0]), delta=True)
+    same(torch.stack([key, other]) @ state, torch.tensor([[5.0], [2.0]]), 1e-6)
+
+
+def test_strong_decay_and_long_chunks_stay_finite():
+    q, k, v, beta, _, _ = written_and_read(1, length=9)
+    fade = torch.full((9,), -200.0, dtype=torch.double, requires_grad=True)
+    found, state = linear_attention(q, k, v, beta=beta, log_decay=fade, delta=True)
+    (gradient,) = torch.autograd.grad(found.sum() + state.sum(), fade)
+    assert found.isfinite().all() and gradient.isfinite().all()
+    same(found, (q * k).sum(dim=-1, keepdim=True) * beta[:, None] * v)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_smaller_types_compute_in_single_precision(dtype):
+    q, k, v, beta, fade, _ = (x.to(dtype) for x in written_and_read(2, 2))
+    found, state = linear_attention(q, k, v, beta=beta, log_decay=fade, delta=True)
+    assert found.dtype == dtype and state.dtype == torch.float32
+    exact, _ = linear_attention(q.double(), k.double(), v.double(), beta=beta, log_decay=fade, delta=True)
+    assert (found.double() - exact).abs().max() < {torch.float32: 1e-5}.get(dtype, 0.1)
+
+
+# ---------------------------------------------------------------- the layers
+
+
+def layer(name: str) -> torch.nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        made = GatedDeltaNet(8, 4, 2, 3, 5) if name == "net" else LinearAttention(8, 2, rule=name, d_key=3, d_value=5)
+        return made.double()
+
+
+every_layer = pytest.mark.parametrize("name", [*RULES, "net"])
+
+
+@every_layer
+@torch.no_grad()
+def test_outputs_do_not_see_the_future_and_do_see_the_past(name):
+    made, x = layer(name), vectors(1, 80, 8)  # more than one chunk
+    before = made(x)[0]
+    for t in (0, 5, 63, 64, 79):
+        changed = x.clone()
+        changed[:, t] += 1
+        after = made(changed)[0]
+        same(after[:, :t], before[:, :t], 1e-12)
+        moved = (after[:, t : t + 4] - before[:, t : t + 4]).abs().amax(dim=-1)  # later it may have faded
+        assert moved.min() > 1e-6
+
+
+@every_layer
+@torch.no_grad()
+def test_word_by_word_and_in_parts_gives_the_same(name):
+    made, x = layer(name), vectors(3, 7, 8)
+    whole, end = made(x)
+    for cuts in ([1] * 7, [3, 4], [2, 1, 4]):
+        state, parts = None, []
+        for part in x.split(cuts, dim=1):
+            found, state = made(part, state)
+            parts.append(found)
+        same(torch.cat(parts, dim=1), whole)
+    sizes = [tuple(t.shape) for t in ((end,) if isinstance(end, Tensor) else (end.recent, end.memory))]
+    longer = made(vectors(3, 50, 8))[1]
+    kept = (longer,) if isinstance(longer, Tensor) else (longer.recent, longer.memory)
+    assert sizes == [tuple(t.shape) for t in kept], "the state does not grow"
+
+
+@every_layer
+@torch.no_grad()
+def test_company_changes_nothing_and_states_can_be_reordered(name):
+    made, x = layer(name), vectors(3, 6, 8)
+    together, state = made(x)
+    same(made(x[1:2])[0], together[1:2])
+    rows = torch.tensor([2, 0, 0])
+    after, _ = made(vectors(3, 2, 8, seed=4), reorder(state, rows))
+    alone, _ = made(vectors(3, 2, 8, seed=4), made(x[rows])[1])
+    same(after, alone)
+
+
+@every_layer
+def test_every_parameter_earns_a_gradient_that_finite_differences_confirm(name):
+    made, x = layer(name), vectors(1, 4, 8)
+    loss = made(x)[0].square().sum()
+    named = dict(made.named_parameters())
+    gradients = dict(zip(named, torch.autograd.grad(loss, list(named.values()), allow_unused=True), strict=True))
+    if name != "kernel":
+        assert all(gradient is not None and gradient.abs().max() > 0 for gradient in gradients.values())
+    for key, weight in named.items():
+        if gradients[key] is None:
+            continue
+        place = int(gradients[key].abs().argmax())
+        with torch.no_grad():
+            flat, ends = weight.view(-1), []
+            for step in (1e-6, -2e-6):
+                flat[place] += step
+                ends.append(made(x)[0].square().sum())
+            flat[place] += 1e-6
+        assert ((ends[0] - ends[1]) / 2e-6).item() == pytest.approx(gradients[key].flatten()[place].item(), rel=1e-4)
+
+
+def test_the_names_of_the_weights_are_stable():
+    shapes = {name: tuple(weight.shape) for name, weight in layer("net").state_dict().items()}
+    assert shapes == {
+        "dt_bias": (4,), "A_log": (4,), "in_proj_qkvz.weight": (52, 8), "in_proj_ba.weight": (8, 8),
+        "conv1d.weight": (32, 1, 4), "norm.weight": (5,), "out_proj.weight": (8, 20),
+    }  # fmt: skip
+    assert [*layer("delta").state_dict()] == ["in_proj.weight", "gates.weight", "gates.bias", "out_proj.weight"]
+
+
+# ---------------------------------------------------------------- equal to Hugging Face's
+
+
+def hugging_face(**changes):
+    transformers = pytest.importorskip("transformers")
+    sizes = {
+        "vocab_size": 30, "hidden_size": 12, "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "head_dim": 6, "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 6,
+        "linear_value_head_dim": 5, "intermediate_size": 16, "mlp_only_layers": [0, 1, 2, 3],
+    }  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(**{**sizes, **changes})).eval()
+        net = model.model.layers[0].linear_attn
+        with torch.no_grad():
+            for weight in net.parameters():
+                weight.add_(0.1 * torch.randn_like(weight))
+    return model, net
+
+
+@pytest.mark.parametrize("heads", [(4, 2), (2, 2), (3, 1)])
+@pytest.mark.parametrize("length", [1, 5, 70])
+def test_outputs_and_gradients_equal_hugging_faces(heads, length):
+    _, theirs = hugging_face(linear_num_value_heads=heads[0], linear_num_key_heads=heads[1])
+    ours, x = GatedDeltaNet.from_hugging_face(theirs), vectors(2, length, 12).float()
+    found = []
+    for net in (theirs, ours):
+        inputs = x.clone().requires_grad_()
+        outputs = net(inputs) if net is theirs else net(inputs)[0]
+        named = dict(net.named_parameters())
+        gradients = torch.autograd.grad(outputs.square().sum(), [inputs, *named.values()])
+        found.append({"outputs": outputs, **dict(zip(["inputs", *named], gradients, strict=True))})
+    assert found[0].keys() == found[1].keys()
+    for name, expected in found[0].items():
+        largest = max(1.0, expected.abs().max().item())
+        assert (found[1][name] - expected).abs().max() < 1e-5 * largest, name
+
+
+def test_weights_go_back_and_their_cache_is_our_state():
+    _, theirs = hugging_face()
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        ours = GatedDeltaNet(12, 4, 2, 6, 5)
+    theirs.load_state_dict(ours.state_dict())
+    x = vectors(2, 9, 12).float()
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(x), ours(x)[0], atol=1e-5, rtol=1e-5)
+        rest, _ = ours(x[:, 6:], ours(x[:, :6])[1])
+        torch.testing.assert_close(rest, theirs(x)[:, 6:], atol=1e-5, rtol=1e-5)
+
+
+# ---------------------------------------------------------------- lists to recall
+
+
+@given(rows=st.integers(1, 4), n_keys=st.integers(1, 6), times=st.integers(1, 3), seed=SEEDS)
+def test_the_answer_is_the_last_value(rows, n_keys, times, seed):
+    batch = make_recall(rows, n_keys, times=times, generator=torch.Generator().manual_seed(seed))
+    written = n_keys * times
+    assert batch.keys.shape == batch.values.shape == (rows, written + n_keys)
+    assert (batch.values[:, written:] == N_VALUES).all() and int(batch.values[:, :written].max()) < N_VALUES
+    for row in range(rows):
+        pairs = list(zip(batch.keys[row].tolist(), batch.values[row].tolist(), strict=True))
+        last = dict(pairs[:written])
+        assert [last[key] for key, _ in pairs[written:]] == batch.answers[row].tolist()
+        assert sorted(key for key, _ in pairs[:written]) == sorted([*last] * times) and len(last) == n_keys
+
+
+@pytest.mark.parametrize("memory", [*RULES, "gru", "softmax"])
+def test_a_reader_answers_from_what_stood_before(memory):
+    reader = ListReader(memory, 4, n_keys=6, n_values=3, d_model=8)
+    keys, values = torch.tensor([[1, 2, 5, 2]]), torch.tensor([[0, 2, 1, 3]])
+    with torch.no_grad():
+        before, changed = reader(keys, values), values.clone()
+        changed[0, 1] = 0
+        after = reader(keys, changed)
+    assert before.shape == (1, 4, 3)
+    torch.testing.assert_close(after[:, :1], before[:, :1], atol=1e-6, rtol=0)
+    assert (after[:, 3] - before[:, 3]).abs().max() > 1e-6
+
+
+# ---------------------------------------------------------------- bad input
+
+X, KEYS = torch.zeros(2, 4, 6), torch.zeros(2, 4, 3)
+BAD = {
+    "key width": (lambda: linear_attention(X, KEYS, X), r"\(2, 4, 6\).*\(2, 4, 3\)|keys is .* K=6"),
+    "key rows": (lambda: linear_attention(X, X[:1], X[:1]), r"\(1, 4, 6\)"),
+    "values": (lambda: linear_attention(X, X, X[:, :3]), r"\(2, 3, 6\)"),
+    "chunk": (lambda: linear_attention(X, X, X, chunk=0), "chunk=0"),
+    "rule": (lambda: LinearAttention(8, rule="mean"), "rule='mean' is unknown; choose from kernel, sum"),
+    "heads": (lambda: LinearAttention(8, 0), "n_heads=0"),
+    "width": (lambda: LinearAttention(8)(X), r"inputs is .* \(2, 4, 6\), expected .* D=8"),
+    "state": (lambda: LinearAttention(6)(X, torch.zeros(2, 1, 5, 6)), "state|size"),
+    "net's heads": (lambda: GatedDeltaNet(8, 3, 2, 4, 4), "n_heads=3 is not divisible by n_key_heads=2"),
+    "net's width": (lambda: GatedDeltaNet(8, 2, 2, 4, 4)(X), r"inputs is .* \(2, 4, 6\), expected .* D=8"),
+    "net's window": (lambda: GatedDeltaNet(8, 2, 2, 4, 4, window=0), "window=0"),
+    "memory": (lambda: ListReader("lstm", 4, n_keys=3, n_values=3), "memory='lstm' is unknown"),
+    "keys": (lambda: make_recall(1, N_KEYS + 1), "n_keys=65, but there are only 64 keys"),
+    "times": (lambda: make_recall(1, 2, times=0), "times=0"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, message = BAD[case]
+    with pytest.raises((ValueError, TypeError, RuntimeError)) as caught:
+        call()
+    # With the annotations enforced, a wrong shape may be caught before our own check.
+    error = caught.value
+    assert TypeCheckError in (type(error), type(error.__cause__)) or re.search(message, str(caught.value))

@@ -250,7 +250,7 @@ def test_the_length_penalty_was_chosen_as_the_chapter_says():
 def test_the_ladder_on_captions_is_what_was_recorded():
     rows = record_of("captions-ladder")["rows"]
     prose = prose_of("translation/17_translating")
-    table = prose[prose.index("| model | passes | minutes |") :].splitlines()[2 : 2 + len(rows)]
+    table = prose[prose.index("| model | epochs | minutes |") :].splitlines()[2 : 2 + len(rows)]
     shown = [[cell.strip() for cell in line.split("|")[2:-1]] for line in table]
     written = {"passes": "{}", "minutes": "{:.1f}", "exact_match": "{:.1f}", "perplexity": "{:.3f}"}
     assert shown == [[form.format(row[name]) for name, form in written.items()] for row in rows]

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -287,9 +288,10 @@ def test_every_option_of_a_training_is_explained_to_its_end(capsys):
     for told in (
         "halved after each epoch that does not lower the validation loss",
         "order of batches and dropout (0)",
-        "(gru, bahdanau, luong, hard, transformer)",
     ):
         assert told in shown, told
+    lists = [set(told.split(", ")) for told in re.findall(r"\(([a-z_, ]+)\)", shown)]  # the models of each option
+    assert any({"gru", "bahdanau", "luong", "hard", "transformer"} <= models for models in lists)
 
 
 def test_the_examples_of_the_help_can_be_typed():

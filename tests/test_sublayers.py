@@ -1,9 +1,11 @@
 """The parts between two attentions: equal to PyTorch's, position by position, with dropout where the paper has it."""
 
 import copy
+import math
 import re
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -23,7 +25,7 @@ from transformer_lib.models.transformer import EncoderLayer, TransformerConfig
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 TYPES = {torch.float32: 1e-5, torch.bfloat16: 5e-2, torch.float16: 5e-3}
-PEERS = {"relu": nn.ReLU, "gelu": nn.GELU, "swish": nn.SiLU}
+PEERS = {"relu": nn.ReLU, "gelu": nn.GELU, "swish": nn.SiLU, "gelu_tanh": partial(nn.GELU, "tanh")}
 FORMS = pytest.mark.parametrize("norm_first", [False, True], ids=["post", "pre"])
 KINDS = pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 SHAPES = st.lists(st.integers(1, 4), min_size=0, max_size=3)
@@ -77,6 +79,7 @@ def test_feed_forward_equals_the_equation_and_sequential(activation, shape, d_mo
     )
     z = x.detach() @ W1 + b1
     inner = {"relu": z.clamp(min=0), "gelu": z * 0.5 * (1 + torch.erf(z / 2**0.5)), "swish": z / (1 + (-z).exp())}
+    inner["gelu_tanh"] = z * 0.5 * (1 + torch.tanh((2 / math.pi) ** 0.5 * (z + 0.044715 * z**3)))
     torch.testing.assert_close(ours(x).detach(), inner[activation] @ W2 + b2, atol=1e-12, rtol=0)
 
 

@@ -10,7 +10,6 @@ __all__ = ['GPTConfig', 'GPTState', 'GPT', 'from_hugging_face', 'to_hugging_face
 
 # %% ../../book/descendants/19_gpt.ipynb #d4ffc74b
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -30,13 +29,9 @@ from transformer_lib.models.seq2seq import (
     register_model,
     sequence_loss,
 )
-from transformer_lib.models.sublayers import ACTIVATIONS
 from transformer_lib.models.transformer import Encoder, TransformerConfig
 
 # %% ../../book/descendants/19_gpt.ipynb #b6cdc0b0
-ACTIVATIONS.update(gelu_tanh=partial(F.gelu, approximate="tanh"))  # that of GPT-2
-
-
 @dataclass(frozen=True)
 class GPTConfig:
     """The sizes of a decoder-only model; the defaults are those of the smallest GPT-2.

@@ -10,6 +10,7 @@ __all__ = ['ACTIVATIONS', 'FeedForward', 'LayerNorm']
 
 # %% ../../book/transformer/13_sublayers.ipynb #34fe6d8c
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -28,6 +29,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "swish": F.silu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
 }
 
 
@@ -37,7 +39,8 @@ class FeedForward(nn.Module):
     Args:
         d_model: width D of what goes in and comes out.
         d_ff: width F between the two maps.
-        activation: ``relu``, as in the paper, ``gelu`` or ``swish``.
+        activation: ``relu``, as in the paper, ``gelu``, ``swish``, or
+            ``gelu_tanh``, the approximation of GPT-2.
         dropout: probability of dropping an element after the activation, in training only; the paper has none here.
 
     Raises:

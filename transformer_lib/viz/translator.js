@@ -62,23 +62,23 @@ class Attention {
     return vectors.map((x) => ({ key: linear(key, x), value: linear(value, x) }));
   }
 
-  // For each head: the softmax of query · key / √K, and the values averaged by it.
+  // For each head: the softmax of query · key / √dK, and the values averaged by it.
   attend(x, seen) {
     const query = linear(this.query, x);
-    const [K, V] = [query, seen[0].value].map((one) => one.length / this.heads);
-    const context = new Float32Array(V * this.heads);
+    const [dK, dV] = [query, seen[0].value].map((one) => one.length / this.heads);
+    const context = new Float32Array(dV * this.heads);
     const weights = [];
     for (let head = 0; head < this.heads; head++) {
       const scores = seen.map(({ key }) => {
         let product = 0;
-        for (let i = head * K; i < (head + 1) * K; i++)
+        for (let i = head * dK; i < (head + 1) * dK; i++)
           product += query[i] * key[i];
-        return product / Math.sqrt(K);
+        return product / Math.sqrt(dK);
       });
       weights[head] = logSoftmax(scores).map(Math.exp);
       seen.forEach(({ value }, place) => {
         const weight = weights[head][place];
-        for (let i = head * V; i < (head + 1) * V; i++)
+        for (let i = head * dV; i < (head + 1) * dV; i++)
           context[i] += weight * value[i];
       });
     }

@@ -375,3 +375,28 @@ def test_a_shipped_model_scores_what_its_record_says(name, request):
 def test_the_small_transformer_is_nearly_perfect_on_captions():
     metrics = record_of("captions-en-de-transformer")["metrics"]
     assert metrics["test_exact_match"]["value"] >= 99 and metrics["test_sentences"]["value"] == 1000
+
+
+def test_a_ratio_that_falls_is_caught(tmp_path):
+    """``peers.py --compare`` names what fell by more than 15 percent, and what is gone, and nothing else."""
+
+    def record(name, **ratios):
+        path = tmp_path / name
+        rows = [{"measured": key, "peer": "a peer", "times_as_fast": ratio} for key, ratio in ratios.items()]
+        path.write_text(json.dumps({"rows": rows}), encoding="utf-8")
+        return str(path)
+
+    def compare(*paths):
+        asked = [sys.executable, str(ROOT / "benchmarks" / "peers.py"), "--compare", *paths]
+        done = subprocess.run(asked, capture_output=True, text=True, cwd=ROOT)
+        return done.returncode, done.stdout.splitlines()
+
+    before = record("before.json", greedy=1.0, beam=2.0, training=1.1)
+    assert compare(before, record("same.json", greedy=0.86, beam=1.71, training=1.5, other=0.1)) == (
+        0,
+        ["no ratio fell by more than 15 percent"],
+    )
+    assert compare(before, record("after.json", greedy=0.84, beam=2.5)) == (
+        1,
+        ["greedy, a peer: 1.0 before, 0.84 now", "training, a peer: 1.1 before, not measured now"],
+    )

@@ -22,12 +22,7 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from transformer_lib.checks import (
-    check_choice,
-    check_positive,
-    check_text,
-    check_whole,
-)
+from transformer_lib.checks import check_choice, check_text, check_whole, checked
 from transformer_lib.data.batching import batches
 from transformer_lib.data.files import DataFile, fetch
 from transformer_lib.data.tokenizer import BOS, EOS, Tokenizer
@@ -274,8 +269,7 @@ def make_recipes(n: int, seed: int, *, held_out: bool = False) -> list[Recipe]:
 
     Source: after the examples in Chen et al. (2016), section 1. Chapter: Latent attention.
     """
-    check_positive(n=n)
-    if n > 20_000:
+    if check_whole("n", n) > 20_000:
         raise ValueError(f"n={n}: expected a number of recipes from 1 to 20,000")
     check_whole("seed", seed, least=-(2**63))
     writer, found = _RecipeWriter(seed, held_out), {}
@@ -290,6 +284,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 _UNSEEN = -1
 
 
+@checked
 def recipe_words(text: str, max_words: int | None = None) -> list[str]:
     """The words and punctuation marks of a description, in lower case.
 
@@ -305,8 +300,6 @@ def recipe_words(text: str, max_words: int | None = None) -> list[str]:
 
     Chapter: Latent attention.
     """
-    if max_words is not None:
-        check_positive(max_words=max_words)
     return _WORD.findall(check_text(text).lower())[:max_words]
 
 
@@ -325,6 +318,7 @@ class RecipeCoder:
     labels: tuple[tuple[str, ...], ...]
 
     @classmethod
+    @checked
     def train(cls, recipes: Sequence[Recipe], min_count: int = 1) -> "RecipeCoder":
         """Learn words and labels from the recipes of the training split, and of no other.
 
@@ -338,7 +332,6 @@ class RecipeCoder:
         Raises:
             ValueError: no recipes, or no word that occurs so often.
         """
-        check_positive(min_count=min_count)
         if not recipes:
             raise ValueError("recipes is empty: there is nothing to learn from")
         lines = [" ".join(recipe_words(recipe.description)) for recipe in recipes]

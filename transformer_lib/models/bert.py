@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from transformer_lib.checks import check_positive, check_probability, explained
+from transformer_lib.checks import check_fields, check_probability, explained
 from transformer_lib.data.tokenizer import UNK
 from transformer_lib.models.masks import padding_mask
 from transformer_lib.models.positions import LearnedPositions
@@ -66,9 +66,8 @@ class BertConfig:
     eps: float = 1e-12
 
     def __post_init__(self) -> None:
-        sizes = {"vocab_size": self.vocab_size, "n_layers": self.n_layers}
-        check_positive(**sizes, n_segments=self.n_segments)
-        self.encoder()
+        check_fields(self)
+        self.encoder()  # checks how they fit together
 
     def encoder(self) -> TransformerConfig:
         """The same sizes, for the encoder of chapter 14."""

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformer_lib.checks import check_flag, check_positive, explained
+from transformer_lib.checks import Count, check_fields, explained
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.masks import causal_mask
@@ -66,16 +66,15 @@ class GPTConfig:
     d_ff: int | None = None
     dropout: float = 0.1
     max_length: int = 1024
-    max_source_length: int | None = None
+    max_source_length: Count | None = None
     source_loss: bool = False
     full_source: bool = False
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        check_positive(vocab_size=self.vocab_size, n_layers=self.n_layers)
-        self.stack()  # checks the other sizes
-        check_flag(source_loss=self.source_loss, full_source=self.full_source)
-        if not 0 <= (self.max_source_length or 0) < self.max_length:
+        check_fields(self)
+        self.stack()  # checks how they fit together
+        if (self.max_source_length or 0) >= self.max_length:
             raise ValueError(
                 f"max_source_length={self.max_source_length} must leave room for a target "
                 f"in max_length={self.max_length}"

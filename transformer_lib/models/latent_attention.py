@@ -21,8 +21,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformer_lib.checks import (
     check_choice,
     check_fields,
-    check_positive,
     check_texts,
+    checked,
     explained,
 )
 from transformer_lib.data.recipes import (
@@ -68,9 +68,9 @@ class PlainAttention(nn.Module):
     Source: Chen et al. (2016), section 3, its first step alone. Chapter: Latent attention.
     """
 
+    @checked
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
-        check_positive(d_model=d_model, n_heads=n_heads)
         self.query = nn.Parameter(
             torch.empty(n_heads, d_model).normal_(std=d_model**-0.5)
         )
@@ -120,9 +120,9 @@ class LatentAttention(PlainAttention):
     Source: Chen et al. (2016), section 3. Chapter: Latent attention.
     """
 
+    @checked
     def __init__(self, d_model: int, n_heads: int, max_length: int) -> None:
         super().__init__(d_model, n_heads)
-        check_positive(max_length=max_length)
         self.positions = nn.Parameter(
             torch.empty(n_heads, max_length, d_model).normal_(std=d_model**-0.5)
         )

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformer_lib.checks import check_choice, check_positive, explained
+from transformer_lib.checks import check_choice, checked, explained
 from transformer_lib.models.alignment import (
     AdditiveScore,
     AlignedMemory,
@@ -66,9 +66,9 @@ class GeneralScore(DotScore):
     Source: Luong et al. (2015), section 3.1, general. Chapter: Scores, global and local.
     """
 
+    @checked
     def __init__(self, d_query: int, d_key: int) -> None:
         super().__init__()
-        check_positive(d_query=d_query, d_key=d_key)
         self.key = nn.Linear(d_key, d_query, bias=False)
 
     def prepare(self, keys: Float[Tensor, "B S K"]) -> Float[Tensor, "B S H"]:
@@ -113,9 +113,9 @@ class LocationScore(Score):
     Source: Luong et al. (2015), section 3.1, location. Chapter: Scores, global and local.
     """
 
+    @checked
     def __init__(self, d_query: int, max_length: int) -> None:
         super().__init__()
-        check_positive(d_query=d_query, max_length=max_length)
         self.max_length = max_length
         self.place = nn.Linear(d_query, max_length, bias=False)
 
@@ -240,11 +240,11 @@ class LocalAttention(Attention):
     Source: Luong et al. (2015), section 3.2. Chapter: Scores, global and local.
     """
 
+    @checked
     def __init__(
         self, score: Score, window: int, d_query: int | None = None
     ) -> None:
         super().__init__(score)
-        check_positive(window=window)
         if isinstance(score, LocationScore):
             raise ValueError(
                 "score is a LocationScore, which scores positions of the sentence, not of a window"
@@ -252,7 +252,6 @@ class LocalAttention(Attention):
         self.window = window
         self.predict = None
         if d_query is not None:
-            check_positive(d_query=d_query)
             self.predict = nn.Sequential(
                 nn.Linear(d_query, d_query, bias=False),
                 nn.Tanh(),

@@ -180,7 +180,7 @@ def mask_tokens(
     Source: Devlin et al. (2019), section 3.1. Chapter: Only the encoder.
     """
     check_probability(share=share)
-    given = {"generator": generator, "device": tokens.device}
+    given: dict[str, Any] = {"generator": generator, "device": tokens.device}
     chosen = (torch.rand(tokens.shape, **given) < share) & (tokens > UNK)
     dice = torch.rand(tokens.shape, **given)
     words = torch.randint(UNK + 1, mask_token, tokens.shape, **given)
@@ -275,7 +275,7 @@ def bert_from_hugging_face(
         raise ValueError(
             f"model_type={kind[0]!r} with position_embedding_type={kind[1]!r} is no BERT"
         )
-    model: Bert | BertClassifier = Bert(
+    bert = Bert(
         BertConfig(
             config["vocab_size"], config["hidden_size"], config["num_attention_heads"],
             config["num_hidden_layers"], config["intermediate_size"],
@@ -285,8 +285,9 @@ def bert_from_hugging_face(
             config["layer_norm_eps"],
         )
     )  # fmt: skip
+    model: Bert | BertClassifier = bert
     if "classifier.weight" in weights:
-        model = BertClassifier(model, len(weights["classifier.weight"]))
+        model = BertClassifier(bert, len(weights["classifier.weight"]))
     model = model.to(next(iter(weights.values())).dtype)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -308,7 +309,7 @@ def bert_to_hugging_face(model: Bert | BertClassifier) -> dict[str, Tensor]:
 
     Chapter: Only the encoder.
     """
-    found = {}
+    found: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():
         names = _their_names(name)
         found |= zip(names, tensor.chunk(len(names)), strict=True)

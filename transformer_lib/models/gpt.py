@@ -240,7 +240,7 @@ class GPT(Seq2Seq):
         return GPTState(memory, caches)
 
     @explained
-    def step(
+    def step(  # type: ignore[override]
         self, token: Int[Tensor, " N"], state: GPTState
     ) -> tuple[Float[Tensor, "N V"], GPTState]:
         """Read one token and score the next; see ``Seq2Seq.step``.
@@ -291,9 +291,9 @@ def _their_name(name: str) -> str:
 def _copy_weights(model: GPT, theirs: nn.Module, *, back: bool) -> None:
     with torch.no_grad():
         for name, ours in model.named_parameters():
-            other = theirs.get_parameter(_their_name(name))
-            turned = ours.dim() == 2 and "stack" in name
-            other = other.T if turned else other
+            other: Tensor = theirs.get_parameter(_their_name(name))
+            if ours.dim() == 2 and "stack" in name:
+                other = other.T
             (other if back else ours).copy_(ours if back else other)
 
 
@@ -376,7 +376,7 @@ def to_hugging_face(model: GPT) -> Any:
         bos_token_id=1,
         eos_token_id=2,
     )
-    dtype = model.embedding.weight.dtype
-    theirs = GPT2LMHeadModel(config).to(dtype).eval()
+    theirs: Any = GPT2LMHeadModel(config)
+    theirs = theirs.to(model.embedding.weight.dtype).eval()
     _copy_weights(model, theirs, back=True)
     return theirs

@@ -11,6 +11,7 @@ __all__ = ['ESTIMATORS', 'gumbel_like', 'HardSelection', 'HardAttention', 'HardC
 # %% ../../book/history/06_soft_and_hard_attention.ipynb #8108561c
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -144,7 +145,8 @@ class HardAttention(Attention):
         Returns:
             The vectors found and where; zeros for a query that may attend to nothing.
         """
-        scores = self.score.compare(queries, memory.keys)
+        keys: Any = memory.keys
+        scores = self.score.compare(queries, keys)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         mask = memory.mask.unsqueeze(1).expand_as(scores)  # (B, T, S)
         noisy = self.perturb(scores)
@@ -231,6 +233,9 @@ class HardSeq2Seq(AlignedSeq2Seq):
 
     Source: Xu et al. (2015), section 4.1; Luong et al. (2015), section 3. Chapter: Soft and hard attention.
     """
+
+    config: HardConfig
+    decoder: LuongDecoder
 
     def __init__(self, config: HardConfig) -> None:
         attention = HardAttention(

@@ -10,7 +10,9 @@ __all__ = ['SCORES', 'DotScore', 'GeneralScore', 'ConcatScore', 'LocationScore',
            'make_attention', 'LuongDecoder', 'LuongSeq2Seq']
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #0975a638
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -113,6 +115,8 @@ class LocationScore(Score):
     Source: Luong et al. (2015), section 3.1, location. Chapter: Scores, global and local.
     """
 
+    max_length: int
+
     @checked
     def __init__(self, d_query: int, max_length: int) -> None:
         super().__init__()
@@ -167,7 +171,8 @@ def _look_whole(
     """Local attention that scores every position, and masks those outside the window."""
     places = torch.arange(1, memory.mask.shape[1] + 1, device=centres.device)
     distance = places - centres.unsqueeze(-1)  # (B, T, S)
-    scores = score.compare(queries, memory.keys)
+    keys: Any = memory.keys
+    scores = score.compare(queries, keys)
     weights = _weigh(scores, distance, memory.mask.unsqueeze(1), window, gaussian)
     return AttentionOutput(weights @ memory.outputs, weights)
 
@@ -189,7 +194,7 @@ def _look_windowed(
     row = torch.arange(rows, device=device).view(rows, 1, 1)
     flat = (index + source * row).flatten()
 
-    def pick(vectors: Tensor) -> Tensor:
+    def pick(vectors: Any) -> Tensor:
         return (
             vectors.flatten(0, 1)
             .index_select(0, flat)
@@ -355,7 +360,7 @@ class LuongConfig(RecurrentSizes):
                 )
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #63093e9a
-SCORES = {
+SCORES: dict[str, Callable[[Any], Score]] = {
     "dot": lambda config: DotScore(),
     "general": lambda config: GeneralScore(config.d_hidden, config.d_hidden),
     "concat": lambda config: ConcatScore(
@@ -431,12 +436,10 @@ class LuongDecoder(nn.Module):
         Returns:
             A state with one row for each sentence.
         """
-        fed = (
-            memory.final.new_zeros(len(memory.final), self.config.d_model)
-            if self.input_feeding
-            else None
-        )
-        return AlignedState(memory, memory.final, input_feed=fed)
+        final: Any = memory.final
+        fed = final.new_zeros(len(final), self.config.d_model)
+        fed = fed if self.input_feeding else None
+        return AlignedState(memory, final, input_feed=fed)
 
     @explained
     def forward(
@@ -458,7 +461,8 @@ class LuongDecoder(nn.Module):
         for words in embedded.split(
             1 if self.input_feeding else target.shape[1], dim=1
         ):
-            fed = [state.input_feed.unsqueeze(1)] if self.input_feeding else []
+            feed = state.input_feed
+            fed = [] if feed is None else [feed.unsqueeze(1)]
             inputs = torch.cat([words, *fed], dim=-1)
             outputs, hidden = self.gru(inputs, state=state.hidden)  # (N, T, H)
             seen = attend_shared(

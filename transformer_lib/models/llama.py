@@ -7,7 +7,7 @@ Chapter: The decoder of today (book/descendants/21_llama.ipynb).
 
 # %% auto #0
 __all__ = ['rotate', 'RMSNorm', 'GatedFeedForward', 'LlamaConfig', 'GroupedQueryAttention', 'LlamaLayer', 'Llama',
-           'from_hugging_face', 'to_hugging_face']
+           'llama_from_hugging_face', 'llama_to_hugging_face']
 
 # %% ../../book/descendants/21_llama.ipynb #d9eab77d
 from dataclasses import dataclass, replace
@@ -249,8 +249,12 @@ class GroupedQueryAttention(nn.Module):
         self.out_proj = nn.Linear(inner, config.d_model, bias=False)
         for layer in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             nn.init.xavier_uniform_(layer.weight)
-        norms = [RMSNorm(config.width, eps=config.eps) for _ in range(2)]
-        self.q_norm, self.k_norm = norms if config.qk_norm else (nn.Identity(),) * 2
+        self.q_norm, self.k_norm = (
+            RMSNorm(config.width, eps=config.eps)
+            if config.qk_norm
+            else nn.Identity()
+            for _ in range(2)
+        )
         self.recorded: list[Tensor] | None = None  # see record_attention
 
     def new_cache(self, rows: int, room: int = 32) -> KeyValueCache:
@@ -388,7 +392,7 @@ class Llama(GPT):
         self.config = config
         self.embedding = embedding(config.vocab_size, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
-        self.stack = _LlamaStack(config)
+        self.stack: Any = _LlamaStack(config)
         self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
         nn.init.normal_(self.output.weight, std=config.d_model**-0.5)
         if config.tie_embeddings:
@@ -413,7 +417,7 @@ class Llama(GPT):
 
 register_model("llama", LlamaConfig, Llama)
 
-# %% ../../book/descendants/21_llama.ipynb #a93cffdf
+# %% ../../book/descendants/21_llama.ipynb #74869ac9
 _NAMES = {  # ours to theirs
     "stack.layers": "model.layers",
     "stack.norm": "model.norm",
@@ -428,7 +432,7 @@ _NAMES = {  # ours to theirs
 
 
 def _pairs_of(model: Llama, theirs: nn.Module) -> list[tuple[Tensor, Tensor]]:
-    pairs = []
+    pairs: list[tuple[Tensor, Tensor]] = []
     for name, ours in model.named_parameters():
         for one, other in _NAMES.items():
             name = name.replace(one, other)
@@ -438,7 +442,7 @@ def _pairs_of(model: Llama, theirs: nn.Module) -> list[tuple[Tensor, Tensor]]:
 
 
 @torch.no_grad()
-def from_hugging_face(theirs: Any) -> Llama:
+def llama_from_hugging_face(theirs: Any) -> Llama:
     """A ``Llama`` that computes what a Llama or Qwen3 of Hugging Face computes.
 
     Args:
@@ -454,7 +458,7 @@ def from_hugging_face(theirs: Any) -> Llama:
         >>> from transformers import LlamaConfig as TheirConfig, LlamaForCausalLM
         >>> sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
         >>> theirs = TheirConfig(vocab_size=9, intermediate_size=16, **sizes)
-        >>> from_hugging_face(LlamaForCausalLM(theirs)).config.d_model
+        >>> llama_from_hugging_face(LlamaForCausalLM(theirs)).config.d_model
         8
 
     Source: Touvron et al. (2023); Yang et al. (2025). Chapter: The decoder of today.
@@ -493,7 +497,7 @@ def from_hugging_face(theirs: Any) -> Llama:
 
 
 @torch.no_grad()
-def to_hugging_face(model: Llama) -> Any:
+def llama_to_hugging_face(model: Llama) -> Any:
     """A Llama or Qwen3 of Hugging Face that computes what a ``Llama`` computes on sequences without a source.
 
     Args:

@@ -7,14 +7,14 @@ Chapter: Refusing bad input (book/appendix/refusing_bad_input.ipynb).
 
 # %% auto #0
 __all__ = ['Function', 'explained', 'check_whole', 'check_positive', 'check_number', 'check_probability', 'check_flag',
-           'check_fields', 'check_choice', 'check_text', 'check_texts', 'pick_device']
+           'check_fields', 'checked', 'check_choice', 'check_text', 'check_texts', 'pick_device']
 
 # %% ../book/appendix/refusing_bad_input.ipynb #49308630
 import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar, get_args
 
@@ -244,12 +244,29 @@ def check_flag(**values: Any) -> None:
             raise TypeError(f"{name}={value!r} must be True or False")
 
 
+_CHECKS = {int: check_positive, bool: check_flag}
+_CHECKS |= {kind | None: check for kind, check in _CHECKS.items()}
+
+
+def _check_settings(hints: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Hold values against annotations: see ``check_fields``."""
+    for name, value in given.items():
+        hint, named = hints.get(name), {name: value}
+        if name.endswith("dropout"):
+            check_probability(**named)
+        elif name == "eps":
+            check_number(above=0, **named)
+        elif hint in (int, bool) or (hint in _CHECKS and value is not None):
+            _CHECKS[hint](**named)
+
+
 def check_fields(config: Any) -> None:
-    """Hold the settings of a dataclass against their annotations, where these say enough.
+    """Hold the settings of a dataclass against their names and annotations, where these say enough.
 
     Args:
-        config: its fields of type ``int`` must be at least 1, those of type ``bool`` True or
-            False, and ``dropout`` a probability; the others are not looked at.
+        config: its fields of type ``int`` must be at least 1, those of type ``bool`` True or False,
+            those that end in ``dropout`` a probability, and ``eps`` above 0; None is taken where the
+            annotation has it, and the others are not looked at.
 
     Raises:
         ValueError: for a number that does not fit.
@@ -257,13 +274,26 @@ def check_fields(config: Any) -> None:
 
     Chapter: Refusing bad input.
     """
-    checks: dict[Any, Callable[..., None]] = {int: check_positive, bool: check_flag}
-    for field in fields(config):
-        named = {field.name: getattr(config, field.name)}
-        if field.name == "dropout":
-            check_probability(**named)
-        elif field.type in checks:
-            checks[field.type](**named)
+    _check_settings({f.name: f.type for f in fields(config)}, vars(config))
+
+
+def checked(function: Function) -> Function:
+    """Hold the arguments of a constructor against their names and annotations, as ``check_fields`` does.
+
+    Args:
+        function: of its arguments only sizes, flags, dropout and epsilon are looked at, before it is called.
+
+    Chapter: Refusing bad input.
+    """
+    hints = inspect.get_annotations(function)
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _check_settings(hints, signature.bind(*args, **kwargs).arguments)
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:

@@ -115,13 +115,10 @@ def _check_same_function(model: nn.Module, theirs: nn.Module) -> None:
         names[n]: tuple(p.shape) for n, p in model.named_parameters() if n in names
     }
     other = {n: tuple(p.shape) for n, p in theirs.named_parameters()}
-    for name in sorted(ours.keys() ^ other.keys()):
-        raise ValueError(f"only one of the two models has {name}")
-    for name, shape in ours.items():
-        if shape != other[name]:
-            raise ValueError(
-                f"{name} has different shapes: {shape} here, {other[name]} there"
-            )
+    for name in sorted(ours.keys() | other.keys()):
+        here, there = ours.get(name), other.get(name)
+        if here != there:
+            raise ValueError(f"{name} has shape {here} here, but {there} there")
     for name, part in model.named_modules():
         for setting, value in _settings(part).items():
             there = _settings(theirs.get_submodule(_torch_name(name)))[setting]

@@ -423,11 +423,11 @@ REFUSED = {
     "infinity": (lambda ax: viz.heatmap(ax, [[float("inf")]], ["x"], ["y"]), "matrix holds NaN or infinity"),
     "negative": (
         lambda ax: viz.heatmap(ax, [[-0.1]], ["x"], ["y"]),
-        "matrix holds -0.1 to -0.1: expected numbers from 0 to 1",
+        "matrix holds -0.1 to -0.1: expected 0 to 1",
     ),
     "above one": (
         lambda ax: viz.heatmap(ax, [[3.0]], ["x"], ["y"]),
-        "matrix holds 3 to 3: expected numbers from 0 to 1",
+        "matrix holds 3 to 3: expected 0 to 1",
     ),
     "all zero": (lambda ax: viz.heatmap(ax, [[0.0]], ["x"], ["y"], largest=None), "largest=None: expected a positive"),
     "a head too many": (lambda ax: viz.heatmap(ax, [WEIGHTS], ROWS, COLUMNS), r"matrix has shape \(1, 3, 4\)"),

@@ -195,7 +195,7 @@ def _weights(
     array = _numbers(values, name, ndim)
     if array.min() < 0 or (largest is not None and array.max() > largest * 1.001):
         raise ValueError(
-            f"{name} holds {array.min():.4g} to {array.max():.4g}: expected numbers from 0 to {largest or 'infinity'}"
+            f"{name} holds {array.min():.4g} to {array.max():.4g}: expected 0 to {largest or 'any size'}"
         )
     return array
 
@@ -260,8 +260,7 @@ def _outline(
     for source, target in gold:
         if not (0 <= source < shape[1] and 0 <= target < shape[0]):
             raise ValueError(
-                f"gold holds ({source}, {target}): expected (source, target) with source < {shape[1]} columns "
-                f"and target < {shape[0]} rows"
+                f"gold holds ({source}, {target}), but there are {shape[1]} columns and {shape[0]} rows"
             )
         corner = (source - 0.42, target - 0.42)
         ax.add_patch(

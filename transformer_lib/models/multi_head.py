@@ -12,6 +12,7 @@ __all__ = ['KeysValues', 'KeyValueCache', 'MultiHeadAttention', 'record_attentio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -233,7 +234,7 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     While it records, attention is computed by its formula, because the fused kernel writes no weights down.
 
     Args:
-        model: a ``MultiHeadAttention``, or any module with such layers in it.
+        model: a ``MultiHeadAttention``, another layer with ``recorded``, or any module with such layers in it.
 
     Yields:
         For each layer, by its name in the model, the weights (N, H, T, S) of its calls, before dropout.
@@ -250,9 +251,8 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
 
     Chapter: Multi-head attention.
     """
-    layers = {
-        n: m for n, m in model.named_modules() if isinstance(m, MultiHeadAttention)
-    }
+    named: Iterator[tuple[str, Any]] = model.named_modules()
+    layers = {n: m for n, m in named if hasattr(m, "recorded")}
     if not layers:
         raise ValueError(f"{type(model).__name__} has no MultiHeadAttention in it")
     before = {name: layer.recorded for name, layer in layers.items()}

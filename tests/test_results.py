@@ -183,8 +183,9 @@ def test_attention_is_ahead_of_one_vector_on_multi30k():
 
 
 def test_the_ladder_is_what_was_recorded():
-    lines = prose_of("translation/17_translating").splitlines()
-    rungs = [line.split("|")[1:-1] for line in lines if line.startswith("| `")]
+    prose = prose_of("translation/17_translating")
+    table = prose[prose.index("| `--model`") :].partition("\n\n")[0].splitlines()
+    rungs = [line.split("|")[1:-1] for line in table if line.startswith("| `")]
     shown = {cells[0].strip().strip("`"): [cell.strip() for cell in cells[2:]] for cells in rungs}
     records = [read(path) for path in RECORDS if path.stem.startswith("multi30k-de-en") and "options" in read(path)]
     records = [record for record in records if "model" in record["options"]]

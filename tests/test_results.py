@@ -183,8 +183,9 @@ def test_attention_is_ahead_of_one_vector_on_multi30k():
 
 
 def test_the_ladder_is_what_was_recorded():
-    lines = prose_of("translation/17_translating").splitlines()
-    rungs = [line.split("|")[1:-1] for line in lines if line.startswith("| `")]
+    prose = prose_of("translation/17_translating")
+    table = prose[prose.index("| `--model`") :].partition("\n\n")[0].splitlines()
+    rungs = [line.split("|")[1:-1] for line in table if line.startswith("| `")]
     shown = {cells[0].strip().strip("`"): [cell.strip() for cell in cells[2:]] for cells in rungs}
     records = [read(path) for path in RECORDS if path.stem.startswith("multi30k-de-en") and "options" in read(path)]
     records = [record for record in records if "model" in record["options"]]
@@ -316,6 +317,23 @@ def test_the_figure_of_the_ladder_is_what_was_recorded():
         if "mystnb" in cell["metadata"] and "LADDER = {" in "".join(cell["source"])
     )
     assert all(f"{score:.2f}" in alt for score in expected)
+
+
+def test_the_translators_of_cased_text_are_told_with_their_intervals():
+    prose = prose_of("translation/17_translating")
+    for pair in ("en-de", "de-en"):
+        record = record_of(f"multi30k-{pair}-raw")
+        scores = (record["metrics"][name] for name in ("test_bleu", "test_bleu_cased"))
+        cells = ["{:.2f} ({:.2f} to {:.2f})".format(score["value"], *score["interval_95"]) for score in scores]
+        assert f"| `multi30k-{pair}` | {len(record['curves'])} | {' | '.join(cells)} |" in prose
+    longer = record_of("multi30k-en-de-raw-longer")
+    records = (record_of("multi30k-en-de-raw"), longer)
+    best = [max(tried["bleu"] for tried in record["decoding_choice"]["tried"]) for record in records]
+    assert (
+        f"for {len(longer['curves'])} epochs. Its BLEU on the validation part rose from {best[0]:.1f} to {best[1]:.1f}"
+        in prose
+    )
+    assert f"on the test set it then had {longer['metrics']['test_bleu']['value']:.2f}" in prose
 
 
 def test_what_the_chapter_says_of_the_captions_in_multi30k(data_directory):

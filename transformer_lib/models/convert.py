@@ -116,9 +116,11 @@ def _check_same_function(model: nn.Module, theirs: nn.Module) -> None:
     }
     other = {n: tuple(p.shape) for n, p in theirs.named_parameters()}
     for name in sorted(ours.keys() | other.keys()):
-        here, there = ours.get(name), other.get(name)
-        if here != there:
-            raise ValueError(f"{name} has shape {here} here, but {there} there")
+        shapes = ours.get(name), other.get(name)
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"{name} has shape {shapes[0]} here, {shapes[1]} there"
+            )
     for name, part in model.named_modules():
         for setting, value in _settings(part).items():
             there = _settings(theirs.get_submodule(_torch_name(name)))[setting]

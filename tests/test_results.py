@@ -141,7 +141,7 @@ def test_the_decoder_only_models_of_chapter_19_are_those_of_the_record():
     (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
     shown = ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2])
     assert shown == {kind: [row["exact_match"][-1] for row in some] for kind, some in rows.items()}
-    assert all(len(shown[kind]) == 3 for kind in ("two stacks", "target", "both"))
+    assert all(len(shown[kind]) == 3 for kind in ("two stacks", "target", "both", "full"))
     nats = [row["nats"] for row in rows["both"]]
     assert all(1.9 < found["source"] < 2.1 and found["target"] < 0.4 for found in nats)
 

@@ -88,8 +88,7 @@ class _Positions(nn.Module):
         shape = tuple(embedded.shape)
         if shape[2:] != (self.d_model,) or not embedded.is_floating_point():
             raise ValueError(
-                f"embedded is a {embedded.dtype} tensor of shape {shape}, "
-                f"expected vectors of shape (B, T, {self.d_model})"
+                f"embedded is {embedded.dtype} of shape {shape}, expected vectors (B, T, {self.d_model})"
             )
         end = start + shape[1]
         if start < 0 or end > self.max_length:

@@ -71,8 +71,8 @@ figure, table, .cell_output { break-inside: avoid; } pre { break-inside: auto; }
 details.fold { border: 0; padding: 0; margin: 0.4em 0; font-size: 0.9em; color: #5f646a; }
 details.fold summary { list-style: none; }
 details.fold summary::before { content: "On the page: "; font-weight: normal; }
-img { max-height: 220mm; } a { text-decoration: none; }
-nav.contents ol { padding-left: 1.2em; }
+img { max-height: 170mm; max-width: 85%; } a { text-decoration: none; }
+nav.contents { font-size: 0.85em; } nav.contents ol { padding-left: 1.2em; }
 """
 
 TIDY = """({stills, moving}) => {

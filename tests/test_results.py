@@ -141,7 +141,7 @@ def test_the_decoder_only_models_of_chapter_19_are_those_of_the_record():
     (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
     shown = ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2])
     assert shown == {kind: [row["exact_match"][-1] for row in some] for kind, some in rows.items()}
-    assert all(len(shown[kind]) == 3 for kind in ("two stacks", "target", "both"))
+    assert all(len(shown[kind]) == 3 for kind in ("two stacks", "target", "both", "full"))
     nats = [row["nats"] for row in rows["both"]]
     assert all(1.9 < found["source"] < 2.1 and found["target"] < 0.4 for found in nats)
 
@@ -460,3 +460,28 @@ def test_a_shipped_model_scores_what_its_record_says(name, request):
 def test_the_small_transformer_is_nearly_perfect_on_captions():
     metrics = record_of("captions-en-de-transformer")["metrics"]
     assert metrics["test_exact_match"]["value"] >= 99 and metrics["test_sentences"]["value"] == 1000
+
+
+def test_the_decoders_of_chapter_21_are_those_of_the_record():
+    rows: dict[str, list[dict]] = {}
+    for row in record_of("todays-decoder")["rows"]:
+        rows.setdefault(row["variant"], []).append(row)
+    expected, prose = {}, prose_of("descendants/21_llama")
+    for name, some in rows.items():
+        first = {row["rate"]: sum(row["bits"][1:4]) for row in some if row["seed"] == 0}
+        best = min(first, key=first.__getitem__)
+        assert len(first) == 4
+        chosen = sorted((row for row in some if row["rate"] == best), key=lambda row: row["seed"])
+        within = [round(sum(row["bits"][1:4]) / 3, 3) for row in chosen]
+        beyond = [round(row["bits"][4], 2) for row in chosen]
+        expected[name] = (within, beyond)
+        assert len(within) == 3
+        spread = f"{sum(within) / 3:.2f} ({min(within):.2f} to {max(within):.2f})"
+        assert f"| {name} | {best} | {spread} | {min(beyond):.1f} to {max(beyond):.1f} |" in prose
+        assert 94_000 < some[0]["parameters"] - 256 * 64 * (name in ("learned positions", "GPT-2's design")) < 96_500
+    cells = json.loads((ROOT / "book/descendants/21_llama.ipynb").read_text(encoding="utf-8"))["cells"]
+    (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
+    assert ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2]) == expected
+    slow = {row["variant"]: sum(row["bits"][1:4]) / 3 for some in rows.values() for row in some if row["rate"] == 0.002}
+    new, old = slow["today"], slow["GPT-2's design"]
+    assert f"{new:.2f} bits against {old:.2f}" in prose

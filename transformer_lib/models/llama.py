@@ -34,7 +34,7 @@ from transformer_lib.models.multi_head import KeysValues, KeyValueCache
 from transformer_lib.models.seq2seq import Seq2Seq, embedding, register_model
 from transformer_lib.models.transformer import TransformerConfig
 
-# %% ../../book/descendants/21_llama.ipynb #91f055c2
+# %% ../../book/descendants/21_llama.ipynb #2b5389ac
 @explained
 def rotate(
     x: Float[Tensor, "B H T K"],

@@ -49,6 +49,21 @@ RUNS = [
     ("gru", 128, 6, 2),
     ("attention", 128, 6, 2),
     ("gru", 128, 30, 1),
+    # more widths, trained longer, and the same for the model with attention
+    ("gru", 256, 30, 0),
+    ("attention", 128, 30, 0),
+    ("gru", 64, 30, 1),
+    ("gru", 256, 6, 1),
+    ("gru", 512, 6, 0),
+    ("attention", 64, 30, 0),
+    ("gru", 256, 30, 1),
+    ("attention", 256, 6, 0),
+    ("gru", 512, 30, 0),
+    ("gru", 128, 30, 2),
+    # the width at which a GRU has the parameters of attention with 128
+    ("gru", 192, 6, 0),
+    ("gru", 192, 6, 1),
+    ("gru", 192, 6, 2),
 ]
 
 

@@ -650,6 +650,14 @@ APPENDIX = [
     ("code", "#| default_exp viz\n", []),
     ("code", "#| export\ndef plot():\n    return 1", []),
     ("markdown", "## Lines\n\n### Thin ones\n\n```{math}\n:label: eq-a\nx\n```\n\n## Areas", []),
+    (
+        "markdown",
+        "```{raw} html\n<div class='tl-viewer' role='group' aria-label='A viewer'><fieldset><legend>Beam</legend>"
+        "<button>3</button></fieldset></div>\n```\n\n"
+        "```{math}\n:label: eq-b\n\\frac{a}{b} = \\sum_{i=1}^n \\text{words}\n```\n\n"
+        ":::{dropdown} A script\n```js\nlet x = 1;\n```\n:::",
+        [],
+    ),
 ]
 SAMPLE = [
     ("markdown", "# Translating\n\n> What this chapter builds, in a line.\n", []),
@@ -816,7 +824,8 @@ def test_the_small_book_becomes_an_epub_and_a_pdf(small_book: Path, tmp_path: Pa
         pytest.skip("there is no Chromium")
     where = ["--built", str(small_book), "--toc", str(small_book.parents[1] / "_toc.yml"), "--output", str(tmp_path)]
     assert ebook.main(where) == 0
-    assert (tmp_path / f"{ebook.NAME}.pdf").read_bytes().startswith(b"%PDF-")
+    printed = (tmp_path / f"{ebook.NAME}.pdf").read_bytes()
+    assert printed.startswith(b"%PDF-") and printed.count(b"/Type /Page\n") >= 4
     with zipfile.ZipFile(tmp_path / f"{ebook.NAME}.epub") as book:
         names = book.namelist()
         assert names[0] == "mimetype" and book.read("mimetype") == b"application/epub+zip"
@@ -834,6 +843,51 @@ def test_the_small_book_becomes_an_epub_and_a_pdf(small_book: Path, tmp_path: Pa
                 assert f"book/{file}" in names and (not place or f"book/{file}#{place}" in places), (name, target)
     page = ElementTree.tostring(trees["book/translation-17_translating.xhtml"], encoding="unicode")
     assert "MathML" in page and "<script" not in page and "mjx-" not in page
+    assert "The rest." in page  # of a docstring that folds on the page
+    appendix = ElementTree.tostring(trees["book/appendix-drawing.xhtml"], encoding="unicode")
+    assert 'alt="A viewer"' in appendix and "fieldset" not in appendix and "state-marker" not in appendix
+    spine = [item.get("idref") for item in trees["book/book.opf"].iter("{http://www.idpf.org/2007/opf}itemref")]
+    assert spine == ["index", "translation-16_decoding", "translation-17_translating", "appendix-drawing"]
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("small book")
+def test_a_page_that_was_not_built_or_shows_its_markup_is_named(
+    small_book: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("playwright")
+    import ebook
+
+    if ebook.chromium() is None:
+        pytest.skip("there is no Chromium")
+    contents = yaml.safe_load((small_book.parents[1] / "_toc.yml").read_text(encoding="utf-8"))
+    contents["parts"][0]["chapters"].append({"file": "book/translation/18_missing"})
+    (tmp_path / "toc.yml").write_text(yaml.safe_dump(contents), encoding="utf-8")
+    where = ["--built", str(small_book), "--toc", str(tmp_path / "toc.yml"), "--output", str(tmp_path)]
+    assert ebook.main(where) == 1 and "18_missing" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.epub"))
+    clean = '<article xmlns="http://www.w3.org/1999/xhtml"><p>Ends at &lt;eos&gt;.</p><pre>\\frac</pre></article>'
+    assert ebook.leftovers(ebook.Page("a", "A", clean)) == []
+    for raw in ("\\frac{a}{b}", "$$x$$", ":::{note}", "{doc}`a`", "&lt;div>", "<button>3</button>"):
+        assert ebook.leftovers(ebook.Page("a", "A", clean.replace("Ends", raw))), raw
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("small book")
+def test_what_is_printed_names_folded_code_and_opens_solutions(small_book: Path) -> None:
+    pytest.importorskip("playwright")
+    import ebook
+
+    if ebook.chromium() is None:
+        pytest.skip("there is no Chromium")
+    pages, pictures = ebook.read(small_book, yaml.safe_load((small_book.parents[1] / "_toc.yml").read_text("utf-8")))
+    about = {"title": "Book", "author": "A", "year": "2026", "version": "0", "address": "https://example.org/"}
+    text = ebook.printable(pages, pictures, about)
+    tree = ElementTree.fromstring(text)
+    articles = [node.get("id") for node in tree.iter("{http://www.w3.org/1999/xhtml}article")]
+    assert articles == [page.file for page in pages] and len(articles) == 4
+    assert "What <code" in text and "folded_name" not in text and "solution_name" in text
+    assert "images/" not in text and "data:image/png;base64," in text
 
 
 def test_labels_are_computed_from_the_font_and_the_width(tmp_path: Path) -> None:

@@ -49,6 +49,20 @@ def test_the_table_of_chapters_is_that_of_the_notebooks() -> None:
     assert readme.renewed(README) == README, "make export"
 
 
+def test_the_pictures_of_the_road_say_what_its_list_says() -> None:
+    index = (ROOT / "book/index.md").read_text(encoding="utf-8")
+    stations = re.search(r"```\{road\}\n(.*?)```", index, re.S).group(1).strip().splitlines()
+    rows = [[part.strip() for part in line.split("|")][1:3] for line in stations]
+    for name in ("road", "road-dark"):
+        drawn = (ROOT / f"book/_static/{name}.svg").read_text(encoding="utf-8")
+        words = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+        assert words[1::2] == [year for _, year in rows]
+        titles = zip(words[::2], rows, strict=True)  # "Hard and latent choices" has no room in the picture
+        assert all(set(drawn.split()) <= set(title.split()) for drawn, (title, _) in titles)
+    alt = re.search(r'road\.svg"[^>]*alt="([^"]*)"', README).group(1).lower()
+    assert all(title.lower() in alt and year in alt for title, year in rows)
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_lead_to_files(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")

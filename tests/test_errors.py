@@ -15,11 +15,9 @@ CASES = cases()
 UNCLEAR: set[str] = {
     "Translator(gru, None, tokenizer)",
     "Translator.from_pretrained(5)",
-    "TrainingConfig(clip=None)",
     "sampling_probabilities(logits[0] * float('nan'))",
     "sampling_probabilities(logits[0] - float('inf'))",
     "Translator(transformer, tokenizer, Tokenizer.train(['a b'], level=\"word\"))",
-    "Trainer(gru, [batch], examples, TrainingConfig(warmup=1, learning_rate=0.1))",
 }  # calls whose message is still to be mended
 
 

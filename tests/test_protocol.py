@@ -20,6 +20,7 @@ from transformer_lib.models import (  # noqa: F401
     alignment,
     gpt,
     hard_attention,
+    llama,
     recurrent,
     scores,
     seq2seq,
@@ -44,6 +45,7 @@ TRANSFORMER = {
     "n_encoder_layers": 2, "n_decoder_layers": 2, "d_ff": 16, "dropout": 0.0, "max_length": 12,
 }  # fmt: skip
 GPT = {"vocab_size": 13, "d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 16, "dropout": 0.0, "max_length": 24}
+LLAMA = GPT | {"n_heads": 4, "n_kv_heads": 2}
 TRANSLATORS = {
     "gru": ("gru", RECURRENT),
     "gru, deep and reversed": ("gru", RECURRENT | {"n_layers": 2, "reverse_source": True}),
@@ -61,6 +63,8 @@ TRANSLATORS = {
     "transformer, one sided": ("transformer", TRANSFORMER | {"n_encoder_layers": 1, "n_decoder_layers": 3}),
     "gpt": ("gpt", GPT),
     "gpt, full source": ("gpt", GPT | {"full_source": True}),
+    "llama, two groups": ("llama", LLAMA),
+    "llama, as qwen 3": ("llama", LLAMA | {"qk_norm": True, "d_head": 6, "tie_embeddings": True}),
 }
 WITHOUT_CACHE = "transformer without cache"
 every_translator = pytest.mark.parametrize("name", [*TRANSLATORS, WITHOUT_CACHE])

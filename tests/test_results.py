@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -29,6 +30,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import real_translators  # noqa: E402
 from real_translators import RunConfig  # noqa: E402
+from side_by_side import fallen  # noqa: E402
 
 RECORDS = sorted((ROOT / "results").glob("*.json"))
 
@@ -140,7 +142,7 @@ def test_the_decoder_only_models_of_chapter_19_are_those_of_the_record():
     (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
     shown = ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2])
     assert shown == {kind: [row["exact_match"][-1] for row in some] for kind, some in rows.items()}
-    assert all(len(shown[kind]) == 3 for kind in ("two stacks", "target", "both"))
+    assert all(len(shown[kind]) == 3 for kind in ("two stacks", "target", "both", "full"))
     nats = [row["nats"] for row in rows["both"]]
     assert all(1.9 < found["source"] < 2.1 and found["target"] < 0.4 for found in nats)
 
@@ -182,8 +184,9 @@ def test_attention_is_ahead_of_one_vector_on_multi30k():
 
 
 def test_the_ladder_is_what_was_recorded():
-    lines = prose_of("translation/17_translating").splitlines()
-    rungs = [line.split("|")[1:-1] for line in lines if line.startswith("| `")]
+    prose = prose_of("translation/17_translating")
+    table = prose[prose.index("| `--model`") :].partition("\n\n")[0].splitlines()
+    rungs = [line.split("|")[1:-1] for line in table if line.startswith("| `")]
     shown = {cells[0].strip().strip("`"): [cell.strip() for cell in cells[2:]] for cells in rungs}
     records = [read(path) for path in RECORDS if path.stem.startswith("multi30k-de-en") and "options" in read(path)]
     records = [record for record in records if "model" in record["options"]]
@@ -270,20 +273,68 @@ def test_german_to_english_reaches_what_was_asked_for():
     assert record["decoding"] == {"weights": "averaged", "beam_size": 5, "length_penalty": 0.6}
 
 
+def literal(page, name):
+    """The value that a cell of a page writes down by hand."""
+    cells = json.loads((ROOT / f"book/{page}.ipynb").read_text(encoding="utf-8"))["cells"]
+    (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if f"\n{name} = " in text)
+    tree = ast.parse(cell)
+    (found,) = (
+        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
+    )
+    return ast.literal_eval(found)
+
+
 def test_scores_by_length_are_those_of_the_records():
     lines = [
         line for line in prose_of("translation/17_translating").splitlines() if "man | " in line or "lish | " in line
     ]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    shown = {row[0]: [float(cell) for cell in row[1:]] for row in rows}
-    names = {"English to German": "en-de", "German to English": "de-en"}
-    records = {name: ROOT / "results" / f"multi30k-{pair}-transformer.json" for name, pair in names.items()}
-    expected = {
-        name: [group["bleu"] for group in read(path)["by_length"]["test"]]
-        for name, path in records.items()
-        if path.exists()
+    shown = {row[0]: row[1:] for row in rows}
+    names = {"multi30k-en-de": "English to German", "multi30k-de-en": "German to English"}
+    groups = {names[row["model"]]: row["by_length"] for row in record_of("multi30k-intervals")["rows"]}
+    assert shown == {name: [f"{group['bleu']:.2f}" for group in some] for name, some in groups.items()}
+    drawn = {name: [(group["bleu"], *group["interval"]) for group in some] for name, some in groups.items()}
+    assert literal("translation/17_translating", "BY_LENGTH") == drawn
+    assert f"{groups['English to German'][-1]['sentences']} have 16 words or more" in prose_of(
+        "translation/17_translating"
+    )
+
+
+def test_the_figure_of_the_ladder_is_what_was_recorded():
+    page = "translation/17_translating"
+    bleu = {
+        name: record_of(f"multi30k-de-en-{name}")["metrics"]["test_bleu"]["value"]
+        for name in ("gru", "luong-general", "bahdanau", "transformer")
     }
-    assert shown == expected
+    (row,) = (row for row in record_of("multi30k-intervals")["rows"] if row["model"] == "multi30k-de-en")
+    greedy, beam = row["greedy"], row["beam 5"]
+    expected = [bleu["gru"], bleu["luong-general"], bleu["bahdanau"], greedy["bleu"], bleu["transformer"]]
+    assert [score for score, _ in literal(page, "LADDER").values()] == expected
+    assert literal(page, "INTERVALS") == {3: tuple(greedy["interval"]), 4: tuple(beam["interval"])}
+    cells = json.loads((ROOT / f"book/{page}.ipynb").read_text(encoding="utf-8"))["cells"]
+    (alt,) = (
+        cell["metadata"]["mystnb"]["image"]["alt"]
+        for cell in cells
+        if "mystnb" in cell["metadata"] and "LADDER = {" in "".join(cell["source"])
+    )
+    assert all(f"{score:.2f}" in alt for score in expected)
+
+
+def test_the_translators_of_cased_text_are_told_with_their_intervals():
+    prose = prose_of("translation/17_translating")
+    for pair in ("en-de", "de-en"):
+        record = record_of(f"multi30k-{pair}-raw")
+        scores = (record["metrics"][name] for name in ("test_bleu", "test_bleu_cased"))
+        cells = ["{:.2f} ({:.2f} to {:.2f})".format(score["value"], *score["interval_95"]) for score in scores]
+        assert f"| `multi30k-{pair}` | {len(record['curves'])} | {' | '.join(cells)} |" in prose
+    longer = record_of("multi30k-en-de-raw-longer")
+    records = (record_of("multi30k-en-de-raw"), longer)
+    best = [max(tried["bleu"] for tried in record["decoding_choice"]["tried"]) for record in records]
+    assert (
+        f"for {len(longer['curves'])} epochs. Its BLEU on the validation part rose from {best[0]:.1f} to {best[1]:.1f}"
+        in prose
+    )
+    assert f"on the test set it then had {longer['metrics']['test_bleu']['value']:.2f}" in prose
 
 
 def test_what_the_chapter_says_of_the_captions_in_multi30k(data_directory):
@@ -293,6 +344,41 @@ def test_what_the_chapter_says_of_the_captions_in_multi30k(data_directory):
     assert sum("?" in sentence for sentence in sentences) == 7
     prose = prose_of("translation/17_translating")
     assert '29 have the word "not"' in prose and "Seven of the training sentences have a question mark" in prose
+    german = [pair.target.lower() for pair in load_multi30k("train", "en", "de")]
+    assert sum(re.search(r"\bafroamerikaner\b", sentence) is not None for sentence in german) == 15
+    played = [b for a, b in zip(sentences, german, strict=True) if re.search(r"\bfootball\b", a)]
+    assert [len(played), *(sum(word in b for b in played) for word in ("football", "fußball"))] == [202, 165, 37]
+    assert "of the 202 English captions with *football*, 165 have *Football* in the German one and 37" in prose
+
+
+def test_the_rare_words_of_the_twenty_captions_are_counted(data_directory):
+    counts = Counter()
+    for pair in load_multi30k("train", "en", "de"):
+        counts.update(set(re.findall(r"[a-z]+", pair.source.lower())))
+    rows = literal("translation/17_translating", "JUDGED")
+    rarest = {caption: min(counts[word] for word in re.findall(r"[a-z]+", caption.lower())) for caption, _, _ in rows}
+    wrong = sorted(rarest[caption] for caption, _, verdict in rows if verdict == "wrong")
+    others = sorted(rarest[caption] for caption, _, verdict in rows if verdict != "wrong")
+    assert wrong == [0, 2, 3, 13] and others[:2] == [6, 9] and counts["lava"] == 2
+    told = {"afraid": 0, "exam": 2, "grandmother": 3, "granddaughter": 3, "cook": 13, "oven": 13}
+    told |= {"tomatoes": 6, "soap": 9}
+    assert {word: counts[word] for word in told} == told
+    assert "*Lava* is in two of the 29,000 captions" in prose_of("translation/17_translating")
+
+
+@pytest.mark.slow
+def test_the_untidy_lines_come_out_as_the_chapter_says():
+    lines = (ROOT / "tests/data/odd_inputs.tsv").read_text(encoding="utf-8").splitlines()
+    rows = [row for row in (line.split("\t") for line in lines[1:]) if row[1] == "en"]
+    written = Translator.from_pretrained("multi30k-en-de", device="cpu").translate([row[2] for row in rows])
+    right: dict[str, list[bool]] = {}
+    for (kind, _, _, wanted), found in zip(rows, written, strict=True):
+        right.setdefault(kind, []).append(found in wanted.split(" | "))
+    assert sum(map(sum, right.values())) == 21 and len(rows) == 32
+    assert all(all(right[kind]) for kind in ("no capital", "no full stop", "two sentences"))
+    assert not any(any(right[kind]) for kind in ("all capitals", "unknown word", "short"))
+    assert (sum(right["typo"]), len(right["typo"]), sum(right["name"]), len(right["name"])) == (3, 4, 2, 5)
+    assert "32 English lines" in prose_of("translation/17_translating")
 
 
 # ---------------------------------------------------------------- the models that come with the library
@@ -377,6 +463,31 @@ def test_the_small_transformer_is_nearly_perfect_on_captions():
     assert metrics["test_exact_match"]["value"] >= 99 and metrics["test_sentences"]["value"] == 1000
 
 
+def test_the_decoders_of_chapter_21_are_those_of_the_record():
+    rows: dict[str, list[dict]] = {}
+    for row in record_of("todays-decoder")["rows"]:
+        rows.setdefault(row["variant"], []).append(row)
+    expected, prose = {}, prose_of("descendants/21_llama")
+    for name, some in rows.items():
+        first = {row["rate"]: sum(row["bits"][1:4]) for row in some if row["seed"] == 0}
+        best = min(first, key=first.__getitem__)
+        assert len(first) == 4
+        chosen = sorted((row for row in some if row["rate"] == best), key=lambda row: row["seed"])
+        within = [round(sum(row["bits"][1:4]) / 3, 3) for row in chosen]
+        beyond = [round(row["bits"][4], 2) for row in chosen]
+        expected[name] = (within, beyond)
+        assert len(within) == 3
+        spread = f"{sum(within) / 3:.2f} ({min(within):.2f} to {max(within):.2f})"
+        assert f"| {name} | {best} | {spread} | {min(beyond):.1f} to {max(beyond):.1f} |" in prose
+        assert 94_000 < some[0]["parameters"] - 256 * 64 * (name in ("learned positions", "GPT-2's design")) < 96_500
+    cells = json.loads((ROOT / "book/descendants/21_llama.ipynb").read_text(encoding="utf-8"))["cells"]
+    (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
+    assert ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2]) == expected
+    slow = {row["variant"]: sum(row["bits"][1:4]) / 3 for some in rows.values() for row in some if row["rate"] == 0.002}
+    new, old = slow["today"], slow["GPT-2's design"]
+    assert f"{new:.2f} bits against {old:.2f}" in prose
+
+
 def test_a_ratio_that_falls_is_caught(tmp_path):
     """``peers.py --compare`` names what fell by more than 15 percent, and what is gone, and nothing else."""
 
@@ -386,17 +497,11 @@ def test_a_ratio_that_falls_is_caught(tmp_path):
         path.write_text(json.dumps({"rows": rows}), encoding="utf-8")
         return str(path)
 
-    def compare(*paths):
-        asked = [sys.executable, str(ROOT / "benchmarks" / "peers.py"), "--compare", *paths]
-        done = subprocess.run(asked, capture_output=True, text=True, cwd=ROOT)
-        return done.returncode, done.stdout.splitlines()
-
     before = record("before.json", greedy=1.0, beam=2.0, training=1.1)
-    assert compare(before, record("same.json", greedy=0.86, beam=1.71, training=1.5, other=0.1)) == (
-        0,
-        ["no ratio fell by more than 15 percent"],
-    )
-    assert compare(before, record("after.json", greedy=0.84, beam=2.5)) == (
-        1,
-        ["greedy, a peer: 1.0 before, 0.84 now", "training, a peer: 1.1 before, not measured now"],
-    )
+    after = record("after.json", greedy=0.84, beam=2.5)
+    asked = [sys.executable, str(ROOT / "benchmarks" / "peers.py"), "--compare", before, after]
+    done = subprocess.run(asked, capture_output=True, text=True, cwd=ROOT)
+    lost = ["greedy, a peer: 1.0 before, 0.84 now", "training, a peer: 1.1 before, not measured now"]
+    assert (done.returncode, done.stdout.splitlines()) == (1, lost)
+    kept = record("kept.json", greedy=0.86, beam=1.71, training=1.5, other=0.1)
+    assert fallen(read(Path(kept))["rows"], read(Path(before))["rows"]) == []

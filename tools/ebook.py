@@ -24,6 +24,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -34,7 +35,8 @@ from browser import ROOT, chromium, launch, repository, serve
 NAME = "attention-step-by-step"
 LEFT_OUT = "book/api/"
 VIEW = {"width": 760, "height": 1000}
-MOVING = ".tl-attention, .tl-steps, .tl-translator"
+COLUMN = 665  # pixels between the margins of A4, 176 mm
+MOVING = ".tl-viewer, .tl-translator"
 KINDS = {".png": "image/png", ".svg": "image/svg+xml", ".jpg": "image/jpeg"}
 
 STYLE = """
@@ -54,16 +56,23 @@ summary, .admonition-title { font-weight: bold; font-size: 0.9em; } .built-in { 
 blockquote { font-style: italic; margin: 0 0 1em; }
 .fold-size { font-weight: normal; color: #5f646a; }
 .visually-hidden { position: absolute; clip-path: inset(50%); }
-.math-number { float: right; }
+.eqno { float: right; }
+math { font-size: 0.95em; }
+math { font-family: "STIX Two Math", "Latin Modern Math", "Cambria Math", "DejaVu Math TeX Gyre", math; }
+ul.road { list-style: none; padding: 0; }
+ul.road > li { display: flex; gap: 1em; align-items: center; break-inside: avoid; } ul.road p { margin: 0.2em 0; }
+.road-year { margin-left: 0.6em; color: #5f646a; }
 a { color: #0b5c95; }
 """
 PAPER = """
 @page { size: A4; margin: 18mm 17mm 20mm; }
-body { font-size: 10.2pt; } article { break-before: page; } h1, h2, h3 { break-after: avoid; }
+body { font-size: 10.2pt; } article { break-before: page; } h1, h2, h3, .admonition-title { break-after: avoid; }
 figure, table, .cell_output { break-inside: avoid; } pre { break-inside: auto; }
 details.fold { border: 0; padding: 0; margin: 0.4em 0; font-size: 0.9em; color: #5f646a; }
-img { max-height: 220mm; } a { text-decoration: none; }
-nav.contents ol { padding-left: 1.2em; }
+details.fold summary { list-style: none; }
+details.fold summary::before { content: "On the page: "; font-weight: normal; }
+img { max-height: 170mm; max-width: 85%; } a { text-decoration: none; }
+nav.contents { font-size: 0.85em; } nav.contents ol { padding-left: 1.2em; }
 """
 
 TIDY = """({stills, moving}) => {
@@ -95,7 +104,8 @@ TIDY = """({stills, moving}) => {
     drawing.setAttribute("width", box.width);
     drawing.setAttribute("height", box.height);
   }
-  drop("script, style, link, button, .headerlink, .only-dark, .page-facts, .toctree-wrapper, input, form");
+  drop("script, style, link, button, input, form, .headerlink, .only-dark, .page-facts, .toctree-wrapper");
+  drop(".sd-summary-state-marker");
   for (const part of article.querySelectorAll("pre details")) {  // a docstring unfolds
     part.querySelector("summary").replaceWith(...part.querySelector("summary").childNodes);
     part.replaceWith(...part.childNodes);
@@ -170,6 +180,31 @@ def read(built: Path, toc: Any) -> tuple[list[Page], dict[str, bytes]]:
                 text = text.replace(f'"{address}"', f'"images/{picture}"')
             found.append(Page(name, tidy["title"], text.replace(root, "BOOK:"), part))
     return found, pictures
+
+
+RAW = re.compile(
+    r"\\[a-zA-Z]{2,}|\$\$|:::|```|\{[a-z]+(?::[a-z]+)?\}`|&(?:amp;)?[a-z]+;|mjx-"
+    r"|</?(?:p|div|span|a|b|em|strong|table|tr|td|th|img|svg|code|pre|details)\b"
+)
+
+
+def leftovers(page: Page) -> list[str]:
+    """Markup that a reader would see: TeX, directives or tags in the text, and controls that do nothing in a file."""
+    tree = ElementTree.fromstring(document(page.title, page.text, ""))
+    found = []
+
+    def walk(node: ElementTree.Element) -> None:
+        name = node.tag.rpartition("}")[2]
+        if name in ("button", "input", "select", "fieldset", "script", "style") or name.startswith("mjx-"):
+            found.append(f"<{name}>")
+        if name not in ("pre", "code", "annotation"):
+            for text in (node.text, *(child.tail for child in node)):
+                found.extend(mark[0] for mark in RAW.finditer(text or ""))
+            for child in node:
+                walk(child)
+
+    walk(tree)
+    return found
 
 
 def linked(page: Page, pages: list[Page], address: str, one_file: bool) -> str:
@@ -259,8 +294,20 @@ def write_epub(path: Path, pages: list[Page], pictures: dict[str, bytes], about:
             book.writestr(f"book/{name}", data)
 
 
-def write_pdf(path: Path, pages: list[Page], pictures: dict[str, bytes], about: dict[str, str]) -> None:
-    """Everything in one file, printed: folded code is named, solutions are open."""
+FIT = """() => {  // what is too wide would make Chromium print every page smaller
+  const column = document.body.getBoundingClientRect().right;
+  const wide = (node) => node.getBoundingClientRect().right > column + 1;
+  for (const node of document.querySelectorAll("table, math[display=block]")) {
+    if (!wide(node)) continue;
+    const {left, right} = node.getBoundingClientRect();
+    node.style.zoom = (column - left) / (right - left);
+  }
+  return [...document.querySelectorAll("body *")].filter(wide).map((node) => node.outerHTML.slice(0, 80));
+}"""
+
+
+def printable(pages: list[Page], pictures: dict[str, bytes], about: dict[str, str]) -> str:
+    """Everything in one file, to be printed: folded code is named, solutions are open."""
     title = html.escape(about["title"])
     text = f'<h1>{title}</h1><nav class="contents">{contents(pages, "#{}")}</nav>'
     text += "\n".join(linked(page, pages, about["address"], one_file=True) for page in pages)
@@ -272,14 +319,21 @@ def write_pdf(path: Path, pages: list[Page], pictures: dict[str, bytes], about: 
         return f'"data:{KINDS[Path(found[1]).suffix]};base64,{data}"'
 
     text = re.sub(r'"images/([^"]+)"', lambda found: picture(found) if found[1] in pictures else found[0], text)
-    whole = document(about["title"], text, f"<style>{STYLE}{PAPER}</style>")
+    return document(about["title"], text, f"<style>{STYLE}{PAPER}</style>")
+
+
+def write_pdf(path: Path, text: str) -> None:
+    """Print what ``printable`` wrote."""
     source = path.with_suffix(".xhtml")
-    source.write_text(whole, encoding="utf-8")
+    source.write_text(text, encoding="utf-8")
     number = '<div style="width:100%;font-size:8px;text-align:center"><span class="pageNumber"></span></div>'
     try:
         with launch() as browser:
-            view = browser.new_page()
+            view = browser.new_page(viewport={"width": COLUMN, "height": 1000})
+            view.emulate_media(media="print")
             view.goto(source.as_uri(), wait_until="load")
+            for wide in view.evaluate(FIT):
+                print(f"ebook: wider than the paper: {wide}", file=sys.stderr)
             view.pdf(
                 path=path,
                 prefer_css_page_size=True,
@@ -313,13 +367,21 @@ def main(arguments: list[str] | None = None) -> int:
         "version": project["version"],
         "address": pages_url(config["repository"]["url"]),
     }
-    pages, pictures = read(options.built, yaml.safe_load(options.toc.read_text(encoding="utf-8")))
+    toc = yaml.safe_load(options.toc.read_text(encoding="utf-8"))
+    missing = [name for name, _ in order(toc) if not (options.built / f"{name}.html").is_file()]
+    if missing:
+        print(f"ebook: build the book first; {options.built} has no {', '.join(missing)}", file=sys.stderr)
+        return 1
+    pages, pictures = read(options.built, toc)
     write_epub(options.output / f"{NAME}.epub", pages, pictures, about)
     print(f"{len(pages)} pages: {options.output / NAME}.epub")
     if not options.no_pdf:
-        write_pdf(options.output / f"{NAME}.pdf", pages, pictures, about)
+        write_pdf(options.output / f"{NAME}.pdf", printable(pages, pictures, about))
         print(f"and {options.output / NAME}.pdf")
-    return 0
+    raw = {page.name: found for page in pages if (found := leftovers(page))}
+    for name, found in raw.items():
+        print(f"ebook: {name} shows markup: {', '.join(sorted(set(found)))}", file=sys.stderr)
+    return 1 if raw else 0
 
 
 if __name__ == "__main__":

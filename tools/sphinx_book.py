@@ -49,7 +49,8 @@ def environment(name: str, *packages: str) -> Path:
 def main() -> int:
     conf = ROOT / "conf.py"
     config = environment("jupyter-book", *BOOK) / "jupyter-book"
-    sphinx = environment("sphinx", *SPHINX, f"{ROOT}[viz]") / "python"
+    (torch,) = re.findall(r"^torch==\S+", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.M)
+    sphinx = environment("sphinx", torch, *SPHINX, f"{ROOT}[viz]") / "python"
     try:
         subprocess.run([config, "config", "sphinx", ROOT], check=True, stdout=subprocess.DEVNULL)
         text = re.sub(r"'jupyter_book',? ?", "", conf.read_text(encoding="utf-8"))

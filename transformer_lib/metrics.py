@@ -90,8 +90,7 @@ def _check_corpus(hypotheses: Sequence[str], references: Sequence[object]) -> No
         raise TypeError("references is a str, expected a list")
     if not 0 < len(hypotheses) == len(references):
         raise ValueError(
-            f"hypotheses has {len(hypotheses)} sentences and references has "
-            f"{len(references)}, expected as many, and at least one"
+            f"hypotheses has {len(hypotheses)} and references has {len(references)} texts, expected at least one"
         )
 
 # %% ../book/history/01_translation_as_prediction.ipynb #d02e0216

@@ -18,16 +18,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from transformer_lib.checks import (
-    check_choice,
-    check_positive,
-    check_text,
-    check_whole,
-)
+from transformer_lib.checks import check_choice, check_text, check_whole, checked
 from transformer_lib.data.batching import batches
 from transformer_lib.data.files import DataFile, fetch
 from transformer_lib.data.tokenizer import BOS, EOS, Tokenizer
@@ -62,11 +58,7 @@ class Recipe:
     def __post_init__(self) -> None:
         """Check that all five are text."""
         for name in ("description", *HEADS):
-            value = getattr(self, name)
-            if not isinstance(value, str):
-                raise TypeError(
-                    f"{name}={value!r} is a {type(value).__name__}: expected text"
-                )
+            check_text(getattr(self, name), name)
 
     @property
     def program(self) -> tuple[str, str, str, str]:
@@ -116,13 +108,13 @@ class _Operation:
 
 def _read_operations(table: str) -> tuple[_Operation, ...]:
     """The operations of a table, one a line."""
-    rows = [
-        [cell.strip() for cell in line.split("|")]
-        for line in table.strip().splitlines()
-    ]
-    return tuple(
-        _Operation(*row[:3], tuple(row[3].split()), row[4]) for row in rows
-    )
+    found = []
+    for line in table.strip().splitlines():
+        *names, verbs, noun = (cell.strip() for cell in line.split("|"))
+        channel, preposition, function = names
+        words = tuple(verbs.split())
+        found.append(_Operation(channel, preposition, function, words, noun))
+    return tuple(found)
 
 
 _KNOWN = _read_operations(_OPERATIONS)
@@ -215,7 +207,7 @@ class _RecipeWriter:
         self.chance = random.Random(seed).random
         self.combinations = _COMBINATIONS[held_out]
 
-    def pick(self, options: Sequence) -> object:
+    def pick(self, options: Sequence[Any]) -> Any:
         """One of the options, each as likely as the others."""
         return options[int(self.chance() * len(options))]
 
@@ -274,11 +266,11 @@ def make_recipes(n: int, seed: int, *, held_out: bool = False) -> list[Recipe]:
 
     Source: after the examples in Chen et al. (2016), section 1. Chapter: Latent attention.
     """
-    check_positive(n=n)
-    if n > 20_000:
+    if check_whole("n", n) > 20_000:
         raise ValueError(f"n={n}: expected a number of recipes from 1 to 20,000")
     check_whole("seed", seed, least=-(2**63))
-    writer, found = _RecipeWriter(seed, held_out), {}
+    writer = _RecipeWriter(seed, held_out)
+    found: dict[str, Recipe] = {}
     while len(found) < n:
         recipe = writer.recipe()
         found.setdefault(recipe.description, recipe)
@@ -290,6 +282,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 _UNSEEN = -1
 
 
+@checked
 def recipe_words(text: str, max_words: int | None = None) -> list[str]:
     """The words and punctuation marks of a description, in lower case.
 
@@ -305,8 +298,6 @@ def recipe_words(text: str, max_words: int | None = None) -> list[str]:
 
     Chapter: Latent attention.
     """
-    if max_words is not None:
-        check_positive(max_words=max_words)
     return _WORD.findall(check_text(text).lower())[:max_words]
 
 
@@ -325,6 +316,7 @@ class RecipeCoder:
     labels: tuple[tuple[str, ...], ...]
 
     @classmethod
+    @checked
     def train(cls, recipes: Sequence[Recipe], min_count: int = 1) -> "RecipeCoder":
         """Learn words and labels from the recipes of the training split, and of no other.
 
@@ -338,7 +330,6 @@ class RecipeCoder:
         Raises:
             ValueError: no recipes, or no word that occurs so often.
         """
-        check_positive(min_count=min_count)
         if not recipes:
             raise ValueError("recipes is empty: there is nothing to learn from")
         lines = [" ".join(recipe_words(recipe.description)) for recipe in recipes]
@@ -576,14 +567,8 @@ def load_zapier(
     return [_zapier_recipe(rows[row], text) for row in sorted(chosen[split])]
 
 
-def _zapier_recipe(row: dict[str, str | None], text: str) -> Recipe:
+def _zapier_recipe(row: dict[str, Any], text: str) -> Recipe:
     """A row of the file as a recipe."""
-    channels = {side: str(row[f"{side}_channel"]) for side in ("event", "action")}
-    functions = {side: f"{channels[side]}.{row[side]}" for side in channels}
-    return Recipe(
-        row[text],
-        channels["event"],
-        functions["event"],
-        channels["action"],
-        functions["action"],
-    )
+    event, action = str(row["event_channel"]), str(row["action_channel"])
+    labels = f"{event}.{row['event']}", f"{action}.{row['action']}"
+    return Recipe(row[text], event, labels[0], action, labels[1])

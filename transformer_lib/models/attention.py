@@ -38,8 +38,7 @@ def _check(
         or not shapes[0][-1]
     ):
         raise ValueError(
-            f"queries, keys and values of shapes {shapes} must be (*B, T, d_k), "
-            "(*B, S, d_k) and (*B, S, d_v), with d_k at least 1"
+            f"queries, keys, values of {shapes} must be (*B, T, d_k), (*B, S, d_k), (*B, S, d_v)"
         )
     if mask is None:
         return

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from transformer_lib.checks import check_positive, check_probability, explained
+from transformer_lib.checks import check_fields, check_probability, explained
 from transformer_lib.data.tokenizer import UNK
 from transformer_lib.models.masks import padding_mask
 from transformer_lib.models.positions import LearnedPositions
@@ -66,9 +66,8 @@ class BertConfig:
     eps: float = 1e-12
 
     def __post_init__(self) -> None:
-        sizes = {"vocab_size": self.vocab_size, "n_layers": self.n_layers}
-        check_positive(**sizes, n_segments=self.n_segments)
-        self.encoder()
+        check_fields(self)
+        self.encoder()  # checks how they fit together
 
     def encoder(self) -> TransformerConfig:
         """The same sizes, for the encoder of chapter 14."""
@@ -181,7 +180,7 @@ def mask_tokens(
     Source: Devlin et al. (2019), section 3.1. Chapter: Only the encoder.
     """
     check_probability(share=share)
-    given = {"generator": generator, "device": tokens.device}
+    given: dict[str, Any] = {"generator": generator, "device": tokens.device}
     chosen = (torch.rand(tokens.shape, **given) < share) & (tokens > UNK)
     dice = torch.rand(tokens.shape, **given)
     words = torch.randint(UNK + 1, mask_token, tokens.shape, **given)
@@ -276,7 +275,7 @@ def bert_from_hugging_face(
         raise ValueError(
             f"model_type={kind[0]!r} with position_embedding_type={kind[1]!r} is no BERT"
         )
-    model: Bert | BertClassifier = Bert(
+    bert = Bert(
         BertConfig(
             config["vocab_size"], config["hidden_size"], config["num_attention_heads"],
             config["num_hidden_layers"], config["intermediate_size"],
@@ -286,8 +285,9 @@ def bert_from_hugging_face(
             config["layer_norm_eps"],
         )
     )  # fmt: skip
+    model: Bert | BertClassifier = bert
     if "classifier.weight" in weights:
-        model = BertClassifier(model, len(weights["classifier.weight"]))
+        model = BertClassifier(bert, len(weights["classifier.weight"]))
     model = model.to(next(iter(weights.values())).dtype)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -309,7 +309,7 @@ def bert_to_hugging_face(model: Bert | BertClassifier) -> dict[str, Tensor]:
 
     Chapter: Only the encoder.
     """
-    found = {}
+    found: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():
         names = _their_names(name)
         found |= zip(names, tensor.chunk(len(names)), strict=True)

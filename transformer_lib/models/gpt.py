@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformer_lib.checks import check_flag, check_positive, explained
+from transformer_lib.checks import Count, check_fields, explained
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.masks import causal_mask
@@ -66,16 +66,15 @@ class GPTConfig:
     d_ff: int | None = None
     dropout: float = 0.1
     max_length: int = 1024
-    max_source_length: int | None = None
+    max_source_length: Count | None = None
     source_loss: bool = False
     full_source: bool = False
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        check_positive(vocab_size=self.vocab_size, n_layers=self.n_layers)
-        self.stack()  # checks the other sizes
-        check_flag(source_loss=self.source_loss, full_source=self.full_source)
-        if not 0 <= (self.max_source_length or 0) < self.max_length:
+        check_fields(self)
+        self.stack()  # checks how they fit together
+        if (self.max_source_length or 0) >= self.max_length:
             raise ValueError(
                 f"max_source_length={self.max_source_length} must leave room for a target "
                 f"in max_length={self.max_length}"
@@ -241,7 +240,7 @@ class GPT(Seq2Seq):
         return GPTState(memory, caches)
 
     @explained
-    def step(
+    def step(  # type: ignore[override]
         self, token: Int[Tensor, " N"], state: GPTState
     ) -> tuple[Float[Tensor, "N V"], GPTState]:
         """Read one token and score the next; see ``Seq2Seq.step``.
@@ -292,9 +291,9 @@ def _their_name(name: str) -> str:
 def _copy_weights(model: GPT, theirs: nn.Module, *, back: bool) -> None:
     with torch.no_grad():
         for name, ours in model.named_parameters():
-            other = theirs.get_parameter(_their_name(name))
-            turned = ours.dim() == 2 and "stack" in name
-            other = other.T if turned else other
+            other: Tensor = theirs.get_parameter(_their_name(name))
+            if ours.dim() == 2 and "stack" in name:
+                other = other.T
             (other if back else ours).copy_(ours if back else other)
 
 
@@ -377,7 +376,7 @@ def to_hugging_face(model: GPT) -> Any:
         bos_token_id=1,
         eos_token_id=2,
     )
-    dtype = model.embedding.weight.dtype
-    theirs = GPT2LMHeadModel(config).to(dtype).eval()
+    theirs: Any = GPT2LMHeadModel(config)
+    theirs = theirs.to(model.embedding.weight.dtype).eval()
     _copy_weights(model, theirs, back=True)
     return theirs

@@ -11,12 +11,13 @@ __all__ = ['ESTIMATORS', 'gumbel_like', 'HardSelection', 'HardAttention', 'HardC
 # %% ../../book/history/06_soft_and_hard_attention.ipynb #8108561c
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformer_lib.checks import check_choice, check_number
+from transformer_lib.checks import check_choice, check_number, checked
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.alignment import (
@@ -105,6 +106,7 @@ class HardAttention(Attention):
     Source: Xu et al. (2015), section 4.1; Jang et al. (2017), section 2.2. Chapter: Soft and hard attention.
     """
 
+    @checked
     def __init__(
         self,
         score: Score,
@@ -114,7 +116,6 @@ class HardAttention(Attention):
     ) -> None:
         super().__init__(score)
         check_choice("estimator", estimator, ESTIMATORS)
-        check_number(above=0, temperature=temperature)
         self.estimator, self.temperature = estimator, temperature
 
     def perturb(self, scores: Float[Tensor, "B T S"]) -> Float[Tensor, "B T S"]:
@@ -144,7 +145,8 @@ class HardAttention(Attention):
         Returns:
             The vectors found and where; zeros for a query that may attend to nothing.
         """
-        scores = self.score.compare(queries, memory.keys)
+        keys: Any = memory.keys
+        scores = self.score.compare(queries, keys)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         mask = memory.mask.unsqueeze(1).expand_as(scores)  # (B, T, S)
         noisy = self.perturb(scores)
@@ -204,7 +206,6 @@ class HardConfig(RecurrentSizes):
         super().__post_init__()
         check_choice("score", self.score, SCORES)
         check_choice("estimator", self.estimator, ESTIMATORS)
-        check_number(above=0, temperature=self.temperature)
         check_number(at_least=0, entropy_weight=self.entropy_weight)
 
 # %% ../../book/history/06_soft_and_hard_attention.ipynb #79c7bd7b
@@ -232,6 +233,9 @@ class HardSeq2Seq(AlignedSeq2Seq):
 
     Source: Xu et al. (2015), section 4.1; Luong et al. (2015), section 3. Chapter: Soft and hard attention.
     """
+
+    config: HardConfig
+    decoder: LuongDecoder
 
     def __init__(self, config: HardConfig) -> None:
         attention = HardAttention(

@@ -12,6 +12,7 @@ __all__ = ['LatentWeights', 'PlainAttention', 'LatentAttention', 'read_both_ways
 # %% ../../book/history/07_latent_attention.ipynb #963dfdc7
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,8 +22,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformer_lib.checks import (
     check_choice,
     check_fields,
-    check_positive,
     check_texts,
+    checked,
     explained,
 )
 from transformer_lib.data.recipes import (
@@ -68,9 +69,9 @@ class PlainAttention(nn.Module):
     Source: Chen et al. (2016), section 3, its first step alone. Chapter: Latent attention.
     """
 
+    @checked
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
-        check_positive(d_model=d_model, n_heads=n_heads)
         self.query = nn.Parameter(
             torch.empty(n_heads, d_model).normal_(std=d_model**-0.5)
         )
@@ -120,9 +121,9 @@ class LatentAttention(PlainAttention):
     Source: Chen et al. (2016), section 3. Chapter: Latent attention.
     """
 
+    @checked
     def __init__(self, d_model: int, n_heads: int, max_length: int) -> None:
         super().__init__(d_model, n_heads)
-        check_positive(max_length=max_length)
         self.positions = nn.Parameter(
             torch.empty(n_heads, max_length, d_model).normal_(std=d_model**-0.5)
         )
@@ -387,15 +388,12 @@ def _weighing_of_row(
     """One sentence of a batch, without its padding."""
     if seen is None:
         return None
-    weights = seen.weights[row : row + 1, :, :length].float().cpu()
-    if seen.latent is None:
-        return LatentWeights(weights)
-    latent = seen.latent[row : row + 1, :, :length].float().cpu()
-    return LatentWeights(
-        weights,
-        latent,
-        seen.active[row : row + 1, :, :length, :length].float().cpu(),
-    )
+    own: dict[str, Any] = {
+        name: part[row : row + 1, :, :length][..., :length].float().cpu()
+        for name, part in vars(seen).items()
+        if part is not None
+    }
+    return LatentWeights(**own)
 
 
 @explained
@@ -435,7 +433,7 @@ def predict_programs(
         for line in words
     ]
     budget = max(max_tokens, max((len(ids) for ids, _ in examples), default=0))
-    found: list[Prediction | None] = [None] * len(examples)
+    found: dict[int, Prediction] = {}
     with eval_mode(model):
         for batch in recipe_batches(examples, budget) if examples else ():
             outputs, seen = model.read(batch.tokens.to(device))
@@ -450,7 +448,7 @@ def predict_programs(
                 found[index] = Prediction(
                     (*words[index], "⟨eos⟩"), coder.program(numbers), weighing
                 )
-    return found
+    return [found[index] for index in range(len(examples))]
 
 
 @dataclass(frozen=True)

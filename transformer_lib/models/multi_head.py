@@ -12,17 +12,13 @@ __all__ = ['KeysValues', 'KeyValueCache', 'MultiHeadAttention', 'record_attentio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformer_lib.checks import (
-    check_flag,
-    check_positive,
-    check_probability,
-    explained,
-)
+from transformer_lib.checks import checked, explained
 from transformer_lib.models.attention import (
     explicit_attention,
     scaled_dot_product_attention,
@@ -122,6 +118,7 @@ class MultiHeadAttention(nn.Module):
     Source: Vaswani et al. (2017), section 3.2.2. Chapter: Multi-head attention.
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -133,23 +130,18 @@ class MultiHeadAttention(nn.Module):
         d_value: int | None = None,
     ) -> None:
         super().__init__()
-        check_positive(d_model=d_model, n_heads=n_heads)
-        check_probability(dropout=dropout)
-        check_flag(bias=bias)
         if None in (d_key, d_value) and d_model % n_heads:
             raise ValueError(f"{d_model=} is not divisible by {n_heads=}")
         self.d_model, self.n_heads, self.dropout = d_model, n_heads, dropout
-        self.d_key = d_model // n_heads if d_key is None else d_key
-        self.d_value = d_model // n_heads if d_value is None else d_value
-        check_positive(d_key=self.d_key, d_value=self.d_value)
+        self.d_key = d_key or d_model // n_heads
+        self.d_value = d_value or d_model // n_heads
         self.widths = [n_heads * w for w in (self.d_key, self.d_key, self.d_value)]
         in_proj = nn.Linear(d_model, sum(self.widths), bias=bias)
         self.in_proj_weight, self.in_proj_bias = in_proj.weight, in_proj.bias
         self.out_proj = nn.Linear(self.widths[2], d_model, bias=bias)
         nn.init.xavier_uniform_(self.in_proj_weight)
-        if bias:
-            nn.init.zeros_(self.in_proj_bias)
-            nn.init.zeros_(self.out_proj.bias)
+        for start in (self.in_proj_bias, self.out_proj.bias) if bias else ():
+            nn.init.zeros_(start)
         self.recorded: list[Tensor] | None = None  # see record_attention
 
     def _project(self, inputs: Tensor, first: int, last: int) -> list[Tensor]:
@@ -169,6 +161,7 @@ class MultiHeadAttention(nn.Module):
         """
         return KeysValues(*self._project(memory, 1, 3))
 
+    @checked
     def new_cache(self, rows: int, room: int = 8) -> KeyValueCache:
         """An empty cache for this layer, on its device and of its type.
 
@@ -176,7 +169,6 @@ class MultiHeadAttention(nn.Module):
             rows: number N of sequences.
             room: positions to allocate at first.
         """
-        check_positive(rows=rows, room=room)
         shape, new = (rows, self.n_heads, room), self.in_proj_weight.new_empty
         return KeyValueCache(new(*shape, self.d_key), new(*shape, self.d_value))
 
@@ -209,43 +201,30 @@ class MultiHeadAttention(nn.Module):
                 f"mask of shape {tuple(mask.shape)} and {mask.dtype} must be boolean with four axes: "
                 "(B, S) becomes mask[:, None, None, :], and (T, S) mask[None, None]"
             )
-        if memory is None:
-            queries, *new = self._project(inputs, 0, 3)
-            memory = KeysValues(*new)
-            memory = memory if cache is None else cache.append(memory)
-        elif cache is not None:
+        if cache is not None and memory is not None:
             raise ValueError("a cache is for self-attention, without a memory")
-        else:
-            (queries,) = self._project(inputs, 0, 1)
-            if not isinstance(memory, KeysValues):
-                memory = self.keys_values(memory)
-        contexts = self._attend(queries, memory, mask)
-        return self.out_proj(contexts.transpose(1, 2).flatten(2))
-
-    def _attend(
-        self, queries: Tensor, seen: KeysValues, mask: Tensor | None
-    ) -> Float[Tensor, "N H T V"]:
-        """Attend with all heads; rows that share a memory are folded into the query axis."""
-        (rows, _, length, _), sentences = queries.shape, seen.keys.shape[0]
-        if sentences == 0 or rows % sentences:
-            many = f"{rows} rows cannot share a memory of {sentences} rows"
-            raise ValueError(many)
-        times = rows // sentences
-
-        def unfold(found: Tensor) -> Tensor:  # (B, H, N / B * T, V) to (N, H, T, V)
-            return found.unflatten(2, (times, length)).transpose(1, 2).flatten(0, 1)
-
-        queries = queries.unflatten(0, (sentences, times))
-        queries = queries.transpose(1, 2).flatten(2, 3)  # (B, H, N / B * T, K)
+        if isinstance(memory, Tensor):
+            memory = self.keys_values(memory)
+        rows = inputs.shape[0]
+        groups = rows if memory is None else memory.keys.shape[0]
+        if groups == 0 or rows % groups:
+            raise ValueError(f"{rows} rows cannot share a memory of {groups} rows")
+        times = rows // groups  # rows that share a memory become one long row
+        joined = inputs.unflatten(0, (groups, times)).flatten(1, 2)
+        queries, *new = self._project(joined, 0, 3 if memory is None else 1)
+        seen = memory or KeysValues(*new)
+        seen = seen if cache is None else cache.append(seen)
         if times > 1 and mask is not None and mask.shape[2] > 1:
             mask = mask.repeat(1, 1, times, 1)
         given = queries, seen.keys, seen.values, mask
         dropout = self.dropout if self.training else 0.0
         if self.recorded is None:
-            return unfold(scaled_dot_product_attention(*given, dropout=dropout))
-        found, weights = explicit_attention(*given, dropout=dropout)
-        self.recorded.append(unfold(weights))
-        return unfold(found)
+            found = scaled_dot_product_attention(*given, dropout=dropout)
+        else:
+            found, weights = explicit_attention(*given, dropout=dropout)
+            weights = weights.unflatten(2, (times, inputs.shape[1])).transpose(1, 2)
+            self.recorded.append(weights.flatten(0, 1))  # (N, H, T, S)
+        return self.out_proj(found.transpose(1, 2).flatten(2)).view_as(inputs)
 
 # %% ../../book/transformer/11_multi_head_attention.ipynb #59f90fff
 @contextmanager
@@ -255,7 +234,7 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     While it records, attention is computed by its formula, because the fused kernel writes no weights down.
 
     Args:
-        model: a ``MultiHeadAttention``, or any module with such layers in it.
+        model: a ``MultiHeadAttention``, another layer with ``recorded``, or any module with such layers in it.
 
     Yields:
         For each layer, by its name in the model, the weights (N, H, T, S) of its calls, before dropout.
@@ -272,9 +251,8 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
 
     Chapter: Multi-head attention.
     """
-    layers = {
-        n: m for n, m in model.named_modules() if isinstance(m, MultiHeadAttention)
-    }
+    named: Iterator[tuple[str, Any]] = model.named_modules()
+    layers = {n: m for n, m in named if hasattr(m, "recorded")}
     if not layers:
         raise ValueError(f"{type(model).__name__} has no MultiHeadAttention in it")
     before = {name: layer.recorded for name, layer in layers.items()}

@@ -15,9 +15,10 @@ from collections.abc import Callable
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformer_lib.checks import check_positive, explained
+from transformer_lib.checks import checked, explained
 
 # %% ../../book/transformer/12_positions.ipynb #2fcf5956
+@checked
 def sinusoids(
     length: int, d_model: int, *, dtype: torch.dtype | None = None
 ) -> Float[Tensor, "T D"]:
@@ -44,7 +45,6 @@ def sinusoids(
 
     Source: Vaswani et al. (2017), section 3.5. Chapter: Positions.
     """
-    check_positive(length=length, d_model=d_model)
     if d_model % 2:
         raise ValueError(f"d_model={d_model} is odd: sine and cosine come in pairs")
     if dtype is not None and not dtype.is_floating_point:
@@ -64,9 +64,9 @@ class _Positions(nn.Module):
 
     table: Tensor
 
+    @checked
     def __init__(self, d_model: int, max_length: int) -> None:
         super().__init__()
-        check_positive(d_model=d_model, max_length=max_length)
         self.d_model, self.max_length = d_model, max_length
 
     @explained
@@ -88,8 +88,7 @@ class _Positions(nn.Module):
         shape = tuple(embedded.shape)
         if shape[2:] != (self.d_model,) or not embedded.is_floating_point():
             raise ValueError(
-                f"embedded is a {embedded.dtype} tensor of shape {shape}, "
-                f"expected vectors of shape (B, T, {self.d_model})"
+                f"embedded is {embedded.dtype} of shape {shape}, expected vectors (B, T, {self.d_model})"
             )
         end = start + shape[1]
         if start < 0 or end > self.max_length:

@@ -10,13 +10,15 @@ __all__ = ['SCORES', 'DotScore', 'GeneralScore', 'ConcatScore', 'LocationScore',
            'make_attention', 'LuongDecoder', 'LuongSeq2Seq']
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #0975a638
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformer_lib.checks import check_choice, check_positive, explained
+from transformer_lib.checks import check_choice, checked, explained
 from transformer_lib.models.alignment import (
     AdditiveScore,
     AlignedMemory,
@@ -66,9 +68,9 @@ class GeneralScore(DotScore):
     Source: Luong et al. (2015), section 3.1, general. Chapter: Scores, global and local.
     """
 
+    @checked
     def __init__(self, d_query: int, d_key: int) -> None:
         super().__init__()
-        check_positive(d_query=d_query, d_key=d_key)
         self.key = nn.Linear(d_key, d_query, bias=False)
 
     def prepare(self, keys: Float[Tensor, "B S K"]) -> Float[Tensor, "B S H"]:
@@ -113,9 +115,11 @@ class LocationScore(Score):
     Source: Luong et al. (2015), section 3.1, location. Chapter: Scores, global and local.
     """
 
+    max_length: int
+
+    @checked
     def __init__(self, d_query: int, max_length: int) -> None:
         super().__init__()
-        check_positive(d_query=d_query, max_length=max_length)
         self.max_length = max_length
         self.place = nn.Linear(d_query, max_length, bias=False)
 
@@ -167,7 +171,8 @@ def _look_whole(
     """Local attention that scores every position, and masks those outside the window."""
     places = torch.arange(1, memory.mask.shape[1] + 1, device=centres.device)
     distance = places - centres.unsqueeze(-1)  # (B, T, S)
-    scores = score.compare(queries, memory.keys)
+    keys: Any = memory.keys
+    scores = score.compare(queries, keys)
     weights = _weigh(scores, distance, memory.mask.unsqueeze(1), window, gaussian)
     return AttentionOutput(weights @ memory.outputs, weights)
 
@@ -189,7 +194,7 @@ def _look_windowed(
     row = torch.arange(rows, device=device).view(rows, 1, 1)
     flat = (index + source * row).flatten()
 
-    def pick(vectors: Tensor) -> Tensor:
+    def pick(vectors: Any) -> Tensor:
         return (
             vectors.flatten(0, 1)
             .index_select(0, flat)
@@ -240,11 +245,11 @@ class LocalAttention(Attention):
     Source: Luong et al. (2015), section 3.2. Chapter: Scores, global and local.
     """
 
+    @checked
     def __init__(
         self, score: Score, window: int, d_query: int | None = None
     ) -> None:
         super().__init__(score)
-        check_positive(window=window)
         if isinstance(score, LocationScore):
             raise ValueError(
                 "score is a LocationScore, which scores positions of the sentence, not of a window"
@@ -252,7 +257,6 @@ class LocalAttention(Attention):
         self.window = window
         self.predict = None
         if d_query is not None:
-            check_positive(d_query=d_query)
             self.predict = nn.Sequential(
                 nn.Linear(d_query, d_query, bias=False),
                 nn.Tanh(),
@@ -356,7 +360,7 @@ class LuongConfig(RecurrentSizes):
                 )
 
 # %% ../../book/history/05_scores_global_and_local.ipynb #63093e9a
-SCORES = {
+SCORES: dict[str, Callable[[Any], Score]] = {
     "dot": lambda config: DotScore(),
     "general": lambda config: GeneralScore(config.d_hidden, config.d_hidden),
     "concat": lambda config: ConcatScore(
@@ -432,12 +436,10 @@ class LuongDecoder(nn.Module):
         Returns:
             A state with one row for each sentence.
         """
-        fed = (
-            memory.final.new_zeros(len(memory.final), self.config.d_model)
-            if self.input_feeding
-            else None
-        )
-        return AlignedState(memory, memory.final, input_feed=fed)
+        final: Any = memory.final
+        fed = final.new_zeros(len(final), self.config.d_model)
+        fed = fed if self.input_feeding else None
+        return AlignedState(memory, final, input_feed=fed)
 
     @explained
     def forward(
@@ -459,7 +461,8 @@ class LuongDecoder(nn.Module):
         for words in embedded.split(
             1 if self.input_feeding else target.shape[1], dim=1
         ):
-            fed = [state.input_feed.unsqueeze(1)] if self.input_feeding else []
+            feed = state.input_feed
+            fed = [] if feed is None else [feed.unsqueeze(1)]
             inputs = torch.cat([words, *fed], dim=-1)
             outputs, hidden = self.gru(inputs, state=state.hidden)  # (N, T, H)
             seen = attend_shared(

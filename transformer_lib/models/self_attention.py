@@ -11,7 +11,7 @@ __all__ = ['soft_lookup', 'plain_self_attention', 'SelfAttention']
 # %% ../../book/transformer/08_self_attention.ipynb #6062ac53
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from transformer_lib.checks import check_number, check_positive, explained
+from transformer_lib.checks import check_number, checked, explained
 from transformer_lib.models.masked_softmax import attend
 
 # %% ../../book/transformer/08_self_attention.ipynb #a0e907fc
@@ -103,6 +103,7 @@ class SelfAttention(nn.Module):
     Source: Vaswani et al. (2017), section 3.2, without the scale. Chapter: Self-attention.
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -111,9 +112,7 @@ class SelfAttention(nn.Module):
         d_value: int | None = None,
     ) -> None:
         super().__init__()
-        d_key = d_model if d_key is None else d_key
-        d_value = d_model if d_value is None else d_value
-        check_positive(d_model=d_model, d_key=d_key, d_value=d_value)
+        d_key, d_value = d_key or d_model, d_value or d_model
         self.d_model = d_model
         self.query = nn.Linear(d_model, d_key, bias=False)
         self.key = nn.Linear(d_model, d_key, bias=False)

@@ -16,13 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformer_lib.checks import (
-    check_choice,
-    check_number,
-    check_positive,
-    check_probability,
-    explained,
-)
+from transformer_lib.checks import check_choice, checked, explained
 
 # %% ../../book/transformer/13_sublayers.ipynb #62efdbff
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -53,6 +47,7 @@ class FeedForward(nn.Module):
     Source: Vaswani et al. (2017), eq. 2. Chapter: Feed-forward layers, residuals, normalisation.
     """
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -62,8 +57,6 @@ class FeedForward(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        check_positive(d_model=d_model, d_ff=d_ff)
-        check_probability(dropout=dropout)
         check_choice("activation", activation, ACTIVATIONS)
         self.d_model, self.activation = d_model, activation
         self.linear1, self.linear2 = (
@@ -105,10 +98,9 @@ class LayerNorm(nn.Module):
     Source: Ba et al. (2016), eqs. 3 and 4. Chapter: Feed-forward layers, residuals, normalisation.
     """
 
+    @checked
     def __init__(self, d_model: int, *, eps: float = 1e-5) -> None:
         super().__init__()
-        check_positive(d_model=d_model)
-        check_number(above=0, eps=eps)
         self.d_model, self.eps = d_model, eps
         self.weight = nn.Parameter(torch.ones(d_model))
         self.bias = nn.Parameter(torch.zeros(d_model))

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from transformer_lib.checks import check_number, check_positive, pick_device
+from transformer_lib.checks import check_number, checked, pick_device
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.transformer import Transformer, TransformerConfig
@@ -56,6 +56,7 @@ def _head_widths(config: TransformerConfig) -> tuple[int, int]:
     )
 
 # %% ../../book/translation/18_scaling.ipynb #37eb92ba
+@checked
 def count_flops(
     config: TransformerConfig,
     source_length: int,
@@ -82,9 +83,6 @@ def count_flops(
 
     Source: Vaswani et al. (2017), table 1, written out. Chapter: Scaling out.
     """
-    check_positive(
-        source_length=source_length, target_length=target_length, batch=batch
-    )
     s, t, d = source_length, target_length, config.d_model
     reading, writing = config.n_encoder_layers, config.n_decoder_layers
     keys, values = _head_widths(config)
@@ -248,6 +246,7 @@ def _kept_by_layers(config: TransformerConfig, s: int, t: int) -> int:
     return layers + ends * (s + t)
 
 # %% ../../book/translation/18_scaling.ipynb #9cdecf4a
+@checked
 def count_bytes(
     config: TransformerConfig,
     source_length: int,
@@ -279,12 +278,6 @@ def count_bytes(
 
     Source: Kingma and Ba (2015) for the moments. Chapter: Scaling out.
     """
-    check_positive(
-        source_length=source_length,
-        target_length=target_length,
-        batch=batch,
-        number_bytes=number_bytes,
-    )
     with torch.device("meta"):
         weights = 4 * sum(
             parameter.numel() for parameter in Transformer(config).parameters()
@@ -402,6 +395,7 @@ PUBLISHED_RUNS = {
 }
 
 # %% ../../book/translation/18_scaling.ipynb #88cb01d5
+@checked
 def training_hours(
     flops_per_token: float | int,
     tokens: float | int,
@@ -426,7 +420,6 @@ def training_hours(
 
     Source: Kaplan et al. (2020), section 2.1, for operations as a measure of cost. Chapter: Scaling out.
     """
-    check_positive(n_devices=n_devices)
     check_number(above=0, flops_per_token=flops_per_token, tokens=tokens, rate=rate)
     check_number(above=0, at_most=1, utilisation=utilisation)
     return flops_per_token * tokens / (rate * n_devices * utilisation) / 3600

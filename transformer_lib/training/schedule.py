@@ -14,19 +14,17 @@ from dataclasses import dataclass
 
 import torch
 from transformer_lib.checks import (
+    Count,
     check_choice,
+    check_fields,
     check_number,
-    check_positive,
     check_probability,
-    check_whole,
+    checked,
 )
 
 # %% ../../book/translation/15_training.ipynb #e696b628
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 SCHEDULES = ("inverse-sqrt", "linear", "plateau", "constant")
-_LEAST = {"epochs": 1, "max_tokens": 1, "accumulate": 1, "patience": 1}
-_LEAST |= {"warmup": 0, "average": 0, "seed": 0}
-_MOST = {"learning_rate": 1000.0, "clip": math.inf, "eps": math.inf}
 
 
 @dataclass(frozen=True)
@@ -65,28 +63,25 @@ class TrainingConfig:
     accumulate: int = 1
     learning_rate: float | int | None = None
     schedule: str = "inverse-sqrt"
-    warmup: int = 4000
+    warmup: Count = 4000
     betas: tuple[float | int, float | int] = (0.9, 0.98)
     eps: float | int = 1e-9
     smoothing: float | int = 0.1
     clip: float | int | None = 1.0
     precision: str = "float32"
-    average: int = 5
+    average: Count = 5
     patience: int | None = None
-    seed: int = 0
+    seed: Count = 0
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value is None and name in ("learning_rate", "clip", "patience"):
-                continue  # these may be left out
-            if name in _LEAST:
-                check_whole(name, value, _LEAST[name])
-            if name in _MOST:
-                check_number(above=0, at_most=_MOST[name], **{name: value})
+        check_fields(self)
+        rate = 1 if self.learning_rate is None else self.learning_rate
+        check_number(above=0, at_most=1000, learning_rate=rate)
+        check_number(above=0, clip=1 if self.clip is None else self.clip)
         if not isinstance(self.betas, tuple | list) or len(self.betas) != 2:
             raise ValueError(f"betas={self.betas} must be two numbers")
         for beta in self.betas:
-            check_probability(betas=beta, smoothing=self.smoothing)
+            check_probability(betas=beta)
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("precision", self.precision, PRECISIONS)
         if self.learning_rate is None and (
@@ -112,8 +107,9 @@ def peak_rate(d_model: int, warmup: int) -> float:
     return float((d_model * warmup) ** -0.5)
 
 
+@checked
 def rate_factor(
-    step: int, schedule: str, warmup: int = 0, total: int | None = None
+    step: int, schedule: str, warmup: Count = 0, total: int | None = None
 ) -> float:
     """The learning rate of an update, as a share of the highest.
 
@@ -131,7 +127,6 @@ def rate_factor(
 
     Source: Vaswani et al. (2017), eq. 3. Chapter: Training.
     """
-    check_positive(step=step)
     fall = 1.0
     if schedule == "inverse-sqrt":
         fall = math.sqrt(max(warmup, 1) / step)

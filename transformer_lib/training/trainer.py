@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from tqdm import tqdm
-from transformer_lib.checks import check_positive, explained
+from transformer_lib.checks import checked, explained
 from transformer_lib.data.batching import Batch, Example, batches
 from transformer_lib.data.files import write_atomically
 from transformer_lib.data.tokenizer import PAD
@@ -262,6 +262,7 @@ class Trainer:
         )
         return self.peak * share * progress.lr_scale
 
+    @checked
     def fit(
         self,
         report: Callable[[str], None] | None = None,
@@ -287,7 +288,6 @@ class Trainer:
             ValueError: if the folder holds a training that has begun and was not resumed, or a gradient is not finite;
                 the last save is kept.
         """
-        check_positive(save_every=save_every)
         if self.progress.step == 0:
             self._refuse_to_overwrite()
             self._save_last()  # so that there is always something to resume from

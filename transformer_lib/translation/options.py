@@ -20,12 +20,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from transformer_lib.checks import (
-    check_choice,
-    check_flag,
-    check_positive,
-    check_text,
-)
+from transformer_lib.checks import Count, check_choice, check_fields, check_text
 from transformer_lib.data.batching import Example, batches, encode_pairs
 from transformer_lib.data.captions import Pair, make_captions
 from transformer_lib.data.multi30k import load_multi30k
@@ -158,25 +153,22 @@ class TrainOptions:
     accumulate: int = 1
     learning_rate: float | None = None
     schedule: str | None = None
-    warmup: int | None = None
+    warmup: Count | None = None
     smoothing: float | None = None
-    average: int | None = None
+    average: Count | None = None
     patience: int | None = None
     clip: float = 1.0
     precision: str = "float32"
-    seed: int = 0
+    seed: Count = 0
 
     def __post_init__(self) -> None:
         known = choices()
         if not check_text(self.data, "data").endswith(".tsv"):
             known["data"] = [*CORPORA, "PATH.tsv"]
-        sizes = ("n_captions", "vocab_size", "max_length")
-        for name, value in vars(self).items():
-            if value is not None and name in known:
-                check_choice(name, value, known[name])
-            if value is not None and name in sizes:
-                check_positive(**{name: value})
-        check_flag(skip_bad=self.skip_bad)
+        for name, words in known.items():
+            if getattr(self, name) is not None:
+                check_choice(name, getattr(self, name), words)
+        check_fields(self)
         if self.start_from is not None:
             own = ("vocab_size", "preset", "text", "model_options")
             given = [name for name in own if getattr(self, name)]
@@ -293,7 +285,6 @@ def training_config(
             chosen["epochs"] = max(chosen["epochs"], math.ceil(900 / updates))
     if "warmup" not in chosen:
         rises = chosen["schedule"] in ("linear", "inverse-sqrt")
-        check_positive(epochs=chosen["epochs"])
         chosen["warmup"] = rises * min(4000, chosen["epochs"] * updates // 10)
     if not examples:  # whether a warm-up fits is known when there are batches
         chosen["warmup"] = chosen["warmup"] or 1

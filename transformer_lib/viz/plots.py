@@ -174,12 +174,10 @@ def _numbers(values: Any, name: str, ndim: int | tuple[int, ...]) -> np.ndarray:
         raise ValueError(
             f"{name} is not a rectangular array of numbers: {error}"
         ) from error
-    if array.ndim not in allowed:
+    if array.ndim not in allowed or not array.size:
         raise ValueError(
-            f"{name} has shape {array.shape}: expected {expected} dimension(s)"
+            f"{name} has shape {array.shape}: expected {expected} dimension(s), and no empty one"
         )
-    if array.size == 0:
-        raise ValueError(f"{name} has shape {array.shape}: it is empty")
     if not np.isfinite(array).all():
         raise ValueError(
             f"{name} holds NaN or infinity at index {tuple(np.argwhere(~np.isfinite(array))[0].tolist())}"
@@ -195,13 +193,9 @@ def _weights(
 ) -> np.ndarray:
     """An array of numbers between zero and ``largest``."""
     array = _numbers(values, name, ndim)
-    if array.min() < 0:
+    if array.min() < 0 or (largest is not None and array.max() > largest * 1.001):
         raise ValueError(
-            f"{name} holds {array.min():.4g}: weights are never negative"
-        )
-    if largest is not None and array.max() > largest * 1.001:
-        raise ValueError(
-            f"{name} holds {array.max():.4g}, more than the largest weight expected, {largest:g}"
+            f"{name} holds {array.min():.4g} to {array.max():.4g}: expected 0 to {largest or 'any size'}"
         )
     return array
 
@@ -266,8 +260,7 @@ def _outline(
     for source, target in gold:
         if not (0 <= source < shape[1] and 0 <= target < shape[0]):
             raise ValueError(
-                f"gold holds ({source}, {target}): expected (source, target) with source < {shape[1]} columns "
-                f"and target < {shape[0]} rows"
+                f"gold holds ({source}, {target}), but there are {shape[1]} columns and {shape[0]} rows"
             )
         corner = (source - 0.42, target - 0.42)
         ax.add_patch(
@@ -417,10 +410,10 @@ def length_curve(
     Chapter: Drawing attention.
     """
     x, y = _numbers(lengths, "lengths", 1), _numbers(values, "values", 1)
-    if len(x) != len(y):
-        raise ValueError(f"values has {len(y)} numbers for {len(x)} lengths")
-    if (np.diff(x) <= 0).any():
-        raise ValueError(f"lengths do not rise: {x.tolist()}")
+    if len(x) != len(y) or (np.diff(x) <= 0).any():
+        raise ValueError(
+            f"lengths do not rise, or values has {len(y)} numbers for {len(x)} lengths: {x.tolist()}"
+        )
     drawn = sum(line.get_gid() == "length-curve" for line in _axes(ax).lines)
     shade = _colour(colour or CURVES[drawn % len(CURVES)])
     if spread is not None:

@@ -502,11 +502,11 @@ def main() -> int:
             print(json.dumps(row), flush=True)
     if given.record:
         everything = given.only == list(PARTS)
-        only = "" if everything else f" --only {' '.join(given.only)}"
+        only, told = ("", "") if everything else (f" --only {' '.join(given.only)}", f": {', '.join(given.only)}")
         command = f"python benchmarks/peers.py --repeats {given.repeats}{only} --record {given.record}"
         content = {
             **run_metadata(command, [0]),
-            "title": "The library beside its peers",
+            "title": f"The library beside its peers{told.replace('_', ' ')}",
             "data": "random numbers; text to text: the 1,000 sentences of Multi30k's test of 2016",
             "notes": f"one thread; medians of {given.repeats} turns, quartiles of the ratios",
             "peers": versions(),

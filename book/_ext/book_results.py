@@ -385,6 +385,8 @@ class ResultsRatios(_Records):
         out: list[nodes.Node] = []
         for group in groups:
             members = [row for row in rows if row["measured"] == group]
+            if members[0]["unit"] == "BLEU":
+                continue  # a score is no speed: the table says it
             kind = (
                 "times less than"
                 if members[0]["unit"] == "MB"
@@ -408,6 +410,61 @@ class ResultsRatios(_Records):
             cells.append([*(row[key] for key in keys), *speeds, ends])
         lines = [[[nodes.Text(text)] for text in row] for row in cells]
         return [*out, table(heads, lines, [24, 22, 14, 12, 12, 16], ["study"])]
+
+
+class ResultsGrid(_Records):
+    """``{results-grid} NAME`` with the beginning of ``measured`` as content: a line for each length, a column for each peer."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        (record,) = (
+            record for name, record in self.read() if name == self.arguments[0]
+        )
+        wanted = f"{' '.join(self.content)}, "
+        rows = [row for row in record["rows"] if row["measured"].startswith(wanted)]
+        if not rows:
+            raise self.error(
+                f"nothing in {self.arguments[0]} begins with {wanted!r}"
+            )
+        peers = list(dict.fromkeys(row["peer"] for row in rows))
+        lines: dict[str, list[str]] = {}
+        for row in rows:
+            length = row["measured"].removeprefix(wanted).removeprefix("length ")
+            cells = lines.setdefault(length, [length, f"{row['ours']:,.1f}"])
+            cells.append(f"{row['times_as_fast']:.2f}")
+        cells = [[[nodes.Text(text)] for text in line] for line in lines.values()]
+        heads = ["Length", f"Ours, {rows[0]['unit']}", *peers]
+        widths = [12, 18, *[70 // len(peers)] * len(peers)]
+        return [table(heads, cells, widths, ["study"])]
+
+
+class ResultsGoals(_Records):
+    """``{results-goals} NAME ...``: what was asked for, what came out, of the ``goals`` of those records."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        found = dict(self.read())
+        rows = [
+            goal
+            for name in self.arguments[0].split()
+            for goal in found[name]["goals"]
+        ]
+        heads = ["Measured", "Beside", "Goal", "Found", "Reached"]
+        lines = [
+            [
+                [nodes.Text(row["measured"])],
+                [nodes.Text(row["beside"])],
+                [nodes.Text(f"{row['goal']:.2f}")],
+                [nodes.Text(f"{row['found']:.2f}")],
+                [nodes.Text(row["reached"])],
+            ]
+            for row in rows
+        ]
+        return [table(heads, lines, [34, 30, 12, 12, 12], ["study"])]
 
 
 class ResultsProfile(_Records):
@@ -440,6 +497,8 @@ class ResultsProfile(_Records):
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("results-profile", ResultsProfile)
     app.add_directive("results-ratios", ResultsRatios)
+    app.add_directive("results-grid", ResultsGrid)
+    app.add_directive("results-goals", ResultsGoals)
     app.add_directive("results-table", ResultsTable)
     app.add_directive("results-records", ResultsRecords)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,5 +1,7 @@
 """From text to text beside the peers: a part of ``peers.py``, which runs it.
 
+    python benchmarks/peers_end_to_end.py results/peers-profile.json      records where our own time goes
+
 The same trained weights translate the 1,000 German captions of Multi30k's test of 2016 in every library: ours reads
 them from its folder, Hugging Face and CTranslate2 get them converted. Everybody's text is prepared by the same rules
 of Moses, and the translations are compared before anything is timed.
@@ -17,16 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from side_by_side import Row, compare, turns
+from side_by_side import Row, compare, shares, turns
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from marian import marian_model
 
+from transformer_lib.data.files import write_json
 from transformer_lib.data.multi30k import load_multi30k, moses_detokenize, moses_tokenize
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.convert import from_marian, to_marian
 from transformer_lib.models.multi_head import MultiHeadAttention
+from transformer_lib.translation.evaluation import run_metadata
 from transformer_lib.translation.translator import Translator
 
 NAME = "multi30k-de-en-moses"  # post-norm layers, as Marian's
@@ -316,3 +320,29 @@ def small_weights(repeats: int) -> Iterator[Row]:
                 "times_as_fast": round(scores[0] / scores[1], 3),
                 "quartiles": [],
             }
+
+
+def main() -> None:
+    """Record the shares of our operators' time when the captions are translated."""
+    torch.set_num_threads(1)
+    texts, found = captions(), []
+    translator = Translator.from_pretrained(NAME, device="cpu")
+    for beams, name in ((1, "greedy"), (4, "beam of 4")):
+        translate = our_translate(translator, beams)
+        translate(texts[:100])
+        percent = shares(lambda translate=translate: translate(texts))
+        found.append({"work": f"1,000 sentences, {name}", "percent": percent})
+    content = {
+        **run_metadata(f"python benchmarks/peers_end_to_end.py {sys.argv[1]}", [0]),
+        "title": "Where the time of a translation from text to text goes",
+        "data": "the 1,000 sentences of Multi30k's test of 2016",
+        "model": NAME,
+        "notes": "one thread; percent of the time of PyTorch's operators",
+        "rows": [{"work": one["work"], **one["percent"]} for one in found],
+        "profile": found,
+    }
+    write_json(Path(sys.argv[1]), content)
+
+
+if __name__ == "__main__":
+    main()

@@ -68,3 +68,31 @@ def fallen(rows: list[Row], earlier: list[Row]) -> list[str]:
         elif there < FALLEN * was:
             found.append(f"{row['measured']}, {row['peer']}: {was} before, {there} now")
     return found
+
+
+KINDS = {
+    "matrix products": ("addmm", "mm", "bmm", "baddbmm"),
+    "attention kernel": ("_scaled_dot_product", "_softmax"),
+    "choosing tokens": ("topk", "argmax", "log_softmax", "logsumexp", "sort", "max"),
+    "moving and filling": ("copy_", "cat", "index_select", "index", "gather", "fill_", "masked_fill", "where", "empty"),
+}
+
+
+def kind_of(operator: str) -> str:
+    """The kind of one of PyTorch's operators."""
+    name = operator.removeprefix("aten::")
+    exact = [kind for kind, names in KINDS.items() if name in names]
+    begun = [kind for kind, names in KINDS.items() if name.startswith(tuple(n for n in names if len(n) > 5))]
+    return (exact or begun or ["everything else"])[0]
+
+
+def shares(work: Work) -> dict[str, float]:
+    """Which share of the time of all operators each kind of them takes."""
+    import torch  # what compares two records needs none
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        work()
+    times = dict.fromkeys((*KINDS, "everything else"), 0.0)
+    for event in profile.key_averages():
+        times[kind_of(event.key)] += event.self_cpu_time_total
+    return {kind: round(100 * time / sum(times.values())) for kind, time in times.items()}

@@ -505,3 +505,30 @@ def test_a_ratio_that_falls_is_caught(tmp_path):
     assert (done.returncode, done.stdout.splitlines()) == (1, lost)
     kept = record("kept.json", greedy=0.86, beam=1.71, training=1.5, other=0.1)
     assert fallen(read(Path(kept))["rows"], read(Path(before))["rows"]) == []
+
+
+def test_the_page_on_speed_says_what_the_records_say():
+    page = " ".join((ROOT / "book/appendix/how_fast.md").read_text(encoding="utf-8").split())
+    found = {}
+    for name in ("peers", "peers-text", "peers-attention"):
+        found |= {(row["measured"], row["peer"]): row for row in record_of(name)["rows"]}
+    theirs, cpp = "Hugging Face, batches of 32", "CTranslate2 (C++), float32"
+    for search in ("greedy", "beam of 4"):
+        assert 1.75 < found[f"1,000 sentences, {search}", theirs]["times_as_fast"] < 2.5
+        assert found[f"1,000 sentences, {search}", cpp]["times_as_fast"] < 1
+        packed = found[f"weights packed by oneDNN, width 256, {search}", "as it is"]["times_as_fast"]
+        assert packed * found[f"decoding, {search}", cpp]["times_as_fast"] < 0.75
+        assert found[f"weights of 8 bits, width 256, {search}", "as it is"]["times_as_fast"] >= 1.5
+    assert "translated about twice as fast as with Hugging Face" in page
+    for search in ("greedy", "beam of 5"):
+        shipped = f"shipped translator, {search}"
+        assert found[f"weights of 8 bits, {shipped}", "as it is"]["times_as_fast"] < 1.5
+        assert found[f"weights packed by oneDNN, {shipped}", "as it is"]["times_as_fast"] < 1.1
+        scores = found[f"BLEU with weights of 8 bits, {shipped}", "as it is"]
+        assert scores["theirs"] - scores["ours"] <= 0.3
+    shares = [work["percent"]["matrix products"] for work in record_of("peers")["profile"]]
+    assert min(shares) > 50 > max(row["matrix products"] for row in record_of("peers-profile")["rows"])
+    for length in ("2,048", "4,096"):
+        for what in ("", "peak memory of "):
+            row = found[f"{what}attention layer, length {length}", "Hugging Face Marian, eager"]
+            assert row["times_as_fast"] > 1.3

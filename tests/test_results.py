@@ -523,7 +523,7 @@ def test_the_page_on_speed_says_what_the_records_say():
     for search in ("greedy", "beam of 5"):
         shipped = f"shipped translator, {search}"
         assert found[f"weights of 8 bits, {shipped}", "as it is"]["times_as_fast"] < 1.5
-        assert found[f"weights packed by oneDNN, {shipped}", "as it is"]["times_as_fast"] < 1.1
+        assert found[f"weights packed by oneDNN, {shipped}", "as it is"]["times_as_fast"] < 1.2
         scores = found[f"BLEU with weights of 8 bits, {shipped}", "as it is"]
         assert scores["theirs"] - scores["ours"] <= 0.3
     shares = [work["percent"]["matrix products"] for work in record_of("peers")["profile"]]

@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import real_translators  # noqa: E402
 from real_translators import RunConfig  # noqa: E402
+from side_by_side import fallen  # noqa: E402
 
 RECORDS = sorted((ROOT / "results").glob("*.json"))
 
@@ -485,3 +486,22 @@ def test_the_decoders_of_chapter_21_are_those_of_the_record():
     slow = {row["variant"]: sum(row["bits"][1:4]) / 3 for some in rows.values() for row in some if row["rate"] == 0.002}
     new, old = slow["today"], slow["GPT-2's design"]
     assert f"{new:.2f} bits against {old:.2f}" in prose
+
+
+def test_a_ratio_that_falls_is_caught(tmp_path):
+    """``peers.py --compare`` names what fell by more than 15 percent, and what is gone, and nothing else."""
+
+    def record(name, **ratios):
+        path = tmp_path / name
+        rows = [{"measured": key, "peer": "a peer", "times_as_fast": ratio} for key, ratio in ratios.items()]
+        path.write_text(json.dumps({"rows": rows}), encoding="utf-8")
+        return str(path)
+
+    before = record("before.json", greedy=1.0, beam=2.0, training=1.1)
+    after = record("after.json", greedy=0.84, beam=2.5)
+    asked = [sys.executable, str(ROOT / "benchmarks" / "peers.py"), "--compare", before, after]
+    done = subprocess.run(asked, capture_output=True, text=True, cwd=ROOT)
+    lost = ["greedy, a peer: 1.0 before, 0.84 now", "training, a peer: 1.1 before, not measured now"]
+    assert (done.returncode, done.stdout.splitlines()) == (1, lost)
+    kept = record("kept.json", greedy=0.86, beam=1.71, training=1.5, other=0.1)
+    assert fallen(read(Path(kept))["rows"], read(Path(before))["rows"]) == []

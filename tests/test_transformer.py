@@ -708,7 +708,7 @@ BAD = {
     ),
     "shapes from torch": (
         lambda: from_torch(small_model(final_norm=True), nn.Transformer(8, 2, 2, 3, 20, batch_first=True)),
-        "different shapes",
+        "has shape",
     ),
 }
 

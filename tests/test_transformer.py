@@ -708,7 +708,7 @@ BAD = {
     ),
     "shapes from torch": (
         lambda: from_torch(small_model(final_norm=True), nn.Transformer(8, 2, 2, 3, 20, batch_first=True)),
-        "has shape",
+        "different shapes",
     ),
 }
 
@@ -728,6 +728,6 @@ def test_bad_input_is_named(case):
 def test_a_refused_conversion_changes_nothing():
     model = small_model(final_norm=True)
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match="has shape .* here, .* there"):
+    with pytest.raises(ValueError, match="different shapes"):
         from_torch(model, nn.Transformer(8, 2, 2, 3, 20, batch_first=True))
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

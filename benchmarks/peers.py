@@ -1,27 +1,29 @@
 """How fast the library is beside its peers: every pair takes turns in one process, and the ratio of medians is kept.
 
-    pip install transformers x-transformers ctranslate2
+    pip install transformers x-transformers ctranslate2 joeynmt
     python benchmarks/peers.py [--only training decoding ...] [--repeats 7] [--record results/peers.json]
+    python benchmarks/peers.py --compare OLD.json NEW.json
 
 Absolute times mean little on a shared machine, and ratios of two things that take turns mean more. One thread computes;
 the clock is that of the process, which stands still while another program has the core. Before two searches are timed,
-their outputs are compared. All models have 3 + 3 layers, width 256, 4 heads, 1,024 inside and one table of 10,000
-tokens for source, target and output. Peers that are not installed are left out. ``--against FILE`` names every ratio
-that fell by more than 15 percent since an earlier record.
+their outputs are compared. Models with random weights have 3 + 3 layers, width 256, 4 heads, 1,024 inside and one table
+of 10,000 tokens for source, target and output; those with trained ones are in ``peers_end_to_end.py``, and attention
+by itself is in ``peers_attention.py``. Peers that are not installed are left out. ``--compare`` names every ratio that
+fell by more than 15 percent from one record to the next, and every one that is gone; it ends with 1 if there is any.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from decoding import LENGTH, our_search, sources, their_search
 from marian import marian_model, marian_pair
+from peers_attention import attention, attention_memory
+from peers_end_to_end import (
+    SPECIAL,
+    ctranslate2_folder,
+    eight_bits,
+    first_translation,
+    packed,
+    small_weights,
+    text_to_text,
+    with_products,
+)
+from side_by_side import Row, Work, compare, fallen, less, turns
 
 from transformer_lib.data.batching import Batch, batches
 from transformer_lib.data.files import write_json
@@ -43,38 +57,6 @@ from transformer_lib.training.loss import output_loss
 from transformer_lib.translation.evaluation import run_metadata
 
 VOCABULARY, WIDTH, HEADS, LAYERS, INSIDE = 10_000, 256, 4, 3, 1024
-Row = dict[str, Any]
-Work = Callable[[], Any]
-
-
-def turns(ours: Work, peers: dict[str, Work], repeats: int) -> dict[str, list[float]]:
-    """Processor seconds of each, measured in turns after one warm-up; ours under the name ``ours``."""
-    everyone = {"ours": ours, **peers}
-    times: dict[str, list[float]] = {name: [] for name in everyone}
-    for repeat in range(repeats + 1):
-        for name, work in everyone.items():
-            started = time.process_time()
-            work()
-            if repeat:
-                times[name].append(time.process_time() - started)
-    return times
-
-
-def compare(what: str, unit: str, amount: float, times: dict[str, list[float]]) -> Iterator[Row]:
-    """A row for each peer: how much work a second, how many times as fast ours is, and between which quartiles."""
-    ours = times.pop("ours")
-    for peer, theirs in times.items():
-        ratios = sorted(b / a for a, b in zip(ours, theirs, strict=True))
-        low, _, high = statistics.quantiles(ratios, n=4)
-        yield {
-            "measured": what,
-            "peer": peer,
-            "unit": unit,
-            "ours": round(amount / statistics.median(ours), 1),
-            "theirs": round(amount / statistics.median(theirs), 1),
-            "times_as_fast": round(statistics.median(theirs) / statistics.median(ours), 2),
-            "quartiles": [round(low, 2), round(high, 2)],
-        }
 
 
 # ------------------------------------------------------------------ training
@@ -177,7 +159,37 @@ def peer_steps() -> dict[str, Callable[[Batch], None]]:
         found["x-transformers"] = logits_step(theirs, logits)
     except ImportError:
         pass
+    with contextlib.suppress(ImportError):
+        found["Joey NMT"] = joey_step()
     return found
+
+
+def joey_step() -> Callable[[Batch], None]:
+    """Joey NMT's model, with its own loss; its ids 0 to 3 are unknown, padding, beginning and end."""
+    from types import SimpleNamespace
+
+    from joeynmt.model import build_model
+    from joeynmt.vocabulary import Vocabulary
+
+    names = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "sep_token": None}
+    ids = {"unk_id": 0, "pad_id": 1, "bos_id": 2, "eos_id": 3, "sep_id": None}
+    words = Vocabulary([f"t{i}" for i in range(4, VOCABULARY)], SimpleNamespace(**names, **ids, lang_tags=[]))
+    sizes = {"type": "transformer", "hidden_size": WIDTH, "ff_size": INSIDE, "num_layers": LAYERS, "num_heads": HEADS}
+    side = {**sizes, "dropout": 0.1, "layer_norm": "pre", "embeddings": {"embedding_dim": WIDTH, "scale": True}}
+    tied = {"tied_embeddings": True, "tied_softmax": True, "initializer": "xavier_uniform"}
+    inits = {"bias_initializer": "zeros", "embed_initializer": "xavier_uniform"}
+    model = build_model({"encoder": side, "decoder": copy.deepcopy(side), **tied, **inits}, words, words)
+    model.loss_function = ("crossentropy", 0.0)
+    theirs = torch.arange(VOCABULARY)
+    theirs[:4] = torch.tensor([1, 2, 3, 0])
+
+    def loss(batch: Batch) -> Tensor:
+        source, read, target = (theirs[t] for t in (batch.source, batch.target_input, batch.target_output))
+        there = {"src_mask": (source != 1)[:, None], "trg_mask": (read != 1)[:, None]}
+        given = {"src": source, "trg_input": read, "trg": target, "src_length": None, **there}
+        return model(return_type="loss", **given)[0] / (target != 1).sum()
+
+    return step_of(model, loss)
 
 
 def fixed_batch(rows: int = 32, length: int = 20) -> Batch:
@@ -193,7 +205,7 @@ def training(repeats: int) -> Iterator[Row]:
     yield from compare("training, fixed shape", "updates/s", 1, turns(lambda: ours(batch), work, repeats))
 
 
-def ragged(n_pairs: int = 640) -> list[tuple[list[int], list[int]]]:
+def ragged(n_pairs: int = 320) -> list[tuple[list[int], list[int]]]:
     """Random tokens of as many lengths as sentences have: about 13 of them, 5 to 40."""
     generator = torch.Generator().manual_seed(0)
     lengths = torch.exp(torch.randn(n_pairs, generator=generator) * 0.33 + 2.5).round().clamp(5, 40).int().tolist()
@@ -239,26 +251,10 @@ def lengths(repeats: int) -> Iterator[Row]:
 def ctranslate2_search(theirs: nn.Module, source: Tensor, beams: int, kind: str, folder: Path) -> Work:
     """The same weights in CTranslate2, which is written in C++."""
     import ctranslate2
-    from ctranslate2.converters.transformers import MarianMTLoader
 
-    path, names = folder / kind, ["<pad>", "<s>", "</s>", "<unk>", *(f"t{i}" for i in range(4, VOCABULARY))]
+    path, names = folder / kind, [*SPECIAL, *(f"t{i}" for i in range(4, VOCABULARY))]
     if not path.exists():
-        loader, theirs = MarianMTLoader(), copy.deepcopy(theirs)  # the conversion may write over the weights
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            theirs.config.normalize_before = theirs.config.normalize_embedding = False
-            # Marian's own loader cuts the table's last row, where its padding stands; ours is the first
-            spec = super(MarianMTLoader, loader).get_model_spec(theirs)
-        spec.decoder.start_from_zero_embedding = False
-        spec.register_source_vocabulary(names)
-        spec.register_target_vocabulary(names)
-        spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "<s>", "</s>", "<unk>"
-        spec.config.decoder_start_token = "<s>"
-        spec.config.add_source_eos = False
-        spec.validate()
-        spec.optimize(quantization=None if kind == "float32" else kind)
-        path.mkdir(parents=True)
-        spec.save(str(path))
+        ctranslate2_folder(theirs, names, path, kind)
     translator = ctranslate2.Translator(str(path), device="cpu", intra_threads=1, inter_threads=1, compute_type=kind)
     rows = [[names[token] for token in row if token != PAD] for row in source.tolist()]
 
@@ -361,6 +357,21 @@ def products(repeats: int) -> Iterator[Row]:
         yield from compare(f"int8 product {rows} x {inside} x {outside}", "GFLOP/s", work, times)
 
 
+def wide_weights(repeats: int) -> Iterator[Row]:
+    """The search of ``decoding`` with products that PyTorch could compute faster, beside its own."""
+    torch.manual_seed(0)
+    ours, _ = marian_pair(VOCABULARY, WIDTH, HEADS, (LAYERS, LAYERS), INSIDE, max_length=128, init_std=0.05)
+    with torch.no_grad():
+        ours.target_embedding.weight[EOS] = 0
+    source = sources("cpu")
+    for name, make in (("weights of 8 bits", eight_bits), ("weights packed by oneDNN", packed)):
+        other = with_products(ours, make)
+        for beams, search in ((1, "greedy"), (4, "beam of 4")):
+            plain = {"as it is": our_search(ours, source, beams)}
+            times = turns(our_search(other, source, beams), plain, repeats)
+            yield from compare(f"{name}, width 256, {search}", "tokens/s", source.shape[0] * LENGTH, times)
+
+
 # ------------------------------------------------------------------ memory and starting
 
 
@@ -394,54 +405,79 @@ def memory(repeats: int) -> Iterator[Row]:
         for kind in ("ours", "plain"):
             asked = [sys.executable, "-c", MEMORY, kind, str(vocabulary)]
             found[kind] = float(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
-        yield {
-            "measured": f"peak memory of output layer and loss, {vocabulary:,} tokens",
-            "peer": "logits, then cross-entropy",
-            "unit": "MB",
-            "ours": round(found["ours"], 1),
-            "theirs": round(found["plain"], 1),
-            "times_as_fast": round(found["plain"] / max(found["ours"], 1), 2),
-            "quartiles": [],
-        }
+        what = f"peak memory of output layer and loss, {vocabulary:,} tokens"
+        yield less(what, "logits, then cross-entropy", found["ours"], found["plain"])
+
+
+IMPORTS = {
+    "import, after PyTorch": "import torch, time; a = time.process_time(); {}; print(time.process_time() - a)",
+    "import, with PyTorch": "import time; {}; print(time.process_time())",
+}
 
 
 def starting(repeats: int) -> Iterator[Row]:
-    """Processor time until the package is there, PyTorch itself left out."""
+    """Processor time until the package is there, without PyTorch's own and with it."""
     codes = {
         "ours": "import transformer_lib; transformer_lib.Transformer",
         "Hugging Face": "from transformers import MarianMTModel",
         "x-transformers": "import x_transformers",
     }
-    told = "import time, torch; a = time.process_time(); {}; print(time.process_time() - a)"
-    times: dict[str, list[float]] = {}
-    for _ in range(max(3, repeats // 2)):
-        for name, code in codes.items():
-            asked = [sys.executable, "-W", "ignore", "-c", told.format(code)]
-            done = subprocess.run(asked, capture_output=True, text=True)
-            if done.returncode == 0:
-                times.setdefault(name, []).append(float(done.stdout.split()[-1]))
-    yield from compare("import, after PyTorch", "imports/s", 1, times)
+    for what, told in IMPORTS.items():
+        times: dict[str, list[float]] = {}
+        for _ in range(max(3, repeats // 2)):
+            for name, code in codes.items():
+                asked = [sys.executable, "-W", "ignore", "-c", told.format(code)]
+                done = subprocess.run(asked, capture_output=True, text=True)
+                if done.returncode == 0:
+                    times.setdefault(name, []).append(float(done.stdout.split()[-1]))
+        yield from compare(what, "imports/s", 1, times)
 
 
-PARTS = {
+PARTS: dict[str, Callable[[int], Iterator[Row]]] = {
     "training": training,
     "lengths": lengths,
     "decoding": decoding,
+    "text": text_to_text,
     "products": products,
+    "weights": wide_weights,
     "memory": memory,
     "starting": starting,
+    "first": first_translation,
+    "small": small_weights,
+    "attention": attention,
+    "attention_memory": attention_memory,
 }
+# what was asked for: the beginning of a row, that of its peer, the least ratio; the lowest row that fits counts
+GOALS = (
+    ("training, fixed shape", "", 1.15),
+    ("training, many lengths", "nn.Transformer", 2),
+    ("decoding, greedy", "Hugging Face", 1.3),
+    ("decoding, beam of 4", "Hugging Face", 1.5),
+    ("decoding, greedy", "CTranslate2 (C++), float32", 0.75),
+    ("decoding, beam of 4", "CTranslate2 (C++), float32", 0.75),
+    ("1,000 sentences, greedy", "Hugging Face", 3),
+    ("1,000 sentences, beam of 4", "Hugging Face", 3),
+    ("100 sentences, greedy", "Hugging Face, one at a time", 3),
+    ("weights of 8 bits, shipped", "as it is", 1.5),
+    ("peak memory of output layer and loss", "", 2),
+)
 
 
-def fallen(rows: list[Row], earlier: list[Row]) -> list[str]:
-    """Every ratio that is more than 15 percent below what it was."""
-    before = {(row["measured"], row["peer"]): row["times_as_fast"] for row in earlier}
+def goals(rows: list[Row]) -> list[Row]:
+    """Every goal that the rows can answer, and what came out."""
     found = []
-    for row in rows:
-        was = before.get((row["measured"], row["peer"]))
-        if was and row["times_as_fast"] < 0.85 * was:
-            found.append(f"{row['measured']}, {row['peer']}: {was} before, {row['times_as_fast']} now")
+    for what, peer, least in GOALS:
+        fits = [row for row in rows if row["measured"].startswith(what) and row["peer"].startswith(peer)]
+        if fits:
+            ratio = min(row["times_as_fast"] for row in fits)
+            told = {"measured": what, "beside": peer or "each peer", "goal": float(least), "found": ratio}
+            found.append({**told, "reached": "yes" if ratio >= least else "no"})
     return found
+
+
+def rows_of(path: Path) -> list[Row]:
+    """The ratios of a record."""
+    return json.loads(path.read_text(encoding="utf-8"))["rows"]
 
 
 def main() -> int:
@@ -449,8 +485,14 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--record", type=Path, help="write a JSON record to this file")
-    parser.add_argument("--against", type=Path, help="an earlier record: say which ratios fell")
+    compared = {"nargs": 2, "type": Path, "metavar": ("OLD", "NEW")}
+    parser.add_argument("--compare", **compared, help="measure nothing: say which ratios fell between two records")
     given = parser.parse_args()
+    if given.compare:
+        old, new = map(rows_of, given.compare)
+        lost = fallen(new, old)
+        print("\n".join(lost) or "no ratio fell by more than 15 percent")
+        return bool(lost)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     rows: list[Row] = []
@@ -459,18 +501,31 @@ def main() -> int:
             rows.append(row)
             print(json.dumps(row), flush=True)
     if given.record:
+        everything = given.only == list(PARTS)
+        only = "" if everything else f" --only {' '.join(given.only)}"
+        command = f"python benchmarks/peers.py --repeats {given.repeats}{only} --record {given.record}"
         content = {
-            **run_metadata(f"python benchmarks/peers.py --repeats {given.repeats} --record {given.record}", [0]),
+            **run_metadata(command, [0]),
             "title": "The library beside its peers",
-            "data": "random numbers",
-            "notes": f"one thread; medians of {given.repeats} turns, quartiles of the ratios; 3 + 3 layers, width 256",
+            "data": "random numbers; text to text: the 1,000 sentences of Multi30k's test of 2016",
+            "notes": f"one thread; medians of {given.repeats} turns, quartiles of the ratios",
+            "peers": versions(),
             "rows": rows,
-            "profile": profile(),
+            "goals": goals(rows),
         }
+        if "decoding" in given.only:
+            content["profile"] = profile()
         write_json(given.record, content)
-    lost = fallen(rows, json.loads(given.against.read_text())["rows"]) if given.against else []
-    print("\n".join(lost))
-    return bool(lost)
+    return 0
+
+
+def versions() -> dict[str, str]:
+    """Which peers were there."""
+    found = {}
+    for name in ("transformers", "x-transformers", "ctranslate2", "joeynmt"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 if __name__ == "__main__":

@@ -310,9 +310,11 @@ def test_reinforce_is_unbiased_by_sampling_a_padded_batch(feeding):
 
 
 @FEEDING
-def test_the_gradient_equals_the_formula_written_as_loops(feeding):
+@pytest.mark.parametrize("baseline", [False, True], ids=["no baseline", "baseline"])
+def test_the_gradient_equals_the_formula_written_as_loops(feeding, baseline):
     """Also that a choice gets the credit of what it bears on and no more, and that the baseline learns just that."""
-    model, batch = small_model(input_feeding=feeding, entropy_weight=0.3).train(), small_batch([4, 3], [5, 3])
+    model = small_model(input_feeding=feeding, entropy_weight=0.3, baseline=baseline).train()
+    batch = small_batch([4, 3], [5, 3])
     force(model).paths = torch.tensor([[0, 3, 1, 2], [2, 0, 1, 1]])
     memory = model.encode(batch.source, batch.source_mask)
     logits, looks, _ = model.decoder(batch.target_input, model.decoder.start(memory))
@@ -327,8 +329,8 @@ def test_the_gradient_equals_the_formula_written_as_loops(feeding):
             reach = range(t, n_words if feeding else t + 1)
             reward = sum((earned[u] + 0.3 * entropy[row, u]).item() for u in reach)
             known = torch.cat([queries[row, t], model.decoder.embedding.weight[words[t]]]).detach()
-            guess = model.baseline(known)[0]
-            error = 0.1 * (guess - reward / len(reach)) ** 2
+            guess = model.baseline(known)[0] if baseline else torch.zeros(())
+            error = 0 if not baseline else 0.1 * (guess - reward / len(reach)) ** 2
             advantage = reward - len(reach) * guess.item()
             total = total - earned[t] - 0.3 * entropy[row, t] - advantage * log_p[row, t] + error
     ours = torch.autograd.grad(model.loss(batch), list(model.parameters()))

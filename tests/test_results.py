@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import real_translators  # noqa: E402
 from real_translators import RunConfig  # noqa: E402
+from side_by_side import fallen  # noqa: E402
 
 RECORDS = sorted((ROOT / "results").glob("*.json"))
 
@@ -484,3 +485,22 @@ def test_the_decoders_of_chapter_21_are_those_of_the_record():
         assert len(within) == 3
         assert 94_000 < some[0]["parameters"] - 256 * 64 * (name in ("learned positions", "GPT-2's design")) < 96_500
     assert literal("descendants/21_llama", "RECORD") == expected
+
+
+def test_a_ratio_that_falls_is_caught(tmp_path):
+    """``peers.py --compare`` names what fell by more than 15 percent, and what is gone, and nothing else."""
+
+    def record(name, **ratios):
+        path = tmp_path / name
+        rows = [{"measured": key, "peer": "a peer", "times_as_fast": ratio} for key, ratio in ratios.items()]
+        path.write_text(json.dumps({"rows": rows}), encoding="utf-8")
+        return str(path)
+
+    before = record("before.json", greedy=1.0, beam=2.0, training=1.1)
+    after = record("after.json", greedy=0.84, beam=2.5)
+    asked = [sys.executable, str(ROOT / "benchmarks" / "peers.py"), "--compare", before, after]
+    done = subprocess.run(asked, capture_output=True, text=True, cwd=ROOT)
+    lost = ["greedy, a peer: 1.0 before, 0.84 now", "training, a peer: 1.1 before, not measured now"]
+    assert (done.returncode, done.stdout.splitlines()) == (1, lost)
+    kept = record("kept.json", greedy=0.86, beam=1.71, training=1.5, other=0.1)
+    assert fallen(read(Path(kept))["rows"], read(Path(before))["rows"]) == []

@@ -54,7 +54,7 @@ class KeyValueCache:
     Example:
         >>> cache = MultiHeadAttention(8, 2).new_cache(rows=1)
         >>> cache.length, cache.keys.shape
-        (0, torch.Size([1, 2, 32, 4]))
+        (0, torch.Size([1, 2, 8, 4]))
 
     Chapter: Multi-head attention.
     """
@@ -162,7 +162,7 @@ class MultiHeadAttention(nn.Module):
         return KeysValues(*self._project(memory, 1, 3))
 
     @checked
-    def new_cache(self, rows: int, room: int = 32) -> KeyValueCache:
+    def new_cache(self, rows: int, room: int = 8) -> KeyValueCache:
         """An empty cache for this layer, on its device and of its type.
 
         Args:

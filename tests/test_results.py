@@ -107,20 +107,6 @@ def test_the_chapters_of_the_history_quote_the_records():
         assert f"{gru:.2f}" in prose and f"{bahdanau:.2f}" in prose
 
 
-@pytest.mark.parametrize("name", ["history/03_recurrent_seq2seq", "history/04_learning_to_align"])
-def test_the_numbers_of_the_bottleneck_are_those_of_the_record(name):
-    """The cells hold what the record holds, as literals, because a chapter runs without the repository."""
-    rows = {row["name"]: row for row in record_of("bottleneck")["rows"]}
-    cells = json.loads((ROOT / "book" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
-    (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
-    shown = ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2])
-    assert shown
-    for run, (exact, loss, seconds) in shown.items():
-        row = rows[run]
-        assert exact == list(row["exact_match"].values())
-        assert loss == round(row["train_loss"][-1], 3) and seconds == round(row["seconds"])
-
-
 def test_the_three_models_of_chapter_14_are_those_of_the_record():
     rows = {f"{row['model']}-{row['seed']}": row for row in record_of("three-models")["rows"]}
     cells = json.loads((ROOT / "book/transformer/14_transformer.ipynb").read_text(encoding="utf-8"))["cells"]

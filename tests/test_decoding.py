@@ -144,6 +144,18 @@ def test_a_model_that_gives_no_numbers_is_refused(beam_size):
         sample(Broken(), SOURCE, generator=torch.Generator().manual_seed(0))
 
 
+def test_what_a_prefix_decides_needs_no_numbers():
+    class Broken(Oracle):
+        def after(self, read, prefix):
+            return super().after(read, prefix) if prefix else [math.nan] * (3 + self.words)
+
+    forced = torch.full((len(SOURCE), 1), 3)
+    assert (greedy_decode(Broken(), SOURCE, prefix=forced, max_length=4)[:, 0] == 3).all()
+    forced[-1] = PAD  # this row is free
+    with pytest.raises(ValueError, match="logits at token 1 hold NaN"):
+        greedy_decode(Broken(), SOURCE, prefix=forced, max_length=4)
+
+
 def test_a_model_that_leaves_no_token_possible_is_refused():
     nothing = Table({(): [0.0, 0.0], (3,): [0.0, 0.0]})
     for call in (lambda: beam_search(nothing, SOURCE), lambda: sample(nothing, SOURCE)):

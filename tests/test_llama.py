@@ -28,7 +28,7 @@ from transformer_lib.models.multi_head import MultiHeadAttention, record_attenti
 SIZES = {"vocab_size": 13, "d_model": 16, "n_heads": 4, "n_kv_heads": 2, "n_layers": 2, "d_ff": 24, "max_length": 24}
 THEIRS = {
     "vocab_size": 13, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": 0,
+    "num_key_value_heads": 2, "max_position_embeddings": 64,
 }  # fmt: skip
 KINDS = {
     "llama": (TheirConfig, LlamaForCausalLM, {}),

@@ -117,6 +117,16 @@ def test_gru_equals_torch_on_packed_sequences_in_values_and_gradients(
         torch.testing.assert_close(parameter.grad, getattr(theirs, name).grad, atol=1e-10, rtol=0)
 
 
+@pytest.mark.parametrize("both", [False, True], ids=["one way", "both ways"])
+def test_gru_equals_torch_on_full_rows(both):
+    ours = GRU(3, 4, 2, bidirectional=both).double()
+    inputs = torch.randn(2, 5, 3, generator=generator(0)).double()
+    outputs, final = ours(inputs)
+    theirs, their_final = reference(ours)(inputs)
+    torch.testing.assert_close(outputs, theirs, atol=1e-12, rtol=0)
+    torch.testing.assert_close(final, their_final.transpose(0, 1).unflatten(1, (2, -1)).flatten(2), atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 5e-2), (torch.float16, 5e-3)])
 def test_gru_in_other_precisions(device, dtype, tolerance):

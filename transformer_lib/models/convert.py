@@ -115,11 +115,12 @@ def _check_same_function(model: nn.Module, theirs: nn.Module) -> None:
         names[n]: tuple(p.shape) for n, p in model.named_parameters() if n in names
     }
     other = {n: tuple(p.shape) for n, p in theirs.named_parameters()}
-    for name in sorted(ours.keys() | other.keys()):
-        shapes = ours.get(name), other.get(name)
-        if shapes[0] != shapes[1]:
+    for name in sorted(ours.keys() ^ other.keys()):
+        raise ValueError(f"only one of the two models has {name}")
+    for name, shape in ours.items():
+        if shape != other[name]:
             raise ValueError(
-                f"{name} has shape {shapes[0]} here, {shapes[1]} there"
+                f"{name} has different shapes: {shape} here, {other[name]} there"
             )
     for name, part in model.named_modules():
         for setting, value in _settings(part).items():
@@ -210,7 +211,8 @@ def config_from_torch(theirs: nn.Module) -> TransformerConfig:
 def _attention_peer(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     if not ours.d_model == ours.n_heads * ours.d_key == ours.n_heads * ours.d_value:
         raise ValueError(
-            f"nn.MultiheadAttention has heads of width d_model / n_heads = {ours.d_model} / {ours.n_heads} only"
+            f"nn.MultiheadAttention has heads of width d_model / n_heads = {ours.d_model} / {ours.n_heads} "
+            f"only, not d_key={ours.d_key}, d_value={ours.d_value}"
         )
     bias = ours.in_proj_bias is not None
     sizes = ours.d_model, ours.n_heads, ours.dropout
@@ -337,10 +339,10 @@ def marian_config(config: Mapping[str, Any]) -> TransformerConfig:
     for side in ("attention_heads", "ffn_dim"):
         if config.get(f"encoder_{side}") != config.get(f"decoder_{side}"):
             raise ValueError(f"encoder_{side} and decoder_{side} must be equal")
-    kind, scaled = config.get("model_type"), config.get("scale_embedding")
-    if kind != "marian" or not scaled:
+    if config.get("model_type") != "marian" or not config.get("scale_embedding"):
         raise ValueError(
-            f"model_type={kind!r} with scale_embedding={scaled!r} is no Marian model with scaled embeddings"
+            f"model_type={config.get('model_type')!r} with scale_embedding="
+            f"{config.get('scale_embedding')!r} is no Marian model with scaled embeddings"
         )
     shared = config.get("share_encoder_decoder_embeddings", True)
     tied = config.get("tie_word_embeddings", True)

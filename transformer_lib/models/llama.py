@@ -31,7 +31,7 @@ from transformer_lib.models.attention import (
 from transformer_lib.models.gpt import GPT, GPTConfig
 from transformer_lib.models.masks import causal_mask
 from transformer_lib.models.multi_head import KeysValues, KeyValueCache
-from transformer_lib.models.seq2seq import Seq2Seq, embedding, register_model
+from transformer_lib.models.seq2seq import Seq2Seq, register_model
 from transformer_lib.models.transformer import TransformerConfig
 
 # %% ../../book/descendants/21_llama.ipynb #2b5389ac
@@ -43,14 +43,14 @@ def rotate(
     base: float = 10_000.0,
     interleaved: bool = False,
 ) -> Float[Tensor, "B H T K"]:
-    """Turn each pair of numbers by its wave number times the position: rotary position embeddings.
+    """Rotary position embeddings (RoPE): turn each pair of numbers by an angle that grows with the position.
 
     The angles are computed in single precision at least, whatever the type of ``x``.
 
     Args:
         x: queries or keys of all heads; their width K is even.
         places: the position of each vector.
-        base: pair i turns by ``base ** (-2 i / K)`` radians a position.
+        base: pair i turns by ``base ** (-2 i / K)`` radians at each position.
         interleaved: pair neighbours, 0 with 1, as the paper does; or i with i + K / 2, as Hugging Face's models do.
 
     Returns:
@@ -78,7 +78,7 @@ def rotate(
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * c - b * s, a * s + b * c], dim=-1)
 
-# %% ../../book/descendants/21_llama.ipynb #9c10106b
+# %% ../../book/descendants/21_llama.ipynb #7c627948
 class RMSNorm(nn.Module):
     """Divide each vector by the root of its mean square, then give it a learned scale.
 
@@ -151,7 +151,7 @@ class GatedFeedForward(nn.Module):
         """
         return self.linear2(F.silu(self.gate(inputs)) * self.linear1(inputs))
 
-# %% ../../book/descendants/21_llama.ipynb #7225c8cb
+# %% ../../book/descendants/21_llama.ipynb #c25f7435
 @dataclass(frozen=True)
 class LlamaConfig(GPTConfig):
     """The sizes and choices of a decoder of today; the defaults are those of Llama 3 with 8 billion parameters.
@@ -178,7 +178,7 @@ class LlamaConfig(GPTConfig):
         ValueError: for a size out of range, or choices that exclude each other.
 
     Example:
-        >>> LlamaConfig(vocab_size=100, d_model=64, n_heads=4, n_kv_heads=2).width
+        >>> LlamaConfig(vocab_size=100, d_model=64, n_heads=4, n_kv_heads=2).head_width
         16
 
     Source: Grattafiori et al. (2024), table 3. Chapter: The decoder of today.
@@ -201,21 +201,23 @@ class LlamaConfig(GPTConfig):
         super().__post_init__()
         check_number(above=0, rotary_base=self.rotary_base)
         check_flag(qk_norm=self.qk_norm, tie_embeddings=self.tie_embeddings)
-        check_positive(n_kv_heads=self.groups)
-        if self.width % 2:
-            raise ValueError(f"d_head={self.width} must be even, to turn in pairs")
-        if self.n_heads % self.groups:
+        check_positive(n_kv_heads=self.kv_heads)
+        if self.head_width % 2:
             raise ValueError(
-                f"n_heads={self.n_heads} is not divisible by n_kv_heads={self.groups}"
+                f"d_head={self.head_width} must be even, to turn in pairs"
+            )
+        if self.n_heads % self.kv_heads:
+            raise ValueError(
+                f"n_heads={self.n_heads} is not divisible by n_kv_heads={self.kv_heads}"
             )
 
     @property
-    def width(self) -> int:
+    def head_width(self) -> int:
         """The width K of a head."""
         return self.d_model // self.n_heads if self.d_head is None else self.d_head
 
     @property
-    def groups(self) -> int:
+    def kv_heads(self) -> int:
         """The number of heads that keep keys and values."""
         return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
 
@@ -223,7 +225,7 @@ class LlamaConfig(GPTConfig):
         """The sizes that the layers share with those of GPT; the rest differs."""
         return replace(super().stack(), d_key=self.d_head, d_value=self.d_head)
 
-# %% ../../book/descendants/21_llama.ipynb #670e8ab8
+# %% ../../book/descendants/21_llama.ipynb #f5df4bd9
 class GroupedQueryAttention(nn.Module):
     """Causal multi-head attention with rotary positions, in which groups of query heads share keys and values.
 
@@ -241,8 +243,8 @@ class GroupedQueryAttention(nn.Module):
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
-        self.config, inner = config, config.width * config.n_heads
-        kept = config.width * config.groups
+        self.config, inner = config, config.head_width * config.n_heads
+        kept = config.head_width * config.kv_heads
         self.q_proj = nn.Linear(config.d_model, inner, bias=False)
         self.k_proj = nn.Linear(config.d_model, kept, bias=False)
         self.v_proj = nn.Linear(config.d_model, kept, bias=False)
@@ -250,7 +252,7 @@ class GroupedQueryAttention(nn.Module):
         for layer in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             nn.init.xavier_uniform_(layer.weight)
         self.q_norm, self.k_norm = (
-            RMSNorm(config.width, eps=config.eps)
+            RMSNorm(config.head_width, eps=config.eps)
             if config.qk_norm
             else nn.Identity()
             for _ in range(2)
@@ -264,7 +266,7 @@ class GroupedQueryAttention(nn.Module):
             rows: number N of sequences.
             room: positions to allocate at first.
         """
-        shape = (rows, self.config.groups, room, self.config.width)
+        shape = (rows, self.config.kv_heads, room, self.config.head_width)
         new = self.k_proj.weight.new_empty
         return KeyValueCache(new(shape), new(shape))
 
@@ -285,7 +287,7 @@ class GroupedQueryAttention(nn.Module):
             mask: True where a query may attend; None for causal.
             cache: keys, already rotated, and values of the positions before.
         """
-        shape = (self.config.groups, -1, self.config.width)  # (G, H / G, K)
+        shape = (self.config.kv_heads, -1, self.config.head_width)  # (G, H / G, K)
         q = self.q_proj(inputs).unflatten(2, shape).movedim(1, 3)  # (B, G, ., T, K)
         k, v = (
             layer(inputs).unflatten(2, (shape[0], shape[2])).transpose(1, 2)
@@ -311,11 +313,11 @@ class GroupedQueryAttention(nn.Module):
         if self.recorded is None:
             return scaled_dot_product_attention(q, seen.keys, seen.values, mask)
         found, weights = explicit_attention(q, seen.keys, seen.values, mask)
-        times = self.config.n_heads // self.config.groups
+        times = self.config.n_heads // self.config.kv_heads
         self.recorded.append(weights.unflatten(2, (times, -1)).flatten(1, 2))
         return found
 
-# %% ../../book/descendants/21_llama.ipynb #18b9433f
+# %% ../../book/descendants/21_llama.ipynb #b050ebee
 class LlamaLayer(nn.Module):
     """Self-attention and a gated feed-forward layer, each behind a norm and inside a residual connection.
 
@@ -390,7 +392,8 @@ class Llama(GPT):
     def __init__(self, config: LlamaConfig) -> None:
         Seq2Seq.__init__(self)  # none of GPT's parts, only what it does with them
         self.config = config
-        self.embedding = embedding(config.vocab_size, config.d_model)
+        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+        nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
         self.dropout = nn.Dropout(config.dropout)
         self.stack: Any = _LlamaStack(config)
         self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
@@ -417,7 +420,7 @@ class Llama(GPT):
 
 register_model("llama", LlamaConfig, Llama)
 
-# %% ../../book/descendants/21_llama.ipynb #74869ac9
+# %% ../../book/descendants/21_llama.ipynb #1631a073
 _NAMES = {  # ours to theirs
     "stack.layers": "model.layers",
     "stack.norm": "model.norm",
@@ -521,15 +524,14 @@ def llama_to_hugging_face(model: Llama) -> Any:
         intermediate_size=c.stack().d_ff,
         num_hidden_layers=c.n_layers,
         num_attention_heads=c.n_heads,
-        num_key_value_heads=c.groups,
-        head_dim=c.width,
+        num_key_value_heads=c.kv_heads,
+        head_dim=c.head_width,
         max_position_embeddings=c.max_length,
         rms_norm_eps=c.eps,
         rope_parameters={"rope_type": "default", "rope_theta": c.rotary_base},
         tie_word_embeddings=c.tie_embeddings,
         bos_token_id=1,
         eos_token_id=2,
-        pad_token_id=0,
     )
     theirs = getattr(transformers, f"{kind}ForCausalLM")(config)
     theirs = theirs.to(model.embedding.weight.dtype).eval()

@@ -26,6 +26,7 @@ from transformer_lib.checks import (
     check_positive,
     check_text,
     check_texts,
+    explained,
     pick_device,
 )
 from transformer_lib.data.batching import batches
@@ -234,6 +235,7 @@ class Translator:
     Chapter: Translating.
     """
 
+    @explained
     def __init__(
         self,
         model: Seq2Seq,
@@ -247,12 +249,21 @@ class Translator:
             raise TypeError(
                 f"model is a {type(model).__name__}, expected a Seq2Seq"
             )
+        tokenizers = source_tokenizer, target_tokenizer
+        config = getattr(model, "config", None)
+        for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
+            name, n = f"{side}_vocab_size", tokenizer.vocab_size
+            if getattr(config, name, n) != n:
+                raise ValueError(
+                    f"the {side} tokenizer has {n} ids, the model {getattr(config, name)}"
+                )
         self.model, self.text = model, text or TextPreparation()
         self.decoding = decoding or SearchConfig()
         self.source_tokenizer: Any = source_tokenizer
         self.target_tokenizer: Any = target_tokenizer
 
     @classmethod
+    @explained
     def from_pretrained(
         cls,
         name_or_path: str | Path,

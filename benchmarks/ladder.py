@@ -27,6 +27,8 @@ from sacrebleu.metrics.bleu import BLEU
 from transformer_lib.data.files import write_json
 from transformer_lib.data.multi30k import load_multi30k, moses_tokenize
 from transformer_lib.metrics import bleu
+from transformer_lib.models.recurrent import RecurrentConfig, RecurrentEncoder, RecurrentSeq2Seq
+from transformer_lib.models.seq2seq import register_model
 from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.translation.cli import main as transformer_lib
 from transformer_lib.translation.evaluation import bleu_interval, run_metadata
@@ -41,11 +43,22 @@ TRANSFORMER = (
 )
 OPTIONS = {
     "gru": RECURRENT,
+    "gru-two-way": RECURRENT,
     "luong-global-general": RECURRENT,
     "luong-global-dot": RECURRENT,
     "bahdanau": RECURRENT,
     "transformer": TRANSFORMER,
 }
+
+
+class TwoWay(RecurrentSeq2Seq):
+    """One vector for a sentence that was read in both directions, as the models with attention read it."""
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__(config, RecurrentEncoder(config, bidirectional=True))
+
+
+register_model("gru-two-way", RecurrentConfig, TwoWay)
 
 
 def train(output: Path, names: list[str]) -> None:

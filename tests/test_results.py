@@ -509,6 +509,12 @@ def test_the_page_on_speed_says_what_the_records_say():
         assert packed * found[f"decoding, {search}", cpp]["times_as_fast"] < 0.75
         assert found[f"weights of 8 bits, width 256, {search}", "as it is"]["times_as_fast"] >= 1.5
         assert 0.85 < found[f"decoding, {search}", "Hugging Face"]["times_as_fast"] < 1.2
+    updates = [row["times_as_fast"] for row in found.values() if row["measured"] == "training, fixed shape"]
+    assert len(updates) == 4 and 0.9 < min(updates) <= max(updates) < 1.15 and "an update is about as fast as" in page
+    memory = [row["times_as_fast"] for (what, _), row in found.items() if what.startswith("peak memory of output")]
+    assert len(memory) == 3 and min(memory) > 2 and "take less than half of the usual memory" in page
+    notes = {record_of(name)["notes"] for name in ("peers", "peers-text", "peers-attention")}
+    assert notes == {"one thread; medians of 3 turns, quartiles of the ratios"} and "a median of three turns" in page
     assert "about as fast as by Hugging Face, and a list of sentences of many lengths is translated about twice" in page
     for search in ("greedy", "beam of 5"):
         shipped = f"shipped translator, {search}"

@@ -496,6 +496,14 @@ def test_a_ratio_that_falls_is_caught(tmp_path):
     assert fallen(read(Path(kept))["rows"], read(Path(before))["rows"]) == []
 
 
+def test_the_page_of_symptoms_quotes_the_record():
+    metrics = record_of("multi30k-en-de-transformer")["metrics"]
+    cases = [metrics[f"test_bleu_plain_{kind}"]["value"] for kind in ("lowercase", "cased")]
+    cells = json.loads((ROOT / "book/appendix/what_now.ipynb").read_text(encoding="utf-8"))["cells"]
+    page = " ".join(" ".join("".join(cell["source"]) for cell in cells).split())
+    assert "has {} BLEU on the test set of 2016 if case is ignored and {} if it is not".format(*cases) in page
+
+
 def test_the_page_on_speed_says_what_the_records_say():
     page = " ".join((ROOT / "book/appendix/how_fast.md").read_text(encoding="utf-8").split())
     found = {}

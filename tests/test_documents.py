@@ -139,7 +139,8 @@ def test_the_last_page_tells_what_the_records_say() -> None:
         (f"{record['parameters'] / 1e6:.1f}", f"{score + 1e-9:.1f}")
         for record, score in zip(records, scores, strict=True)
     ]
-    assert round(scores[2] - scores[0]) == 10  # "the size of the step from one vector to attention"
+    assert round(scores[2] - scores[0]) == 10  # "the size of the step from one vector to Bahdanau's attention"
+    assert 2.4 < scores[3] - scores[2] < 2.6  # "the last two and a half points"
 
 
 def test_the_first_page_quotes_the_record() -> None:

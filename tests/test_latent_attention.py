@@ -666,6 +666,16 @@ def test_the_numbers_of_the_chapter_are_those_of_the_record():
     rows = {(row["encoder"], row["attention"]): row for row in record_of("recipe-pairs")["rows"]}
     assert list(shown) == list(rows) == KINDS
     assert all(rows[name][key] == numbers for name, row in shown.items() for key, numbers in row.items())
+    # what the text makes of them: the share of known pairs among the errors, and what it would be by chance
+    row = rows["lstm", "none"]
+    shares = [known / (100 - right) for known, right in zip(row["pairs_of_training"], row["held_out"], strict=True)]
+    assert (round(100 * min(shares)), round(100 * max(shares))) == (95, 98)
+    channels = [{(t.channel, a.channel): 0 for t, a in recipes_module._COMBINATIONS[True]} for _ in range(2)]
+    for held_out, counts in enumerate(channels):
+        for trigger, action in recipes_module._COMBINATIONS[bool(held_out)]:
+            if (trigger.channel, action.channel) in counts:
+                counts[trigger.channel, action.channel] += 1
+    assert all(set(counts.values()) == {2} for counts in channels)
 
 
 # ---------------------------------------------------------------- bad input

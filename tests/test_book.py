@@ -436,6 +436,9 @@ def test_shapes_are_shown_as_they_are_written() -> None:
     assert book_api.show_annotation(Bool[Tensor, "B #T S"], None) == '``Bool[Tensor, "B #T S"]``'
     assert book_api.show_annotation(Int[Tensor, " B"], None) == '``Int[Tensor, "B"]``'
     assert book_api.show_annotation(int, None) is None
+    signatures = ("(*args, **kwargs)", "(*args: ~typing.Any, **kwargs: ~typing.Any)", "(a, b=1)")
+    shown = [book_api._signature(None, "class", "x", None, None, one, None) for one in signatures]
+    assert shown == [("", None), ("", None), None]
 
 
 def test_every_module_has_a_page() -> None:

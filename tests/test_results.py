@@ -118,8 +118,6 @@ def test_the_three_models_of_chapter_14_are_those_of_the_record():
     (cost,) = (row for row in record_of("self-attention-cost")["rows"] if row["words"] == 64)
     assert 6.25 < cost["gru_time"] < 6.75 and cost["gru_work"] < 2
     assert "64 words took a GRU about six and a half times as long" in prose
-    for name in ("gru", "bahdanau", "transformer"):
-        assert f"{record_of(f'multi30k-de-en-{name}')['metrics']['test_bleu']['value']:.2f}" in prose
 
 
 def test_the_decoder_only_models_of_chapter_19_are_those_of_the_record():

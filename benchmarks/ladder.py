@@ -143,6 +143,7 @@ def score(runs: Path, names: list[str]) -> list[dict[str, Any]]:
     metric = BLEU(tokenize="none", force=True)
     found = [measure(runs / name) for name in names]
     found.sort(key=lambda one: one[0]["beam 5"]["bleu"])
+    found[0][0]["minus_the_one_before"] = None
     for (_, before), (row, split) in pairwise(found):
         row["minus_the_one_before"] = {
             label: difference(split[label], before[label], right, metric) for label in ("greedy", "beam 5")

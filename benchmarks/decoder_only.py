@@ -4,7 +4,9 @@
 
 Five layers have about as many parameters as the two and two layers of the Transformer there. Both languages share one
 vocabulary of words. Three variants: the loss counts the target alone, source and target, or the target alone while
-source words attend to the whole source. ``nats`` is the mean cross-entropy of source and target tokens on the test set.
+source words attend to the whole source. A fourth kind, ``two``, is the control: two stacks with everything else that
+one stack has (learned positions, the norm first, GELU, one vocabulary and one table of vectors, the learning rate).
+``nats`` is the mean cross-entropy of source and target tokens on the test set.
 """
 
 from __future__ import annotations
@@ -23,11 +25,14 @@ from transformer_lib.data.captions import make_captions
 from transformer_lib.data.files import write_json
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.gpt import GPT, GPTConfig
-from transformer_lib.models.seq2seq import eval_mode, sequence_loss
+from transformer_lib.models.seq2seq import Seq2Seq, eval_mode, sequence_loss
+from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.translation.evaluation import run_metadata
 
 SIZES = {"d_model": 96, "n_heads": 4, "n_layers": 5, "d_ff": 192, "dropout": 0.0, "max_length": 64}
 VARIANTS: dict[str, dict[str, Any]] = {"target": {}, "both": {"source_loss": True}, "full": {"full_source": True}}
+TWO: dict[str, Any] = {"activation": "gelu", "norm_first": True, "positions": "learned", "tie_embeddings": "all"}
+TWO |= three_models.TRANSFORMER | {"max_length": SIZES["max_length"]}
 RATE, TURN = 4e-3, 270
 
 
@@ -43,15 +48,21 @@ class OneStack(Task):
         pairs = [pair for some in self.test.values() for pair in some]
         self.held_out = collate(encode_pairs(pairs, self.english, self.german))
 
-    def model(self, kind: str, seed: int) -> GPT:
+    def model(self, kind: str, seed: int) -> Seq2Seq:
         torch.manual_seed(seed)
-        return GPT(GPTConfig(self.english.vocab_size, **SIZES, **VARIANTS[kind]))
+        words = self.english.vocab_size
+        if kind == "two":
+            return Transformer(TransformerConfig(words, words, **TWO))
+        return GPT(GPTConfig(words, **SIZES, **VARIANTS[kind]))
 
-    def nats(self, model: GPT) -> dict[str, float]:
-        """Mean cross-entropy of the source's tokens after the first, and of the target's."""
+    def nats(self, model: Seq2Seq) -> dict[str, float]:
+        """Mean cross-entropy of the source's tokens after the first (of one stack), and of the target's."""
         batch = self.held_out
         with eval_mode(model):
             memory = model.encode(batch.source, batch.source_mask)
+            if not isinstance(model, GPT):
+                target = sequence_loss(model.decode(batch.target_input, memory), batch.target_output)
+                return {"target": round(target.item(), 3)}
             logits = model._logits(model._read(batch.target_input, memory))
         split = batch.source.shape[1]
         source = sequence_loss(logits[:, : split - 1], batch.source[:, 1:])
@@ -62,7 +73,7 @@ class OneStack(Task):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", type=Path)
-    parser.add_argument("--models", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
+    parser.add_argument("--models", nargs="+", default=[*VARIANTS, "two"], choices=[*VARIANTS, "two"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--rate", type=float, default=RATE)
     given = parser.parse_args()

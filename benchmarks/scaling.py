@@ -118,7 +118,7 @@ def fused_pair(device: str, length: int) -> tuple[Step, Step]:
 
 
 def bucket_pair(device: str) -> tuple[Step, Step, list[float]]:
-    """A pass over captions in batches by length, and by chance; and the share of padding in each."""
+    """An epoch of captions in batches by length, and by chance; and the share of padding in each."""
     pairs = make_captions(600, seed=0)
     words = Tokenizer.train([text for pair in pairs for text in (pair.source, pair.target)], level="word")
     examples = encode_pairs(pairs, words, words)
@@ -167,7 +167,7 @@ def measure(device: str, repeats: int) -> list[tuple[str, float, str]]:
     *passes, padding = bucket_pair(device)
     note("padding, batches by length", 100 * padding[0], "percent", 0)
     note("padding, batches by chance", 100 * padding[1], "percent", 0)
-    note("a pass, batches by length / by chance", ratio(*passes, device, max(3, repeats // 3)))
+    note("an epoch, batches by length / by chance", ratio(*passes, device, max(3, repeats // 3)))
     for length in (24, 384):
         note(f"{length} words, fused attention / explicit", ratio(*fused_pair(device, length), device, repeats))
     for size in SIZES:

@@ -436,6 +436,9 @@ def test_shapes_are_shown_as_they_are_written() -> None:
     assert book_api.show_annotation(Bool[Tensor, "B #T S"], None) == '``Bool[Tensor, "B #T S"]``'
     assert book_api.show_annotation(Int[Tensor, " B"], None) == '``Int[Tensor, "B"]``'
     assert book_api.show_annotation(int, None) is None
+    signatures = ("(*args, **kwargs)", "(*args: ~typing.Any, **kwargs: ~typing.Any)", "(a, b=1)")
+    shown = [book_api._signature(None, "class", "x", None, None, one, None) for one in signatures]
+    assert shown == [("", None), ("", None), None]
 
 
 def test_every_module_has_a_page() -> None:
@@ -501,6 +504,11 @@ def test_a_study_becomes_a_table_with_its_spread(tmp_path: Path) -> None:
     )
     rows = [{"ms": 0.99, "n": 1, "far": 0.5, "share": 0.5}, {"ms": 31.4, "n": 2, "far": 2680.0, "share": 12.0}]
     assert book_results.spread(rows)[1] == [["0.99", "1", "0.5", "0.5"], ["31.40", "2", "2,680", "12.0"]]
+    rows = [{"sure": {"bleu": 40.4, "interval": [39, 42.5]}, "seeds": [3.5, 4, 5], "wall_quartiles": [0.5, 0.75]}]
+    rows[0] |= {"bits": [1.0] * 16, "parts": {"a": 1}}
+    heads = ["sure", "seeds", "wall quartiles"]
+    assert book_results.spread(rows) == (heads, [["40.40 (39 to 42.50)", "3.50, 4, 5", "0.5 to 0.75"]])
+    assert book_results.unshown(rows) == ["bits", "parts"]
     (tmp_path / "study.json").write_text(json.dumps(STUDY), encoding="utf-8")
     assert [name for name, _ in book_results.records(tmp_path)] == ["study"]
     poor = {key: value for key, value in STUDY.items() if key != "title"}

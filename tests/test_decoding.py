@@ -938,8 +938,11 @@ def test_the_chapter_shows_the_beam_curse_as_it_was_recorded():
     rows, prose = {row["beta"]: row for row in record["coverage"]}, prose_of("translation/16_decoding")
     chosen, lengths = rows[0.2], [f"{100 * rows[beta]['relative_length']:.0f}" for beta in (0.0, 0.2)]
     assert f"chosen for {chosen['other_choice']} of them" in prose and " to ".join(lengths) + " percent" in prose
-    assert f"{chosen['bleu']} against {rows[0.0]['bleu']}" in prose and f"({rows[0.8]['bleu']})" in prose
+    assert f"{chosen['bleu']} against {rows[0.0]['bleu']}" in prose
     assert f"from ${chosen['difference'][0]}$ to {chosen['difference'][1]}" in prose
+    assert "({}, the interval from ${}$ to ${}$)".format(rows[0.8]["bleu"], *rows[0.8]["difference"]) in prose
+    free = {row["beam"]: row["bleu"] for row in record["rows"] if row["alpha"] == 0}
+    assert f"a beam of 16 has {free[4] - free[16]:.1f} BLEU less than a beam of 4" in prose
 
 
 # ---------------------------------------------------------------- bad input

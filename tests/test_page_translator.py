@@ -132,11 +132,12 @@ def test_the_pages_say_what_the_record_says() -> None:
     facts = RECORD["metrics"]
     assert f"the {facts['captions_with_it']} captions" in prose
     assert f"{100 * facts['head_points_to_the_noun']:.0f} % of them" in prose
+    assert f"no other head in more than {100 * facts['no_other_head_more_than']:.0f} %" in prose
     assert "200 of 200 sentences" in prose and "50 of 50" in prose and "1,000 strings of 1,000" in prose
     assert max(row["score_difference"] for row in RECORD["rows"]) < 1e-5
     assert all(4 < row["ms_per_token"] < 6 for row in RECORD["rows"]) and "about five thousandths of a second" in prose
     index = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
-    assert "99 of 100 test" in index and "1.5 million parameters" in index
+    assert "in 99 % of the 223 test captions" in index and "1.5 million parameters" in index
     assert "1,453,568 parameters" in (find_pretrained("captions-en-de") / "README.md").read_text(encoding="utf-8")
 
 

@@ -115,8 +115,9 @@ def test_the_three_models_of_chapter_14_are_those_of_the_record():
     assert shown == expected and len(shown) == 9
     assert all(420_000 < row["parameters"] < 470_000 for row in rows.values())
     prose = prose_of("transformer/14_transformer")
-    for name in ("gru", "bahdanau", "transformer"):
-        assert f"{record_of(f'multi30k-de-en-{name}')['metrics']['test_bleu']['value']:.2f}" in prose
+    (cost,) = (row for row in record_of("self-attention-cost")["rows"] if row["words"] == 64)
+    assert 6.25 < cost["gru_time"] < 6.75 and cost["gru_work"] < 2
+    assert "64 words took a GRU about six and a half times as long" in prose
 
 
 def test_the_decoder_only_models_of_chapter_19_are_those_of_the_record():
@@ -528,6 +529,14 @@ def test_a_ratio_that_falls_is_caught(tmp_path):
     assert fallen(read(Path(kept))["rows"], read(Path(before))["rows"]) == []
 
 
+def test_the_page_of_symptoms_quotes_the_record():
+    metrics = record_of("multi30k-en-de-transformer")["metrics"]
+    cases = [metrics[f"test_bleu_plain_{kind}"]["value"] for kind in ("lowercase", "cased")]
+    cells = json.loads((ROOT / "book/appendix/what_now.ipynb").read_text(encoding="utf-8"))["cells"]
+    page = " ".join(" ".join("".join(cell["source"]) for cell in cells).split())
+    assert "has {} BLEU on the test set of 2016 if case is ignored and {} if it is not".format(*cases) in page
+
+
 def test_the_page_on_speed_says_what_the_records_say():
     page = " ".join((ROOT / "book/appendix/how_fast.md").read_text(encoding="utf-8").split())
     found = {}
@@ -541,6 +550,12 @@ def test_the_page_on_speed_says_what_the_records_say():
         assert packed * found[f"decoding, {search}", cpp]["times_as_fast"] < 0.75
         assert found[f"weights of 8 bits, width 256, {search}", "as it is"]["times_as_fast"] >= 1.5
         assert 0.85 < found[f"decoding, {search}", "Hugging Face"]["times_as_fast"] < 1.2
+    updates = [row["times_as_fast"] for row in found.values() if row["measured"] == "training, fixed shape"]
+    assert len(updates) == 4 and 0.9 < min(updates) <= max(updates) < 1.15 and "an update is about as fast as" in page
+    memory = [row["times_as_fast"] for (what, _), row in found.items() if what.startswith("peak memory of output")]
+    assert len(memory) == 3 and min(memory) > 2 and "take less than half of the usual memory" in page
+    notes = {record_of(name)["notes"] for name in ("peers", "peers-text", "peers-attention")}
+    assert notes == {"one thread; medians of 3 turns, quartiles of the ratios"} and "a median of three turns" in page
     assert "about as fast as by Hugging Face, and a list of sentences of many lengths is translated about twice" in page
     for search in ("greedy", "beam of 5"):
         shipped = f"shipped translator, {search}"

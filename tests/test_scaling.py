@@ -442,6 +442,9 @@ def test_the_chapter_quotes_the_record_of_its_benchmark():
     shown = re.findall(r"^\| ([^|]+) \| ([\d.]+) \| ([^|]+) \|$", table, re.MULTILINE)[: len(rows)]
     assert shown == [(row["measured"], f"{row['value']:g}", row["unit"]) for row in rows]
     assert "python benchmarks/scaling.py --record results/scaling-cost.json" in prose
+    found = {row["measured"]: row["value"] for row in rows}
+    epoch = found["an epoch, batches by length / by chance"]
+    assert f"an epoch in batches by length takes {100 * epoch:.0f} % of the time" in prose
 
 
 def test_the_figures_show_what_was_recorded():
@@ -469,6 +472,33 @@ def test_the_figures_show_what_was_recorded():
         for (way, clock), values in zip(columns, shown[2:], strict=True):
             assert values == [row[f"{way}_{clock}_speed_up"], *row[f"{way}_{clock}_quartiles"]]
             assert f"{values[0]:.2f}" in prose
+
+
+def test_the_chapter_says_what_a_second_process_brought_on_the_clock():
+    rows, prose = record_of("scaling-processes")["rows"], prose_of("translation/18_scaling")
+    for row, unit in zip(rows, (" ms", "", ""), strict=True):
+        alone, shared = (f"{row[f'{way}_wall_milliseconds']:,.0f}" for way in ("alone", "shared"))
+        told = f"took {alone} ms with one process and {shared} ms with two" if unit else f"{alone} and {shared} ms"
+        assert told in prose
+        low, high = row["shared_wall_quartiles"]
+        assert row["shared_wall_speed_up"] < 1 and low < 1 < high and row["apart_wall_speed_up"] < 1.1
+        assert 5.5 < row["alone_wall_milliseconds"] / row["alone_processor_milliseconds"] < 6.6
+        messages = row["shared_processor_milliseconds"] / row["apart_processor_milliseconds"] - 1
+        assert f" {100 * messages:.0f} %" in prose
+    ends = [ends(row["shared_processor_speed_up"] for row in rows) for ends in (min, max)]
+    assert "a speed-up of {:.1f} to {:.1f} in processor time".format(*ends) in prose
+    gradient = count_bytes(PUBLISHED_RUNS["base"].config, 1, 1).gradients
+    sent = gradient * 7 / 4  # by each of eight processes
+    assert f"this takes {1000 * sent / 10e9:.0f} milliseconds" in prose
+    assert f"one gigabit a second {8 * sent / 1e9:.1f} seconds" in prose
+
+
+def test_the_bars_of_the_step_are_a_little_longer_than_the_step():
+    rows, prose = record_of("scaling-roofline")["rows"], prose_of("translation/18_scaling")
+    bars = [1000 * sum(part["seconds"] for part in row["parts"].values()) for row in rows]
+    steps = [1000 * row["seconds"] for row in rows]
+    assert "{:,.0f} and {:,.0f} ms; the percentages".format(*bars) in prose
+    assert "those of whole steps, {:,.0f} and {:,.0f} ms".format(*steps) in prose
 
 
 # ---------------------------------------------------------------- bad input

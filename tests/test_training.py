@@ -1103,6 +1103,32 @@ def test_the_chapter_compares_with_counts_of_neighbours():
     assert f"(The frequencies of words alone give {alone:.1f}.)" in prose
 
 
+def test_the_two_trainings_of_the_chapter_change_places_at_update_30():
+    rises, falls = ([rate_factor(u, "linear", warmup, 111) for u in range(1, 112)] for warmup in (40, 0))
+    first = next(u for u, (up, down) in enumerate(zip(rises, falls, strict=True), start=1) if up > down)
+    assert all(up > down for up, down in zip(rises[first - 1 :], falls[first - 1 :], strict=True))
+    assert f"the higher of the two up to update {first - 1} and the lower" in prose_of("translation/15_training")
+
+
+def test_the_chapter_says_how_far_a_long_memory_overshoots():
+    size = torch.ones(1400)
+    size[300:900] = 0.1
+    gradients = size * (1 + 0.3 * torch.randn(1400, generator=torch.Generator().manual_seed(0)))
+    highest, after = {}, {}
+    for beta in (0.98, 0.999):
+        theta = torch.zeros(1, requires_grad=True)
+        optimizer, path = torch.optim.Adam([theta], lr=1.0, betas=(0.9, beta), eps=1e-9), [0.0]
+        for gradient in gradients:
+            theta.grad = gradient[None]
+            optimizer.step()
+            path.append(theta.item())
+        smooth = -torch.tensor(path).diff().unfold(0, 20, 1).mean(-1)
+        highest[beta], after[beta] = smooth[900:].max().item(), smooth[1000:1300].mean().item()
+    told = f"rise to {highest[0.999]:.1f} times the learning rate", f"they rise to {highest[0.98]:.1f} times"
+    assert all(text in prose_of("translation/15_training") for text in told)
+    assert after[0.999] > 1.2 and abs(after[0.98] - 1) < 0.05
+
+
 def test_the_chapter_says_how_many_kills_left_no_trace():
     rows = record_of("kill")["rows"]
     killed = sum(row["killed"] for row in rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from importlib import import_module
 from typing import Any
 
 from book_chapters import (
@@ -28,6 +29,9 @@ logger = logging.getLogger(__name__)
 PACKAGE = "transformer_lib"
 HELD = "\ue000"
 FIELD = re.compile(r"(?:^|(?<=\s))(Source|Chapter):\s+")
+ANYTHING = re.compile(
+    r"\(\*args(: ~?[\w.]+)?, \*\*kwargs(: ~?[\w.]+)?\)( -> None)?"
+)
 NOTEBOOK = re.compile(r"\s*\(book/[\w/]+\.ipynb\)")
 
 # Names that a reader can look up elsewhere. The build reaches no other project's index, so they are not links.
@@ -115,6 +119,21 @@ def _give_back(
     lines[:] = [line.replace(HELD, ": ") for line in lines]
 
 
+def _signature(
+    app: Sphinx,
+    what: str,
+    name: str,
+    obj: Any,
+    options: Any,
+    signature: str | None,
+    returned: str | None,
+) -> tuple[str, str | None] | None:
+    """No arguments for a class that takes none: ``nn.Module`` and ``Protocol`` show theirs in its place."""
+    if what == "class" and ANYTHING.fullmatch(signature or ""):
+        return "", returned
+    return None
+
+
 def show_annotation(annotation: Any, config: Config) -> str | None:
     """Shapes as they are written; None leaves the annotation to the extension that asks."""
     if annotation is Ellipsis:
@@ -166,7 +185,11 @@ class LibraryModules(SphinxDirective):
                 if name.split(".")[0] == self.arguments[0]:
                     path = f"{PACKAGE}/{name.replace('.', '/')}.py"
                     text += f"## `{name}`\n\nBuilt in {{chapter}}`{found.number}`, {found.title}. "
-                    text += f"Source: [`{path}`]({blob(self.config, path)}).\n\n```{{eval-rst}}\n"
+                    text += f"Source: [`{path}`]({blob(self.config, path)}).\n\n"
+                    if not import_module(f"{PACKAGE}.{name}").__all__:
+                        text += "It has no public names: other modules of its page use it.\n\n"
+                        continue
+                    text += "```{eval-rst}\n"
                     text += f".. automodule:: {PACKAGE}.{name}\n   :members:\n   :member-order: bysource\n```\n\n"
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
@@ -214,4 +237,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "autodoc-process-docstring", _docstring, priority=400
     )  # before napoleon reads it
     app.connect("autodoc-process-docstring", _give_back, priority=600)  # after it
+    app.connect("autodoc-process-signature", _signature, priority=400)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -25,6 +25,13 @@ UNITS = {
     "target_tokens_per_second": "tokens a second",
 }
 STEPS = ("update", "updates", "step", "epoch")
+INTERVALS = (
+    "quartiles",
+    "difference",
+    "interval",
+    "minus_greedy",
+)  # columns whose two numbers are ends
+MOST_NUMBERS = 6  # in one cell
 NONE_YET = "No long run has been recorded yet."
 
 
@@ -88,13 +95,17 @@ def metric(entry: Any) -> tuple[str, str | None]:
 
 def spread(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """The heads and cells of a study's table; a column ``x_sd`` joins the column ``x`` as "x ± sd"."""
-    nested = {key for row in rows for key, item in row.items() if _is_nested(item)}
+    nested = unshown(rows)
     keys = [key for key in rows[0] if not key.endswith("_sd") and key not in nested]
     decimals = {key: _decimals([row[key] for row in rows]) for key in keys}
 
     def cell(row: dict[str, Any], key: str) -> str:
+        if isinstance(row[key], dict):  # a score and its interval
+            ends = " to ".join(number(end) for end in row[key]["interval"])
+            return f"{number(row[key]['bleu'])} ({ends})"
         if isinstance(row[key], list):
-            return " to ".join(number(end) for end in row[key])
+            between = " to " if key.endswith(INTERVALS) else ", "
+            return between.join(number(one) for one in row[key])
         values, places = [row[key], row.get(f"{key}_sd")], decimals[key]
         shown = [
             number(value) if places is None else f"{value:,.{places}f}"
@@ -108,12 +119,18 @@ def spread(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     ]
 
 
+def unshown(rows: list[dict[str, Any]]) -> list[str]:
+    """The columns that are more than a cell can show. The file has them."""
+    found = (key for row in rows for key, item in row.items() if _is_nested(item))
+    return list(dict.fromkeys(found))
+
+
 def _is_nested(value: Any) -> bool:
-    """Whether a value is more than a cell can show: a table of its own, or a long list. The file has it."""
+    """Whether a value is a table of its own, or a long list."""
     long = isinstance(value, list) and (
-        len(value) != 2 or not all(map(_is_number, value))
+        len(value) > MOST_NUMBERS or not all(map(_is_number, value))
     )
-    return isinstance(value, dict) or long
+    return long or (isinstance(value, dict) and set(value) != {"bleu", "interval"})
 
 
 def _decimals(column: list[Any]) -> int | None:
@@ -321,6 +338,12 @@ class ResultsRecords(_Records):
                 section += table(
                     heads, rows, [max(4, 100 // len(heads))] * len(heads), ["study"]
                 )
+                if left := unshown(record["rows"]):
+                    words = ", ".join(key.replace("_", " ") for key in left)
+                    line = (
+                        f"Too long for this table, and only in the file: {words}."
+                    )
+                    section += nodes.paragraph("", line)
             for part, groups in record.get("by_length", {}).items():
                 heads = [f"BLEU, {part} part, words of the source"]
                 heads += [group["words"] for group in groups]

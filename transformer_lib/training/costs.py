@@ -407,7 +407,7 @@ def training_hours(
 
     Args:
         flops_per_token: operations for each token, backward pass included.
-        tokens: how many of them, over all passes.
+        tokens: how many of them, over all epochs.
         rate: operations that one device makes in a second; measured in training, or its best.
         n_devices: how many devices.
         utilisation: the share of ``rate`` that is reached; 1 if the rate was measured in training.

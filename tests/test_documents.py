@@ -132,15 +132,16 @@ def test_every_table_has_as_many_cells_as_columns() -> None:
 def test_the_last_page_tells_what_the_records_say() -> None:
     page = (ROOT / "book" / "ending" / "looking_back.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| .* \| ([\d.]+) million \| ([\d.]+) \|$", page, re.M)
-    names = ("gru", "luong-general", "bahdanau", "transformer")
-    records = [json.loads((ROOT / "results" / f"multi30k-de-en-{name}.json").read_text()) for name in names]
-    scores = [record["metrics"]["test_bleu"]["value"] for record in records]
-    assert rows == [
-        (f"{record['parameters'] / 1e6:.1f}", f"{score + 1e-9:.1f}")
-        for record, score in zip(records, scores, strict=True)
-    ]
-    assert round(scores[2] - scores[0]) == 10  # "the size of the step from one vector to Bahdanau's attention"
-    assert 2.4 < scores[3] - scores[2] < 2.6  # "the last two and a half points"
+    ladder = json.loads((ROOT / "results" / "ladder.json").read_text())["rows"]
+    scores = {row["model"]: row["beam 5"]["bleu"] for row in ladder}
+    assert rows == [(f"{row['parameters'] / 1e6:.1f}", f"{row['beam 5']['bleu'] + 1e-9:.1f}") for row in ladder]
+    attention, recurrent = (
+        scores["bahdanau"] - scores["gru"],
+        max(score for model, score in scores.items() if model != "transformer"),
+    )
+    assert f"it is {attention:.1f} points" in page and f"{scores['transformer'] - recurrent:.1f} more" in page
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(f"{score:.2f}" in readme for score in scores.values())
 
 
 def test_the_last_page_repeats_what_its_chapters_say() -> None:

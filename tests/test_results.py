@@ -99,13 +99,6 @@ def test_the_translator_without_attention_on_multi30k():
     assert metrics["test_reference_tokens"]["value"] == 12_968 and metrics["test_sentences"]["value"] == 1_000
 
 
-def test_the_chapters_of_the_history_quote_the_records():
-    records = [record_of(f"multi30k-de-en-{name}")["metrics"] for name in ("gru", "bahdanau")]
-    gru, bahdanau = (metrics["test_bleu"]["value"] for metrics in records)
-    prose = prose_of("history/04_learning_to_align")
-    assert f"{gru:.2f}" in prose and f"{bahdanau:.2f}" in prose
-
-
 def test_the_three_models_of_chapter_14_are_those_of_the_record():
     rows = {f"{row['model']}-{row['seed']}": row for row in record_of("three-models")["rows"]}
     cells = json.loads((ROOT / "book/transformer/14_transformer.ipynb").read_text(encoding="utf-8"))["cells"]
@@ -158,18 +151,28 @@ def test_the_cost_of_the_bottleneck_is_told():
     assert f"get {last[0]} and {last[1]} % right after six epochs" in prose_of("history/03_recurrent_seq2seq")
 
 
+CHAPTER_4 = "history/04_learning_to_align"
+
+
 def test_the_table_of_attention_and_width_is_the_record():
     rows = {row["name"]: row for row in record_of("bottleneck")["rows"]}
     lines = [line.split("|")[1:-1] for line in prose_of("history/04_learning_to_align").splitlines()]
-    table = [[cell.strip() for cell in line] for line in lines if line and line[0].strip() in ("with", "without")]
-    assert len(table) == 5
+    kinds = {"with": "attention", "without": "gru", "without, reading both ways": "two-way"}
+    table = [[cell.strip() for cell in line] for line in lines if line and line[0].strip() in kinds]
+    assert len(table) == 7
     for attention, width, weights, epochs, *shares in table:
-        name = f"{'attention' if attention == 'with' else 'gru'}-{width}-{epochs}"
+        name = f"{kinds[attention]}-{width}-{epochs}"
         seeds = [row for key, row in rows.items() if key.rpartition("-")[0] == name]
         assert {f"{row['parameters']:,}" for row in seeds} == {weights}
         scores = [list(row["exact_match"].values()) for row in seeds]
         expected = [sorted(round(sum(row) / 11) for row in scores), sorted(row[-1] for row in scores)]
         assert [[int(number) for number in re.findall(r"\d+", share)] for share in shares] == expected
+    means = {
+        kind: sum(sum(rows[f"{kind}-128-6-{seed}"]["exact_match"].values()) for seed in range(3)) / 33
+        for kind in ("gru", "two-way", "attention")
+    }
+    assert round(means["two-way"] - means["gru"]) == 9 and "nine points in the mean" in prose_of(CHAPTER_4)
+    assert round(means["attention"] - means["two-way"]) == 42 and "another forty-two" in prose_of(CHAPTER_4)
 
 
 def test_the_words_of_chapter_3_are_those_of_its_record_and_its_output():
@@ -188,48 +191,43 @@ def test_the_words_of_chapter_3_are_those_of_its_record_and_its_output():
     assert all(f"{source}\n  right: {right}\n  model: {ours}\n" in printed for source, right, ours in quoted)
 
 
-@pytest.mark.parametrize("name", ["translation/17_translating"])
-def test_the_chapters_quote_the_record(name):
-    record = record_of("multi30k-de-en-gru")
-    prose = prose_of(name)
-    score = record["metrics"]["test_bleu"]["value"]
-    assert f"{score:.1f} BLEU" in prose or f"| {score:.2f} |" in prose
-    shown = next(line for line in prose.replace("\\\n", " ").splitlines() if "train --data multi30k" in line)
-    given, recorded = (build_parser().parse_args(shlex.split(text)[1:]) for text in (shown, record["command"]))
-    assert given.output.name == recorded.output.name
-    given.output = recorded.output
-    assert given == recorded
+LADDER_PAGE = "translation/17_translating"
+RUNGS = {row["model"]: row for row in record_of("ladder")["rows"]}
+
+
+def score_and_interval(found):
+    return (found["bleu"], *found["interval"])
+
+
+def shown_score(found):
+    return "{:.2f} ({:.1f} to {:.1f})".format(*score_and_interval(found))
 
 
 def test_attention_is_ahead_of_one_vector_on_multi30k():
-    scores = {}
-    for name in ("gru", "bahdanau", "luong-general"):
-        metrics = record_of(f"multi30k-de-en-{name}")["metrics"]
-        assert metrics["test_reference_tokens"]["value"] == 12_968 and "tok:none" in metrics["test_bleu"]["signature"]
-        scores[name] = metrics["test_bleu"]["value"]
-    assert scores["bahdanau"] >= 29 and scores["luong-general"] >= 29
-    assert min(scores["bahdanau"], scores["luong-general"]) > scores["gru"] + 5
+    scores = {name: row["beam 5"]["bleu"] for name, row in RUNGS.items()}
+    assert list(scores) == sorted(scores, key=scores.get)  # each rung is compared with the one below
+    assert scores["gru"] + 5 < min(scores["bahdanau"], scores["luong-global-dot"])
+    assert all(row["minus_the_one_before"]["beam 5"] for row in list(RUNGS.values())[1:])
+    sizes = [row["parameters"] for row in RUNGS.values()]
+    assert max(sizes) < 1.15 * min(sizes)
 
 
 def test_the_ladder_is_what_was_recorded():
-    prose = prose_of("translation/17_translating")
+    prose = prose_of(LADDER_PAGE)
     table = prose[prose.index("| `--model`") :].partition("\n\n")[0].splitlines()
     rungs = [line.split("|")[1:-1] for line in table if line.startswith("| `")]
     shown = {cells[0].strip().strip("`"): [cell.strip() for cell in cells[2:]] for cells in rungs}
-    records = [read(path) for path in RECORDS if path.stem.startswith("multi30k-de-en") and "options" in read(path)]
-    records = [record for record in records if "model" in record["options"]]
-    expected = {
-        record["options"]["model"]: [
-            f"{record['parameters'] / 1e6:.1f}",
-            str(len(record["curves"])),
-            f"{sum(epoch['seconds'] for epoch in record['curves']) / 60:.0f}",
-            f"{record['metrics']['test_bleu']['value']:.2f}",
-        ]
-        for record in records
-        if record["seeds"] == [0]
-    }
     shown.pop("--model")  # the head of the table
-    assert shown == expected
+    assert shown == {
+        name: [
+            f"{row['parameters'] / 1e6:.2f}",
+            f"{row['epochs']} ({row['best_epoch']})",
+            f"{min(epoch['seconds'] for epoch in row['curve']):.0f}",
+            shown_score(row["greedy"]),
+            shown_score(row["beam 5"]),
+        ]
+        for name, row in RUNGS.items()
+    }
 
 
 def test_the_transformer_is_held_against_the_literature_with_its_own_record():
@@ -314,39 +312,25 @@ def literal(page, name):
 
 
 def test_scores_by_length_are_those_of_the_records():
-    lines = [
-        line for line in prose_of("translation/17_translating").splitlines() if "man | " in line or "lish | " in line
-    ]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    shown = {row[0]: row[1:] for row in rows}
-    names = {"multi30k-en-de": "English to German", "multi30k-de-en": "German to English"}
-    groups = {names[row["model"]]: row["by_length"] for row in record_of("multi30k-intervals")["rows"]}
-    assert shown == {name: [f"{group['bleu']:.2f}" for group in some] for name, some in groups.items()}
-    drawn = {name: [(group["bleu"], *group["interval"]) for group in some] for name, some in groups.items()}
-    assert literal("translation/17_translating", "BY_LENGTH") == drawn
-    assert f"{groups['English to German'][-1]['sentences']} have 16 words or more" in prose_of(
-        "translation/17_translating"
-    )
+    prose = prose_of(LADDER_PAGE)
+    table = prose[prose.index("| BLEU by words of the source") :].partition("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in table]
+    assert rows == [[f"{group['bleu']:.2f}" for group in row["by_length"]] for row in RUNGS.values()]
+    drawn = list(literal(LADDER_PAGE, "BY_LENGTH").values())
+    assert drawn == [[score_and_interval(group) for group in row["by_length"]] for row in RUNGS.values()]
+    assert all(group["sentences"] >= 100 for row in RUNGS.values() for group in row["by_length"])
 
 
 def test_the_figure_of_the_ladder_is_what_was_recorded():
-    page = "translation/17_translating"
-    bleu = {
-        name: record_of(f"multi30k-de-en-{name}")["metrics"]["test_bleu"]["value"]
-        for name in ("gru", "luong-general", "bahdanau", "transformer")
-    }
-    (row,) = (row for row in record_of("multi30k-intervals")["rows"] if row["model"] == "multi30k-de-en")
-    greedy, beam = row["greedy"], row["beam 5"]
-    expected = [bleu["gru"], bleu["luong-general"], bleu["bahdanau"], greedy["bleu"], bleu["transformer"]]
-    assert [score for score, _ in literal(page, "LADDER").values()] == expected
-    assert literal(page, "INTERVALS") == {3: tuple(greedy["interval"]), 4: tuple(beam["interval"])}
-    cells = json.loads((ROOT / f"book/{page}.ipynb").read_text(encoding="utf-8"))["cells"]
+    expected = [tuple(score_and_interval(row[search]) for search in ("greedy", "beam 5")) for row in RUNGS.values()]
+    assert list(literal(LADDER_PAGE, "LADDER").values()) == expected
+    cells = json.loads((ROOT / f"book/{LADDER_PAGE}.ipynb").read_text(encoding="utf-8"))["cells"]
     (alt,) = (
         cell["metadata"]["mystnb"]["image"]["alt"]
         for cell in cells
         if "mystnb" in cell["metadata"] and "LADDER = {" in "".join(cell["source"])
     )
-    assert all(f"{score:.2f}" in alt for score in expected)
+    assert all(f"{row['beam 5']['bleu']:.1f}" in alt for row in RUNGS.values())
 
 
 def test_the_translators_of_cased_text_are_told_with_their_intervals():

@@ -99,7 +99,6 @@ def measure(folder: Path) -> tuple[dict[str, Any], dict[str, list[str]]]:
         "best_epoch": best["epoch"],
         "minutes": round(sum(epoch["seconds"] for epoch in log) / 60, 1),
         "validation_loss": round(best["validation_loss"], 4),
-        "still_falling": len(log) - best["epoch"] < 3,
     }
     split = {}
     for label, beam in (("greedy", 1), ("beam 5", 5)):
@@ -108,8 +107,10 @@ def measure(folder: Path) -> tuple[dict[str, Any], dict[str, list[str]]]:
         row[label] = {
             "bleu": round(bleu(split[label], split_right, tokenize="none").score, 2),
             "interval": bleu_interval(split[label], split_right, tokenize="none"),
-            "bleu_cased": round(bleu(written, right, tokenize="13a").score, 2),
-            "interval_cased": bleu_interval(written, right),
+        }
+        row[f"{label} cased"] = {
+            "bleu": round(bleu(written, right, tokenize="13a").score, 2),
+            "interval": bleu_interval(written, right),
         }
     groups: list[list[int]] = [[] for _ in NAMES]
     for index, source in enumerate(sources):
@@ -143,11 +144,10 @@ def score(runs: Path, names: list[str]) -> list[dict[str, Any]]:
     metric = BLEU(tokenize="none", force=True)
     found = [measure(runs / name) for name in names]
     found.sort(key=lambda one: one[0]["beam 5"]["bleu"])
-    found[0][0]["minus_the_one_before"] = None
+    found[0][0].update({f"{label} minus the one before": None for label in ("greedy", "beam 5")})
     for (_, before), (row, split) in pairwise(found):
-        row["minus_the_one_before"] = {
-            label: difference(split[label], before[label], right, metric) for label in ("greedy", "beam 5")
-        }
+        for label in ("greedy", "beam 5"):
+            row[f"{label} minus the one before"] = difference(split[label], before[label], right, metric)
     return [row for row, _ in found]
 
 

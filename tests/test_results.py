@@ -207,7 +207,7 @@ def test_attention_is_ahead_of_one_vector_on_multi30k():
     scores = {name: row["beam 5"]["bleu"] for name, row in RUNGS.items()}
     assert list(scores) == sorted(scores, key=scores.get)  # each rung is compared with the one below
     assert scores["gru"] + 5 < min(scores["bahdanau"], scores["luong-global-dot"])
-    assert all(row["minus_the_one_before"]["beam 5"] for row in list(RUNGS.values())[1:])
+    assert all(row["beam 5 minus the one before"] for row in list(RUNGS.values())[1:])
     sizes = [row["parameters"] for row in RUNGS.values()]
     assert max(sizes) < 1.15 * min(sizes)
 

@@ -1,4 +1,4 @@
-"""Attention without its softmax is a recurrent network whose state is a matrix: the same numbers in three ways, what such a memory forgets, and the delta rule that writes better.
+"""Attention without its softmax is a recurrent network whose state is a matrix: the same numbers in three ways, what such a memory forgets, and the delta rule, which can overwrite.
 
 Chapter: The return of recurrence (book/descendants/22_linear_attention.ipynb).
 """

@@ -1,5 +1,8 @@
 """How far one vector goes: a GRU with and without attention on the captions of chapter 3, by width and by training.
 
+The model ``two-way`` is the control between the two: it reads the source in both directions, as the one with attention
+does, and still hands over one vector.
+
     python benchmarks/bottleneck.py [--record results/bottleneck.json] [--only gru-128 ...]
 
 Every row trains on the same 12,000 captions of 4 to 14 words with the same batches and is tested on the same 100
@@ -28,13 +31,19 @@ from transformer_lib.data.tokenizer import PAD, Tokenizer
 from transformer_lib.decoding.greedy import translate
 from transformer_lib.metrics import bleu
 from transformer_lib.models.alignment import AlignedSeq2Seq
-from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
+from transformer_lib.models.recurrent import RecurrentConfig, RecurrentEncoder, RecurrentSeq2Seq
 from transformer_lib.models.seq2seq import Seq2Seq, eval_mode
 from transformer_lib.training.loop import train_on
 from transformer_lib.translation.evaluation import run_metadata
 
 LENGTHS = range(4, 15)
-MODELS = {"gru": RecurrentSeq2Seq, "attention": AlignedSeq2Seq}
+
+
+def two_way(config: RecurrentConfig) -> RecurrentSeq2Seq:
+    return RecurrentSeq2Seq(config, RecurrentEncoder(config, bidirectional=True))
+
+
+MODELS = {"gru": RecurrentSeq2Seq, "two-way": two_way, "attention": AlignedSeq2Seq}
 # model, width of the state, epochs, seed: what tells most comes first
 RUNS = [
     ("gru", 128, 6, 0),
@@ -64,6 +73,8 @@ RUNS = [
     ("gru", 192, 6, 0),
     ("gru", 192, 6, 1),
     ("gru", 192, 6, 2),
+    # what the encoder of the model with attention does for a model without
+    *(("two-way", 128, epochs, seed) for epochs in (6, 30) for seed in range(3)),
 ]
 
 

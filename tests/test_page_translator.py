@@ -137,7 +137,7 @@ def test_the_pages_say_what_the_record_says() -> None:
     assert max(row["score_difference"] for row in RECORD["rows"]) < 1e-5
     assert all(4 < row["ms_per_token"] < 6 for row in RECORD["rows"]) and "about five thousandths of a second" in prose
     index = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
-    assert "99 of 100 test" in index and "1.5 million parameters" in index
+    assert "in 99 % of the 223 test captions" in index and "1.5 million parameters" in index
     assert "1,453,568 parameters" in (find_pretrained("captions-en-de") / "README.md").read_text(encoding="utf-8")
 
 

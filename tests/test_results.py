@@ -298,8 +298,27 @@ def test_the_ladder_on_captions_is_what_was_recorded():
     assert (bahdanau["exact_match"] > transformer["exact_match"]) == ("it is not. Here three models" in prose)
     ratio = transformer["minutes"] / transformer["passes"] / (bahdanau["minutes"] / bahdanau["passes"])
     assert f"An epoch takes the Transformer {ratio:.1f} times as long" in prose
+    earlier = prose_of("history/03_recurrent_seq2seq")
+    assert f"a larger GRU of this kind learns to get {gru['exact_match']:.0f} % of new ones right" in earlier
+    assert "from 50,000 captions, in twelve minutes" in earlier and round(gru["minutes"]) == 12
+    assert gru["million_parameters"] > 0.8 and "50000 captions; beam 5" in record_of("captions-ladder-gru")["data"]
     first = record_of("captions-ladder-post-norm")["rows"][0]
     assert f"at {first['exact_match']} % after three epochs" in prose and first["passes"] == 3
+
+
+def test_chapter_2_says_how_many_pieces_the_translators_of_real_sentences_have():
+    records = [read(path) for path in RECORDS if path.stem.startswith("multi30k-")]
+    trained = [record for record in records if record["command"].startswith("transformer-lib train")]
+    assert {options_of(record).vocab_size for record in trained} | {RunConfig.vocab_size} == {5000, 8000}
+    assert "use 5,000 or 8,000" in prose_of("history/02_words_to_batches")
+
+
+def test_by_bleu_chapter_1_has_a_missing_word_above_a_wrong_one():
+    cells = read(ROOT / "book/history/01_translation_as_prediction.ipynb")["cells"]
+    texts = ["".join(output.get("text", "")) for cell in cells for output in cell.get("outputs", [])]
+    (table,) = (text for text in texts if "perplexity\nreference " in text)
+    bleu = {line[:18].strip(): float(line[18:].split()[1]) for line in table.splitlines()[1:]}
+    assert bleu["too short"] > bleu["one word wrong"]
 
 
 def test_german_to_english_reaches_what_was_asked_for():

@@ -26,6 +26,7 @@ from transformer_lib.checks import (
     check_positive,
     check_text,
     check_texts,
+    explained,
     pick_device,
 )
 from transformer_lib.data.batching import batches
@@ -234,6 +235,7 @@ class Translator:
     Chapter: Translating.
     """
 
+    @explained
     def __init__(
         self,
         model: Seq2Seq,
@@ -244,15 +246,20 @@ class Translator:
         decoding: SearchConfig | None = None,
     ) -> None:
         if not isinstance(model, Seq2Seq):
-            raise TypeError(
-                f"model is a {type(model).__name__}, expected a Seq2Seq"
-            )
+            raise TypeError(f"model is {type(model).__name__}, expected Seq2Seq")
+        sides = {"source": source_tokenizer, "target": target_tokenizer}
+        for side, tokenizer in sides.items():
+            n = tokenizer.vocab_size
+            size = getattr(getattr(model, "config", None), f"{side}_vocab_size", n)
+            if size != n:
+                raise ValueError(f"the {side} tokenizer has {n} ids, not {size}")
         self.model, self.text = model, text or TextPreparation()
         self.decoding = decoding or SearchConfig()
         self.source_tokenizer: Any = source_tokenizer
         self.target_tokenizer: Any = target_tokenizer
 
     @classmethod
+    @explained
     def from_pretrained(
         cls,
         name_or_path: str | Path,
@@ -439,17 +446,14 @@ class Translator:
             if problem := self._refusal(text):
                 raise ValueError(f"texts[{index}] has {problem}")
         there = [index for index, text in enumerate(ready) if text.strip()]
-        sources = [
-            [*self.source_tokenizer.encode(ready[index]), EOS] for index in there
-        ]
+        encode, decode = self.source_tokenizer.encode, self.target_tokenizer.decode
+        sources = [[*encode(ready[index]), EOS] for index in there]
         found = [[Translation("")] * config.n_best for _ in lines]
         for batch, rows in _in_batches(sources, max_tokens // config.beam_size):
             best = beam_search(self.model, batch.to(self._device()), config)
             for row, hypotheses in zip(rows, best, strict=True):
                 index = there[row]
-                written = [
-                    self.target_tokenizer.decode(one.tokens) for one in hypotheses
-                ]
+                written = [decode(one.tokens) for one in hypotheses]
                 if not prepared:
                     original = lines[index], ready[index]
                     written = [self.text.restore(w, *original) for w in written]
@@ -538,9 +542,8 @@ class Translator:
         """
         source = check_text(text) if prepared else self._prepare(check_text(text))
         given = translation is not None
-        if not source.strip() or (
-            given and not check_text(translation, "translation").strip()
-        ):
+        written = check_text(translation, "translation") if given else "its own"
+        if not source.strip() or not written.strip():
             raise ValueError("an empty sentence has nothing to attend to")
         if translation is None:
             target = self.search([source], prepared=True)[0][0].text
@@ -548,11 +551,8 @@ class Translator:
             target = translation
         else:
             target = self.text.prepare(translation, self.target_tokenizer, "target")
-        one, other, device = (
-            self.source_tokenizer,
-            self.target_tokenizer,
-            self._device(),
-        )
+        one, other = self.source_tokenizer, self.target_tokenizer
+        device = self._device()
         tokens = [*one.tokens(source), "<eos>"], [*other.tokens(target), "<eos>"]
         ids = torch.tensor([[*one.encode(source), EOS]], device=device)
         read = torch.tensor([[BOS, *other.encode(target)]], device=device)

@@ -12,10 +12,6 @@ import pytest
 from bad_calls import cases
 
 CASES = cases()
-UNCLEAR: set[str] = {
-    "sampling_probabilities(logits[0] * float('nan'))",
-    "sampling_probabilities(logits[0] - float('inf'))",
-}  # calls whose message is still to be mended
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +26,7 @@ def outcomes() -> dict[str, tuple[str, str]]:
 @pytest.mark.slow
 @pytest.mark.xdist_group("bad calls")
 @pytest.mark.parametrize("call", CASES)
-def test_a_bad_call_is_refused_and_told_why(call: str, outcomes: dict, request: pytest.FixtureRequest) -> None:
-    if call in UNCLEAR:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="its message is still to be mended"))
+def test_a_bad_call_is_refused_and_told_why(call: str, outcomes: dict) -> None:
     kind, message = outcomes[call]
     assert kind in ("ValueError", "TypeError", "FileNotFoundError"), f"{kind}: {message}"
     assert re.search(CASES[call], message), f"{message!r} does not name {CASES[call]}"

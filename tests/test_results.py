@@ -121,12 +121,19 @@ def test_the_decoder_only_models_of_chapter_19_are_those_of_the_record():
     (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
     shown = ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2])
     assert shown == {kind: [row["exact_match"][-1] for row in some] for kind, some in rows.items()}
-    assert all(len(shown[kind]) == 3 for kind in ("two stacks", "target", "both", "full"))
+    assert all(len(shown[kind]) == 3 for kind in ("two stacks", "two", "target", "both", "full"))
     nats = [row["nats"] for row in rows["both"]]
     assert all(1.9 < found["source"] < 2.1 for found in nats)
     assert round(sum(found["target"] for found in nats) / 3, 2) == 0.25
     rates = {kind: {row["rate"] for row in some} for kind, some in rows.items()}
-    assert rates == {"two stacks": {0.003}, "target": {0.004}, "both": {0.004}, "full": {0.004}}
+    assert rates.pop("two stacks") == {0.003}
+    assert all(found == {0.004} for found in rates.values()) and len(rates) == 4
+    assert {row["parameters"] for some in rows.values() for row in some} == {469_632, 475_200, 481_632}
+    table = [line for line in prose_of("descendants/19_gpt").splitlines() if re.match(r"\| (one|two) stack", line)]
+    for line, kind in zip(table, ("two stacks", "two", "target", "both", "full"), strict=True):
+        scores = shown[kind]
+        cell = f"{round(sum(scores) / 3)} % ({round(min(scores))} to {round(max(scores))})"
+        assert line.endswith(f"| {cell} |"), line
 
 
 @pytest.mark.parametrize("page", ["history/03_recurrent_seq2seq", "history/04_learning_to_align"])
@@ -289,8 +296,27 @@ def test_the_ladder_on_captions_is_what_was_recorded():
     assert (bahdanau["exact_match"] > transformer["exact_match"]) == ("it is not. Here three models" in prose)
     ratio = transformer["minutes"] / transformer["passes"] / (bahdanau["minutes"] / bahdanau["passes"])
     assert f"An epoch takes the Transformer {ratio:.1f} times as long" in prose
+    earlier = prose_of("history/03_recurrent_seq2seq")
+    assert f"a larger GRU of this kind learns to get {gru['exact_match']:.0f} % of new ones right" in earlier
+    assert "from 50,000 captions, in twelve minutes" in earlier and round(gru["minutes"]) == 12
+    assert gru["million_parameters"] > 0.8 and "50000 captions; beam 5" in record_of("captions-ladder-gru")["data"]
     first = record_of("captions-ladder-post-norm")["rows"][0]
     assert f"at {first['exact_match']} % after three epochs" in prose and first["passes"] == 3
+
+
+def test_chapter_2_says_how_many_pieces_the_translators_of_real_sentences_have():
+    records = [read(path) for path in RECORDS if path.stem.startswith("multi30k-")]
+    trained = [record for record in records if record["command"].startswith("transformer-lib train")]
+    assert {options_of(record).vocab_size for record in trained} | {RunConfig.vocab_size} == {5000, 8000}
+    assert "use 5,000 or 8,000" in prose_of("history/02_words_to_batches")
+
+
+def test_by_bleu_chapter_1_has_a_missing_word_above_a_wrong_one():
+    cells = read(ROOT / "book/history/01_translation_as_prediction.ipynb")["cells"]
+    texts = ["".join(output.get("text", "")) for cell in cells for output in cell.get("outputs", [])]
+    (table,) = (text for text in texts if "perplexity\nreference " in text)
+    bleu = {line[:18].strip(): float(line[18:].split()[1]) for line in table.splitlines()[1:]}
+    assert bleu["too short"] > bleu["one word wrong"]
 
 
 def test_german_to_english_reaches_what_was_asked_for():

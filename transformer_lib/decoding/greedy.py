@@ -10,6 +10,7 @@ __all__ = ['Pick', 'penalize_repetition', 'generate', 'collect_tokens', 'greedy_
 
 # %% ../../book/history/03_recurrent_seq2seq.ipynb #218148ae
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -61,8 +62,8 @@ def _adjust(
     """Logits without the tokens that may not come next, and with less for those already written."""
     logits = penalize_repetition(logits, written, repetition_penalty)
     never = [PAD, BOS, EOS] if written.shape[1] < min_length else [PAD, BOS]
-    never = torch.tensor(never, device=logits.device)
-    return logits.index_fill(1, never, -torch.inf)
+    columns = torch.tensor(never, device=logits.device)
+    return logits.index_fill(1, columns, -torch.inf)
 
 
 @explained
@@ -117,7 +118,8 @@ def generate(
     check_positive(max_length=max_length)
     check_whole("min_length", min_length, 0)
     check_number(above=0, repetition_penalty=repetition_penalty)
-    max_length = model.clamp_length(max_length)
+    decoder: Any = model  # nn.Module promises none of the three methods
+    max_length = decoder.clamp_length(max_length)
     encode = getattr(model, "encode", None)
     if encode is None:
         prefix = source
@@ -126,14 +128,14 @@ def generate(
     if not len(source):
         return
     with eval_mode(model, gradients=True):
-        state = model.start(
+        state = decoder.start(
             len(source) if encode is None else encode(source, source != PAD)
         )
         rows = torch.arange(len(source), device=source.device)
         token = torch.full_like(rows, BOS, dtype=source.dtype)
         written = token.new_empty(len(rows), 0)
         for length in range(max_length):
-            logits, state = model.step(token, state)
+            logits, state = decoder.step(token, state)
             logits = _adjust(logits, written, min_length, repetition_penalty)
             wrong = ~logits.amax(dim=-1).isfinite()
             token = pick(logits.masked_fill(wrong[:, None], 0)).to(source.dtype)

@@ -36,7 +36,8 @@ def sampling_probabilities(
         Probabilities that sum to one in each row, and are zero for what may not be drawn.
 
     Raises:
-        ValueError: if the temperature or ``top_k`` is not positive, or ``top_p`` is not in (0, 1].
+        ValueError: if the temperature or ``top_k`` is not positive, ``top_p`` is not in (0, 1], or a row of logits holds
+            NaN or infinity, or leaves no token possible.
 
     Source: Fan et al. (2018), section 5, for top-k; Holtzman et al. (2020), section 3.1, for top-p.
     Chapter: Decoding.
@@ -54,6 +55,8 @@ def sampling_probabilities(
             -1, kept.indices, kept.values
         )
     probabilities = scores.softmax(dim=-1)
+    if probabilities.isnan().any():
+        raise ValueError("logits hold NaN or infinity, or leave no token possible")
     if top_p is None or top_p == 1:
         return probabilities
     ranked, order = probabilities.sort(dim=-1, descending=True, stable=True)

@@ -114,7 +114,7 @@ class WithoutCache(Seq2Seq):
         nothing = torch.empty(len(memory.mask), 0, dtype=torch.long)
         return PrefixState(memory, nothing.to(memory.mask.device))
 
-    def step(
+    def step(  # type: ignore[override]
         self, token: Int[Tensor, " N"], state: PrefixState
     ) -> tuple[Float[Tensor, "N V"], PrefixState]:
         """Read the whole prefix and score the next token; see ``Seq2Seq.step``."""
@@ -454,7 +454,8 @@ def _split(
     """Of a sentence's candidates, those that go on, and those that end here; best first."""
     if math.isnan(candidates[0][0]):  # NaN counts as the largest number
         raise ValueError("the model's logits hold NaN, or leave no token possible")
-    live, ended = [], []
+    live: list[_Live] = []
+    ended: list[Hypothesis] = []
     for rank, (total, parent, token) in enumerate(candidates):
         if rank >= config.beam_size and len(live) == width:
             break  # no candidate below can end or go on
@@ -559,7 +560,8 @@ def beam_search(
         raise ValueError(
             f"n_best={config.n_best} is more than beam_size={config.beam_size}: a beam holds no more"
         )
-    config = replace(config, max_length=model.clamp_length(config.max_length))
+    decoder: Any = model  # nn.Module does not promise clamp_length
+    config = replace(config, max_length=decoder.clamp_length(config.max_length))
     if not hasattr(model, "encode"):
         prefix = source
     prefix = source.new_empty(len(source), 0) if prefix is None else prefix

@@ -337,6 +337,38 @@ def literal(page, name):
     return ast.literal_eval(found)
 
 
+def test_the_words_about_the_ladder_are_those_of_the_record():
+    prose = prose_of(LADDER_PAGE)
+    gru, bahdanau, luong, transformer = RUNGS.values()
+    assert list(RUNGS) == ["gru", "bahdanau", "luong-global-dot", "transformer"]
+    beam = [row["beam 5"]["bleu"] for row in RUNGS.values()]
+    ends = [row["beam 5 minus the one before"] for row in (bahdanau, luong, transformer)]
+    first, between, last = ("{:.2f} to {:.2f}".format(*pair) for pair in ends)
+    assert f"it is {beam[1] - beam[0]:.1f} points with a beam of 5" in prose and f"gives {first} points" in prose
+    assert f"lie {beam[2] - beam[1]:.2f} points in favour of Luong's ({between}), so the two cannot be told" in prose
+    assert ends[1][0] < 0 < ends[1][1] and ends[2][0] > 0
+    assert f"to the Transformer it is {beam[3] - beam[2]:.1f} more ({last})" in prose
+    gains = [row["beam 5"]["bleu"] - row["greedy"]["bleu"] for row in RUNGS.values()]
+    assert f"is worth {min(gains):.1f} to {max(gains):.1f} points to each" in prose
+    times = [min(epoch["seconds"] for epoch in row["curve"]) for row in (gru, transformer)]
+    assert f"takes {times[1] / times[0]:.1f} times as long as that of `gru`" in prose
+    late = max(row["curve"][-4]["validation_loss"] - row["validation_loss"] for row in RUNGS.values())
+    assert f"by more than {late:.3f} nats" in prose and {row["epochs"] for row in RUNGS.values()} == {30}
+    groups = [[group["bleu"] for group in row["by_length"]] for row in RUNGS.values()]
+    ahead = [[scores[place] - groups[0][place] for place in (0, -1)] for scores in (groups[1], groups[3])]
+    words = "Bahdanau's model is {:.1f} points ahead of it, on those of 16 or more {:.1f}; "
+    assert (words + "the Transformer is {:.1f} and {:.1f} points ahead").format(*ahead[0], *ahead[1]) in prose
+    lost = [round(100 * (1 - groups[place][-1] / groups[place][0])) for place in (0, 1, 3)]
+    assert "loses {} % of its score, Bahdanau's model {} % and the Transformer {} %".format(*lost) in prose
+    assert f"{gru['by_length'][-1]['sentences']} have 16 words or more" in prose
+    for number, group in enumerate(gru["by_length"][1:], 1):  # "they do not overlap for 10 words or more"
+        others = (row["by_length"][number]["interval"][0] for row in (bahdanau, luong, transformer))
+        assert group["interval"][1] < min(others)
+    for name, size in (("gru", "7.6"), ("bahdanau", "7.8")):  # of an older recipe
+        record = record_of(f"multi30k-de-en-{name}")
+        assert f"{record['metrics']['test_bleu']['value']:.2f}" in prose and f"{record['parameters'] / 1e6:.1f}" == size
+
+
 def test_scores_by_length_are_those_of_the_records():
     prose = prose_of(LADDER_PAGE)
     table = prose[prose.index("| BLEU by words of the source") :].partition("\n\n")[0].splitlines()[2:]

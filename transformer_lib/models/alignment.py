@@ -13,6 +13,7 @@ __all__ = ['Score', 'AdditiveScore', 'BidirectionalEncoder', 'AlignedMemory', 'A
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -231,9 +232,10 @@ class Attention(nn.Module):
         Returns:
             Contexts and weights.
         """
+        keys: Any = memory.keys
         return AttentionOutput(
             *attend(
-                self.score.compare(queries, memory.keys),
+                self.score.compare(queries, keys),
                 memory.outputs,
                 memory.mask.unsqueeze(1),
             )
@@ -330,7 +332,9 @@ class BahdanauDecoder(RecurrentDecoder):
         )
         self.bridge = nn.Linear(width // 2, width)
 
-    def start(self, memory: AlignedMemory) -> AlignedState:
+    def start(  # type: ignore[override]
+        self, memory: AlignedMemory
+    ) -> AlignedState:
         """The first state, from what the leftward reader knows when it arrives at the first word.
 
         Args:
@@ -339,11 +343,12 @@ class BahdanauDecoder(RecurrentDecoder):
         Returns:
             A state with one row for each sentence.
         """
-        leftward = memory.final.chunk(2, dim=-1)[1]  # (B, L, H / 2)
+        final: Any = memory.final  # (B, L, H)
+        leftward = final.chunk(2, dim=-1)[1]  # (B, L, H / 2)
         return AlignedState(memory, torch.tanh(self.bridge(leftward)))
 
     @explained
-    def forward(
+    def forward(  # type: ignore[override]
         self, target: Int[Tensor, "N T"], state: AlignedState
     ) -> tuple[Float[Tensor, "N T V"], list[AttentionOutput], AlignedState]:
         """Read target tokens and score the token after each.
@@ -477,7 +482,10 @@ def attention_maps(
     with eval_mode(model):
         for batch in batches(examples, max(max_tokens, longest)):
             batch = batch.to(device)
-            weights = model.align(batch.source, batch.target_input).float().cpu()
+            found: Tensor = model.align(  # type: ignore[operator]
+                batch.source, batch.target_input
+            )
+            weights = found.float().cpu()
             for row, index in enumerate(batch.indices):
                 source, target = examples[index]
                 maps[index] = weights[row, : len(target) - 1, : len(source)]

@@ -11,6 +11,7 @@ __all__ = ['GRU', 'RecurrentSizes', 'RecurrentConfig', 'RecurrentState', 'revers
 
 # %% ../../book/history/03_recurrent_seq2seq.ipynb #62607f6b
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -340,7 +341,7 @@ class RecurrentDecoder(nn.Module):
         Returns:
             A state with one row for each sentence.
         """
-        return RecurrentState(memory, memory.final)
+        return RecurrentState(memory, memory.final)  # type: ignore[arg-type]
 
     def forward(
         self, target: Int[Tensor, "N T"], state: RecurrentState
@@ -355,7 +356,7 @@ class RecurrentDecoder(nn.Module):
             Logits after each token, and the state after the last.
         """
         embedded = self.dropout(self.embedding(target))  # (N, T, D)
-        context = state.memory.final[:, -1]  # (B, H)
+        context = state.memory.final[:, -1]  # type: ignore[index]  # (B, H)
         share = target.shape[0] // max(context.shape[0], 1)  # rows of a sentence
         context = context.repeat_interleave(share, dim=0).unsqueeze(1)
         context = context.expand(-1, target.shape[1], -1)  # (N, T, H)
@@ -409,7 +410,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         super().__init__()
         self.config = config
         self.encoder = RecurrentEncoder(config) if encoder is None else encoder
-        self.decoder = RecurrentDecoder(config) if decoder is None else decoder
+        self.decoder: Any = RecurrentDecoder(config) if decoder is None else decoder
 
     def encode(
         self, source: Int[Tensor, "B S"], source_mask: Bool[Tensor, "B S"]

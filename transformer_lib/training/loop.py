@@ -93,7 +93,7 @@ def train_on(
         with torch.autocast(
             device.type, dtype=autocast, enabled=autocast is not None
         ):
-            loss: Tensor = model.loss(batch)
+            loss: Tensor = model.loss(batch)  # type: ignore[operator]
             return loss
 
     total, n_tokens = torch.zeros((), device=device), 0
@@ -131,7 +131,7 @@ def evaluate_loss(model: nn.Module, batches: Iterable[Any]) -> float:
     with eval_mode(model):
         for batch in batches:
             batch = batch.to(device)
-            loss = model.loss(batch)
+            loss = model.loss(batch)  # type: ignore[operator]
             total, n_tokens = (
                 total + loss.item() * batch.n_tokens,
                 n_tokens + batch.n_tokens,

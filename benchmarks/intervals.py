@@ -38,6 +38,20 @@ def difference(one: list[str], other: list[str], right: list[str], metric: BLEU,
     return [round(found[int(share * samples)], 2) for share in (0.025, 0.975)]
 
 
+def by_length(sources: list[str], written: list[str], right: list[str], tokenize: str) -> list[dict[str, object]]:
+    """BLEU and its interval for short and for long sentences apart, by the words of the sources."""
+    groups: list[list[int]] = [[] for _ in NAMES]
+    for index, source in enumerate(sources):
+        groups[bisect_left(EDGES, len(source.split()))].append(index)
+    found: list[dict[str, object]] = []
+    for label, group in zip(NAMES, groups, strict=True):
+        texts, references = ([texts[index] for index in group] for texts in (written, right))
+        score = bleu(texts, references, tokenize=tokenize).score
+        interval = bleu_interval(texts, references, tokenize=tokenize)
+        found.append({"words": label, "sentences": len(group), "bleu": round(score, 2), "interval": interval})
+    return found
+
+
 def measure(name: str) -> dict[str, object]:
     """One shipped translator on the test set."""
     translator = Translator.from_pretrained(name, device="cpu")
@@ -59,20 +73,7 @@ def measure(name: str) -> dict[str, object]:
         }
     metric = BLEU(tokenize=tokenize, force=True)
     row["beam_minus_greedy"] = difference(written["beam 5"], written["greedy"], right, metric)
-    groups: list[list[int]] = [[] for _ in NAMES]
-    for index, source in enumerate(sources):
-        groups[bisect_left(EDGES, len(source.split()))].append(index)
-    row["by_length"] = []
-    for label, group in zip(NAMES, groups, strict=True):
-        texts, references = ([texts[index] for index in group] for texts in (written["beam 5"], right))
-        row["by_length"].append(
-            {
-                "words": label,
-                "sentences": len(group),
-                "bleu": round(bleu(texts, references, tokenize=tokenize).score, 2),
-                "interval": bleu_interval(texts, references, tokenize=tokenize),
-            }
-        )
+    row["by_length"] = by_length(sources, written["beam 5"], right, tokenize)
     print(row, flush=True)
     return row
 

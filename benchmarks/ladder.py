@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from bisect import bisect_left
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
-from intervals import EDGES, NAMES, difference
+from intervals import by_length, difference
 from sacrebleu.metrics.bleu import BLEU
 
 from transformer_lib.data.files import write_json
@@ -112,20 +111,8 @@ def measure(folder: Path) -> tuple[dict[str, Any], dict[str, list[str]]]:
             "bleu": round(bleu(written, right, tokenize="13a").score, 2),
             "interval": bleu_interval(written, right),
         }
-    groups: list[list[int]] = [[] for _ in NAMES]
-    for index, source in enumerate(sources):
-        groups[bisect_left(EDGES, len(moses_tokenize(source, "de").split()))].append(index)
-    row["by_length"] = []
-    for label, group in zip(NAMES, groups, strict=True):
-        texts, references = ([texts[index] for index in group] for texts in (split["beam 5"], split_right))
-        row["by_length"].append(
-            {
-                "words": label,
-                "sentences": len(group),
-                "bleu": round(bleu(texts, references, tokenize="none").score, 2),
-                "interval": bleu_interval(texts, references, tokenize="none"),
-            }
-        )
+    split_sources = [moses_tokenize(source, "de") for source in sources]
+    row["by_length"] = by_length(split_sources, split["beam 5"], split_right, "none")
     row["curve"] = [
         {name: epoch[name] for name in ("epoch", "validation_loss", "learning_rate", "seconds")} for epoch in log
     ]

@@ -128,7 +128,7 @@ class Study:
     def deciders(self, model: IfThenModel) -> dict[str, float]:
         """In how many percent of the held-out recipes a word has the largest latent weight of the trigger channel."""
         found = predict_programs(model, [recipe.description for recipe in self.tests["held_out"]], self.coder)
-        top = Counter(one.words[int(one.weighing.latent[0, 0].argmax())] for one in found)
+        top = Counter(one.words[int(one.attention.latent[0, 0].argmax())] for one in found)
         return {word: round(100 * count / len(found), 1) for word, count in top.most_common(6)}
 
 

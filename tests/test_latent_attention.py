@@ -501,10 +501,10 @@ def test_training_learns_recipes_and_prediction_keeps_their_order():
     assert found[0].words == ("now", "⟨eos⟩") and found[1].words == ("post", "it", ",", "now", "!", "⟨eos⟩")
     for one in found:
         length = len(one.words)
-        assert one.weighing.weights.shape == one.weighing.latent.shape == (1, 4, length)
-        assert one.weighing.active.shape == (1, 4, length, length)
-        alone = predict_programs(model, [" ".join(one.words[:-1])], coder)[0].weighing
-        for together in (one.weighing, found_at_once[one.words].weighing):
+        assert one.attention.weights.shape == one.attention.latent.shape == (1, 4, length)
+        assert one.attention.active.shape == (1, 4, length, length)
+        alone = predict_programs(model, [" ".join(one.words[:-1])], coder)[0].attention
+        for together in (one.attention, found_at_once[one.words].attention):
             for name in ("weights", "latent", "active"):
                 expected = getattr(alone, name)
                 torch.testing.assert_close(getattr(together, name), expected, atol=1e-5, rtol=0)
@@ -519,8 +519,8 @@ def test_prediction_of_every_kind(encoder, attention):
     model = IfThenModel(IfThenConfig(coder.words.vocab_size, coder.n_labels, encoder, attention, d_hidden=8)).eval()
     (found,) = predict_programs(model, ["post it now"], coder)
     assert not model.training and all(label in known for label, known in zip(found.program, coder.labels, strict=True))
-    assert (found.weighing is None) == (attention == "none")
-    assert attention == "none" or (found.weighing.latent is None) == (attention == "plain")
+    assert (found.attention is None) == (attention == "none")
+    assert attention == "none" or (found.attention.latent is None) == (attention == "plain")
     with torch.no_grad():
         numbers = [
             logits.argmax().item() for logits in model(torch.tensor([[*coder.words.encode("post it now"), EOS]]))

@@ -162,7 +162,7 @@ class Tokenizer:
             level: "bpe" or "word".
 
         Returns:
-            The tokenizer: for the same texts always the same.
+            The tokenizer, always the same for the same texts.
 
         Raises:
             ValueError: no words to learn from, an unknown level, or a vocabulary that

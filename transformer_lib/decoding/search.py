@@ -228,8 +228,8 @@ def length_normalizer(
 
     Args:
         length: number of tokens, EOS included.
-        length_penalty: the exponent alpha; 0 for none, and the larger, the longer the translations.
-        normalization: ``wu`` for (5 + length) / 6 to the power of alpha, ``mean`` for the length itself.
+        length_penalty: the exponent λ; 0 for none, and the larger, the longer the translations.
+        normalization: ``wu`` for (5 + length) / 6 to the power of λ, ``mean`` for the length itself.
 
     Raises:
         ValueError: if the length is not positive, or the exponent not between -100 and 100.

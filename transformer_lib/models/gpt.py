@@ -106,6 +106,11 @@ class GPTState(State):
 
     A step writes into the caches. To continue one state in two ways, ``reorder`` it first, which copies them.
 
+    Args:
+        memory: the embedded sources and their padding.
+        caches: keys and values of source and target, one cache for each layer.
+        position: number of target tokens written.
+
     Chapter: Only the decoder.
     """
 
@@ -304,7 +309,7 @@ def from_hugging_face(theirs: Any) -> GPT:
         theirs: a ``GPT2LMHeadModel``.
 
     Returns:
-        A model of its sizes and type, with its weights, in evaluation mode. Its token ids are theirs: what they mean,
+        A model of its sizes and type, with its weights, in evaluation mode. Its token ids are theirs; what they mean,
         and how a text begins and ends, only their tokenizer knows.
 
     Raises:

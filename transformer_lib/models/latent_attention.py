@@ -372,17 +372,17 @@ class Prediction:
     Args:
         words: what was read, EOS included.
         program: one label for each head.
-        weighing: the weights of this sentence alone, with a batch axis of 1, on the CPU; None without attention.
+        attention: the weights of this sentence alone, with a batch axis of 1, on the CPU; None without attention.
 
     Chapter: Latent attention.
     """
 
     words: tuple[str, ...]
     program: tuple[str, ...]
-    weighing: LatentWeights | None
+    attention: LatentWeights | None
 
 
-def _weighing_of_row(
+def _weights_of_row(
     seen: LatentWeights | None, row: int, length: int
 ) -> LatentWeights | None:
     """One sentence of a batch, without its padding."""
@@ -444,9 +444,9 @@ def predict_programs(
             for row, (index, numbers) in enumerate(
                 zip(batch.indices, torch.stack(best, dim=1).tolist(), strict=True)
             ):
-                weighing = _weighing_of_row(seen, row, len(examples[index][0]))
+                attention = _weights_of_row(seen, row, len(examples[index][0]))
                 found[index] = Prediction(
-                    (*words[index], "⟨eos⟩"), coder.program(numbers), weighing
+                    (*words[index], "⟨eos⟩"), coder.program(numbers), attention
                 )
     return [found[index] for index in range(len(examples))]
 

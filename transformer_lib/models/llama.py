@@ -259,7 +259,7 @@ class GroupedQueryAttention(nn.Module):
         )
         self.recorded: list[Tensor] | None = None  # see record_attention
 
-    def new_cache(self, rows: int, room: int = 32) -> KeyValueCache:
+    def new_cache(self, rows: int, room: int = 8) -> KeyValueCache:
         """An empty cache for this layer, on its device and of its type.
 
         Args:

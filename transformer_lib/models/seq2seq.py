@@ -212,7 +212,7 @@ class Seq2Seq(nn.Module, ABC):
             memory: what ``encode`` returned.
 
         Returns:
-            Logits: at position t, the scores of the token that follows ``target[:, t]``.
+            At position t, the logits of the token that follows ``target[:, t]``.
         """
 
     @abstractmethod

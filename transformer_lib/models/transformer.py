@@ -387,6 +387,9 @@ class Decoder(_Stack):
 class TransformerMemory(Memory):
     """The encoder's output, and what the decoder's layers make of it once for all steps.
 
+    Args:
+        layers: the keys and values that each decoder layer attends to.
+
     Chapter: The Transformer.
     """
 
@@ -398,6 +401,11 @@ class TransformerState(State):
     """Where a Transformer stands between two steps.
 
     A step writes into the caches. To continue one state in two ways, ``reorder`` it first, which copies them.
+
+    Args:
+        memory: what ``encode`` returned.
+        caches: keys and values of what is written, one cache for each decoder layer.
+        position: number of tokens written.
 
     Chapter: The Transformer.
     """

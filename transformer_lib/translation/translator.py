@@ -541,9 +541,10 @@ class Translator:
             ValueError: if a sentence is blank, or the model has no attention.
         """
         source = check_text(text) if prepared else self._prepare(check_text(text))
-        given = translation is not None
-        written = check_text(translation, "translation") if given else "its own"
-        if not source.strip() or not written.strip():
+        texts = [source]
+        if translation is not None:
+            texts.append(check_text(translation, "translation"))
+        if not all(map(str.strip, texts)):
             raise ValueError("an empty sentence has nothing to attend to")
         if translation is None:
             target = self.search([source], prepared=True)[0][0].text

@@ -5,6 +5,9 @@ training samples whole translations from the model itself, scores each by its se
 BLEU, and moves probability to the better ones.
 
     python benchmarks/minimum_risk.py --start runs/b --output runs/c --updates 1000
+
+It goes on from the averaged weights of a run, or from a translator that was exported (the shipped ones too:
+``--start transformer_lib/pretrained/multi30k-en-de``).
 """
 
 import argparse
@@ -17,8 +20,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from real_translators import FastStep, Run, score, translate
+from real_translators import FastStep, Run, RunConfig, score, translate
 from sacrebleu.metrics import BLEU
+from score_translators import load_exported
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -158,6 +162,31 @@ class RiskStep:
         return risk + self.entropy_weight * entropy, float(scores[:, 1:].mean())
 
 
+def begin(start: Path) -> Run:
+    """The run to go on with, its averaged weights in its model.
+
+    Args:
+        start: folder of a run, or of an exported translator.
+
+    Returns:
+        The run.
+    """
+    if (start / "last.safetensors").exists():
+        run = Run.load(start)
+        weights = run.average
+    else:
+        model, tokenizer, told = load_exported(start)
+        training = told["training"]
+        run = Run(start, RunConfig.from_notes(training["config"]), tokenizer)
+        run.epoch, run.step, run.log = training["epoch"], training["step"], training["log"]
+        weights = [parameter.detach().float() for parameter in model.parameters()]
+        for average, weight in zip(run.average, weights, strict=True):
+            average.copy_(weight)
+    for parameter, weight in zip(run.parameters, weights, strict=True):
+        parameter.data.copy_(weight)
+    return run
+
+
 def tune(
     start: Path,
     output: Path,
@@ -165,21 +194,23 @@ def tune(
     rate: float,
     max_tokens: int,
     every: int,
+    sharpness: float = 0.005,
+    entropy_weight: float = 0.3,
 ) -> None:
     """Fine-tune, and write the averaged weights whenever they were measured.
 
     Args:
-        start: folder of a run.
+        start: folder of a run, or of an exported translator.
         output: folder to write.
         updates: how many.
         rate: learning rate, which falls to zero.
         max_tokens: of the references of a batch.
         every: updates between two measurements on the validation set.
+        sharpness: see ``expected_risk``.
+        entropy_weight: see ``RiskStep``.
     """
-    run = Run.load(start)
-    for parameter, average in zip(run.parameters, run.average, strict=True):
-        parameter.data.copy_(average)  # goes on from the averaged weights
-    run.folder, step = output, RiskStep(run)
+    run = begin(start)
+    run.folder, step = output, RiskStep(run, sharpness=sharpness, entropy_weight=entropy_weight)
     optimizer = torch.optim.Adam(run.parameters, betas=(0.9, 0.98), fused=True)
     run.tokenizer.save(output / "tokenizer.json")
     examples = [
@@ -238,6 +269,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--max-tokens", type=int, default=500)
     parser.add_argument("--every", type=int, default=100)
+    parser.add_argument("--sharpness", type=float, default=0.005)
+    parser.add_argument("--entropy-weight", type=float, default=0.3)
     options = parser.parse_args(arguments)
     torch.set_flush_denormal(True)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))

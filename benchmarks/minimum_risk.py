@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 from real_translators import FastStep, Run, RunConfig, score, translate
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.bleu import BLEU
 from score_translators import load_exported
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence

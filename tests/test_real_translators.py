@@ -11,12 +11,13 @@ from transformer_lib.data.captions import Pair, make_captions
 from transformer_lib.data.tokenizer import PAD, Tokenizer
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.training.loss import smoothed_loss
+from transformer_lib.translation.translator import Translator
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import real_translators  # noqa: E402
-from minimum_risk import RiskStep, expected_risk, first_of_each  # noqa: E402
+from minimum_risk import RiskStep, begin, expected_risk, first_of_each  # noqa: E402
 from real_translators import (  # noqa: E402
     BpeDropout,
     FastStep,
@@ -193,6 +194,15 @@ def test_expected_risk_moves_probability_to_the_better_candidate():
     found.backward()
     assert log_probability.grad[0, 0] > 0 > log_probability.grad[0, 1]
     assert log_probability.grad[0, 2] == 0
+
+
+def test_fine_tuning_begins_with_the_weights_of_a_shipped_translator():
+    folder = ROOT / "transformer_lib" / "pretrained" / "multi30k-en-de"
+    run, shipped = begin(folder), Translator.from_pretrained(folder, device="cpu")
+    wanted = dict(shipped.model.named_parameters())
+    for name, parameter, average in zip(run.names, run.parameters, run.average, strict=True):
+        assert torch.equal(parameter, wanted[name]) and torch.equal(average, wanted[name])
+    assert run.tokenizer.encode("Ein Hund.") == shipped.source_tokenizer.encode("Ein Hund.") and run.step > 10_000
 
 
 @pytest.mark.slow

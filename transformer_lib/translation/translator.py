@@ -553,10 +553,9 @@ class Translator:
         else:
             target = self.text.prepare(translation, self.target_tokenizer, "target")
         one, other = self.source_tokenizer, self.target_tokenizer
-        device = self._device()
         tokens = [*one.tokens(source), "<eos>"], [*other.tokens(target), "<eos>"]
-        ids = torch.tensor([[*one.encode(source), EOS]], device=device)
-        read = torch.tensor([[BOS, *other.encode(target)]], device=device)
+        ids = torch.tensor([[*one.encode(source), EOS]], device=self._device())
+        read = torch.tensor([[BOS, *other.encode(target)]], device=ids.device)
         with eval_mode(self.model):
             stacks: dict[str, Any] = {**self._weights(ids, read)}
         return AttentionMap(*tokens, **stacks)

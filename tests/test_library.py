@@ -17,16 +17,6 @@ MODULES = sorted(
     if not path.stem.startswith("__")
 )
 NAMES = [name for name in transformer_lib.__all__ if not name.startswith("__")]
-WITHOUT_EXAMPLE = {
-    "AlignedSeq2Seq",
-    "Memory",
-    "RecurrentSeq2Seq",
-    "Seq2Seq",
-    "State",
-    "evaluate_loss",
-    "greedy_decode",
-    "train_on",
-}
 LARGE = pytest.mark.xfail(strict=True, reason="not yet")
 
 
@@ -47,9 +37,7 @@ def test_the_examples_run(module: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_public_name_has_an_example(name: str, request: pytest.FixtureRequest) -> None:
-    if name in WITHOUT_EXAMPLE:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="its example is still to be written"))
+def test_every_public_name_has_an_example(name: str) -> None:
     words = getattr(transformer_lib, name).__doc__ or ""
     assert doctest.DocTestParser().get_examples(words)
 

@@ -277,6 +277,15 @@ class _Records(SphinxDirective):
         except ValueError as error:
             raise self.error(str(error)) from error
 
+    def rows(self, beginning: str) -> list[dict[str, Any]]:
+        """The rows of the record named by the first argument whose ``measured`` begins so; at least one."""
+        name = self.arguments[0]
+        every = dict(self.read())[name]["rows"]
+        found = [row for row in every if row["measured"].startswith(beginning)]
+        if not found:
+            raise self.error(f"nothing in {name} begins with {beginning!r}")
+        return found
+
 
 class ResultsTable(_Records):
     """One row for each run: its size, and what it scored on the test part."""
@@ -395,15 +404,7 @@ class ResultsRatios(_Records):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        (record,) = (
-            record for name, record in self.read() if name == self.arguments[0]
-        )
-        wanted = " ".join(self.content)
-        rows = [row for row in record["rows"] if row["measured"].startswith(wanted)]
-        if not rows:
-            raise self.error(
-                f"nothing in {self.arguments[0]} begins with {wanted!r}"
-            )
+        rows = self.rows(" ".join(self.content))
         groups = dict.fromkeys(row["measured"] for row in rows)
         out: list[nodes.Node] = []
         for group in groups:
@@ -442,15 +443,8 @@ class ResultsGrid(_Records):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        (record,) = (
-            record for name, record in self.read() if name == self.arguments[0]
-        )
         wanted = f"{' '.join(self.content)}, "
-        rows = [row for row in record["rows"] if row["measured"].startswith(wanted)]
-        if not rows:
-            raise self.error(
-                f"nothing in {self.arguments[0]} begins with {wanted!r}"
-            )
+        rows = self.rows(wanted)
         peers = list(dict.fromkeys(row["peer"] for row in rows))
         lines: dict[str, list[str]] = {}
         for row in rows:

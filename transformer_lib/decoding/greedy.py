@@ -209,6 +209,12 @@ def greedy_decode(
         ValueError: if a number is out of range, the prefix does not fit, or the model's logits hold NaN or leave no
             token possible.
 
+    Example:
+        >>> from transformer_lib import RecurrentConfig, RecurrentSeq2Seq
+        >>> model = RecurrentSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
+        >>> greedy_decode(model, torch.tensor([[5, 6, 2]]), max_length=4).shape[1] <= 4
+        True
+
     Source: Sutskever et al. (2014), section 3.2, with a beam of one. Chapter: A translator with one memory.
     """
     steps = generate(

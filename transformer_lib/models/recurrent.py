@@ -397,6 +397,11 @@ class RecurrentSeq2Seq(Seq2Seq):
         decoder: the part that writes; None for ``RecurrentDecoder``. Called with a target and a state, it returns logits
             first and the new state last.
 
+    Example:
+        >>> model = RecurrentSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
+        >>> model(torch.tensor([[7, 8, 2]]), torch.tensor([[1, 9]])).shape
+        torch.Size([1, 2, 12])
+
     Source: Sutskever et al. (2014); Cho et al. (2014). Chapter: A translator with one memory.
     """
 

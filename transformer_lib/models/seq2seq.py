@@ -37,6 +37,11 @@ class Memory:
         mask: True where there is a source token.
         final: the encoder's last state, one vector for each layer; None for an encoder without a state.
 
+    Example:
+        >>> memory = Memory(outputs=torch.randn(2, 5, 8), mask=torch.ones(2, 5).bool())
+        >>> memory.final is None
+        True
+
     Source: Sutskever et al. (2014), section 2. Chapter: A translator with one memory.
     """
 
@@ -53,6 +58,15 @@ class State:
 
     Args:
         memory: what the encoder produced; None for a model without an encoder.
+
+    Example:
+        >>> from transformer_lib import RecurrentConfig, RecurrentSeq2Seq
+        >>> model = RecurrentSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
+        >>> source = torch.tensor([[5, 6, 2], [7, 2, 0]])
+        >>> state = model.start(model.encode(source, source != 0))
+        >>> beams = reorder(state, torch.tensor([0, 0, 1, 1]))
+        >>> beams.hidden.shape[0], beams.memory is state.memory
+        (4, True)
 
     Chapter: A translator with one memory.
     """
@@ -183,6 +197,15 @@ class Seq2Seq(nn.Module, ABC):
 
     Training calls the model on sources and targets: ``encode``, then ``decode`` with the right words given.
     Decoding calls ``encode``, ``start``, and then ``step`` for one token after another.
+
+    Example:
+        >>> from transformer_lib import RecurrentConfig, RecurrentSeq2Seq
+        >>> model = RecurrentSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
+        >>> source = torch.tensor([[5, 6, 2]])
+        >>> state = model.start(model.encode(source, source != 0))
+        >>> logits, state = model.step(torch.tensor([1]), state)  # the scores of the first word
+        >>> logits.shape
+        torch.Size([1, 12])
 
     Chapter: A translator with one memory.
     """

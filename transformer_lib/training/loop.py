@@ -83,6 +83,13 @@ def train_on(
     Raises:
         ValueError: if ``clip`` is not above 0, there is no batch, or the gradient of a batch is not finite.
 
+    Example:
+        >>> from transformer_lib import RecurrentConfig, RecurrentSeq2Seq, collate
+        >>> model = RecurrentSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
+        >>> batches, optimizer = [collate([([5, 6, 2], [1, 7, 2])])], torch.optim.Adam(model.parameters())
+        >>> train_on(model, batches, optimizer) > train_on(model, batches, optimizer)
+        True
+
     Source: Sutskever et al. (2014), section 3.4. Chapter: A translator with one memory.
     """
     check_number(above=0, clip=clip)
@@ -123,6 +130,12 @@ def evaluate_loss(model: nn.Module, batches: Iterable[Any]) -> float:
 
     Raises:
         ValueError: if there is no batch.
+
+    Example:
+        >>> from transformer_lib import RecurrentConfig, RecurrentSeq2Seq, collate
+        >>> model = RecurrentSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
+        >>> 0 < evaluate_loss(model, [collate([([5, 6, 2], [1, 7, 2])])]) < 5
+        True
 
     Source: Sutskever et al. (2014), section 3.2. Chapter: A translator with one memory.
     """

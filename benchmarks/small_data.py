@@ -146,18 +146,19 @@ def train(folder: Path, name: str, seed: int, precision: str) -> None:
     print(json.dumps({key: value for key, value in result.items() if key != "training_loss"}), flush=True)
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
-    """The table: means over the seeds, with the lowest and the highest.
+def rows(folder: Path, seeds: list[int]) -> list[dict[str, Any]]:
+    """The table: one value for each seed.
 
     Args:
         folder: of the results.
+        seeds: those to read.
 
     Returns:
         A row for each variant.
     """
     table = []
     for name, variant in VARIANTS.items():
-        found = [json.loads((folder / f"{name}-{seed}.json").read_text()) for seed in SEEDS]
+        found = [json.loads((folder / f"{name}-{seed}.json").read_text()) for seed in seeds]
         row: dict[str, Any] = {"name": name, "title": variant.title, "updates": found[0]["updates"]}
         row["seconds"] = round(mean(one["seconds"] for one in found))
         for moment in ("last weights", "averaged weights", "end"):
@@ -185,13 +186,14 @@ def main() -> None:
             for name in given.variants:
                 train(given.output, name, seed, given.precision)
         return
-    table = rows(given.output)
+    table = rows(given.output, given.seeds)
     for row in table:
         print(f"{row['title']:44} {mean(row['end']['bleu']):6.2f} {mean(row['end']['bleu_typo']):6.2f}")
     if given.record is not None:
-        command = f"python benchmarks/small_data.py train --precision {given.precision}"
+        seeds = " ".join(map(str, given.seeds))
+        command = f"python benchmarks/small_data.py train --precision {given.precision} --seeds {seeds}"
         content = {
-            **run_metadata(command, list(SEEDS)),
+            **run_metadata(command, given.seeds),
             "title": f"Means against too little data, each by itself: English to German from {N_PAIRS:,} captions",
             "data": f"the first {N_PAIRS:,} pairs of Multi30k; BLEU on its validation set, lower-cased, split by Moses",
             "notes": "greedy search; one value for each seed; seconds of processor time, the mean of the seeds",

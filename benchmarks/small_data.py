@@ -35,6 +35,11 @@ from transformer_lib.translation.evaluation import run_metadata
 N_PAIRS = 5000
 CONSTANT, FALLING = 18, 7  # epochs
 SEEDS = (0, 1, 2)
+MOMENTS = {  # of a training, and what the record has of it
+    "end": {"bleu": "bleu", "bleu_with_typing_errors": "bleu_typo", "loss": "loss"},
+    "last weights": {"bleu_before_the_fall_last_weights": "bleu"},
+    "averaged weights": {"bleu_before_the_fall_averaged": "bleu"},
+}
 NONE = NoiseConfig(capital=0, full_stop=0, typo=0, joined=0, name=0)
 PLAIN = RunConfig(
     vocab_size=2000,
@@ -71,15 +76,15 @@ class Variant:
 
 VARIANTS = {
     "plain": Variant("plain", {}),
-    "dropout-0.1": Variant("dropout 0.1 in place of 0.2", {"dropout": 0.1}),
-    "dropout-0.3": Variant("dropout 0.3", {"dropout": 0.3}),
-    "batches": Variant("batches of 2,000 tokens in place of 1,000", {"max_tokens": 2000}),
+    "dropout-0.1": Variant("dropout 0.1 for 0.2", {"dropout": 0.1}),
+    "dropout-0.3": Variant("dropout 0.3 for 0.2", {"dropout": 0.3}),
+    "batches": Variant("batches twice as large", {"max_tokens": 2000}),
     "bpe-dropout": Variant("BPE-dropout", {"bpe_dropout": 0.1}),
     "noise": Variant("noise on the source", {"noise": NoiseConfig()}),
     "r-drop": Variant("R-Drop", {"readings": 2, "consistency": 2.0}),
     "twice": Variant("plain, twice the epochs", {}, times=2),
     "all": Variant(
-        "BPE-dropout, noise and R-Drop",
+        "BPE-dropout + noise + R-Drop",
         {"readings": 2, "consistency": 2.0, "bpe_dropout": 0.1, "noise": NoiseConfig()},
     ),
 }
@@ -159,12 +164,11 @@ def rows(folder: Path, seeds: list[int]) -> list[dict[str, Any]]:
     table = []
     for name, variant in VARIANTS.items():
         found = [json.loads((folder / f"{name}-{seed}.json").read_text()) for seed in seeds]
-        row: dict[str, Any] = {"name": name, "title": variant.title, "updates": found[0]["updates"]}
+        row: dict[str, Any] = {"change": variant.title, "updates": found[0]["updates"]}
         row["seconds"] = round(mean(one["seconds"] for one in found))
-        for moment in ("last weights", "averaged weights", "end"):
-            row[moment] = {
-                metric: [round(one[moment][metric], 2) for one in found] for metric in ("loss", "bleu", "bleu_typo")
-            }
+        for moment, metrics in MOMENTS.items():
+            for label, metric in metrics.items():
+                row[label] = [round(one[moment][metric], 2) for one in found]
         table.append(row)
     return table
 
@@ -188,7 +192,7 @@ def main() -> None:
         return
     table = rows(given.output, given.seeds)
     for row in table:
-        print(f"{row['title']:44} {mean(row['end']['bleu']):6.2f} {mean(row['end']['bleu_typo']):6.2f}")
+        print(f"{row['change']:30} {mean(row['bleu']):6.2f} {mean(row['bleu_with_typing_errors']):6.2f}")
     if given.record is not None:
         seeds = " ".join(map(str, given.seeds))
         command = f"python benchmarks/small_data.py train --precision {given.precision} --seeds {seeds}"

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import shlex
+import statistics
 import subprocess
 import sys
 from collections import Counter
@@ -367,6 +368,24 @@ def test_the_words_about_the_ladder_are_those_of_the_record():
     for name, size in (("gru", "7.6"), ("bahdanau", "7.8")):  # of an older recipe
         record = record_of(f"multi30k-de-en-{name}")
         assert f"{record['metrics']['test_bleu']['value']:.2f}" in prose and f"{record['parameters'] / 1e6:.1f}" == size
+
+
+def test_what_helps_with_little_data_is_what_was_recorded():
+    rows = {row["change"]: row for row in record_of("small-data")["rows"]}
+    expected = {name: (tuple(row["bleu"]), tuple(row["bleu_with_typing_errors"])) for name, row in rows.items()}
+    assert literal("translation/15_training", "SMALL") == expected
+    prose = prose_of("translation/15_training")
+    gains = [
+        after - before
+        for row in rows.values()
+        for before, after in zip(
+            row["bleu_before_the_fall_last_weights"], row["bleu_before_the_fall_averaged"], strict=True
+        )
+    ]
+    assert f"the averaged weights scored {statistics.mean(gains):.1f} BLEU above the last ones" in prose
+    assert f"in {sum(gain > 0 for gain in gains)} of {len(gains)} trainings" in prose
+    plain, dropped = (statistics.mean(rows[name]["loss"]) for name in ("plain", "R-Drop"))
+    assert f"from {plain:.2f} to {dropped:.2f}" in prose and f"here there were {rows['plain']['updates']:,}" in prose
 
 
 def test_scores_by_length_are_those_of_the_records():

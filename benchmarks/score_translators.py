@@ -168,12 +168,14 @@ def translator_of(folder: Path) -> tuple[Translator, dict[str, Any]]:
     return Translator(model, tokenizer, tokenizer, text=text), notes
 
 
-def export(folder: Path, output: Path) -> None:
+def export(folder: Path, output: Path, before: Path | None = None, command: str | None = None) -> None:
     """Write a translator in half precision, as ``Translator.from_pretrained`` and the command read it.
 
     Args:
         folder: of a run for which ``choose`` has been run.
         output: folder to write.
+        before: record of the translator whose training it went on with; its curves come first.
+        command: what was typed; None for what ``real_translators.py`` needs.
     """
     translator, notes = translator_of(folder)
     config = RunConfig.from_notes(notes["config"])
@@ -192,10 +194,14 @@ def export(folder: Path, output: Path) -> None:
         seed=config.seed,
     )
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    if before is not None:
+        first = json.loads(before.read_text())["curves"]
+        log = first + [line | {"epoch": line["epoch"] + first[-1]["epoch"]} for line in log]
+    command = command or typed(notes["config"], notes["epoch"])
     fingerprint = load_corpus(options, translator.text).fingerprint()
     told = {
         "options": asdict(options),
-        "training": notes | {"recipe": "benchmarks/real_translators.py", "log": log},
+        "training": notes | {"recipe": "benchmarks/real_translators.py", "command": command, "log": log},
         "data": {"name": "multi30k", "fingerprint": fingerprint},
         "decoding": json.loads((folder / "decoding.json").read_text()),
     }
@@ -274,7 +280,9 @@ def test(folder: Path, record: Path | None) -> dict[str, Any]:
     metrics["test_sentences"] = {"value": len(pairs)}
     training, size = config["training"], sum(p.numel() for p in model.parameters())
     content = {
-        **run_metadata(typed(training["config"], training["epoch"]), [training["config"]["seed"]]),
+        **run_metadata(
+            training.get("command") or typed(training["config"], training["epoch"]), [training["config"]["seed"]]
+        ),
         "data": "multi30k",
         "model": f"transformer, {size} parameters",
         "parameters": size,
@@ -354,6 +362,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     two = commands.add_parser("export")
     two.add_argument("--run", type=Path, required=True)
     two.add_argument("--output", type=Path, required=True)
+    two.add_argument("--before", type=Path, help="record of the translator whose training it went on with")
+    two.add_argument("--command", help="what was typed, if it was not real_translators.py")
     three = commands.add_parser("test")
     three.add_argument("--model", type=Path, required=True)
     three.add_argument("--record", type=Path)
@@ -364,7 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.task == "choose":
         choose(options.run, options.beams, options.length_penalties)
     elif options.task == "export":
-        export(options.run, options.output)
+        export(options.run, options.output, options.before, options.command)
     elif options.task == "test":
         content = test(options.model, options.record)
         print(json.dumps({k: content[k] for k in ("metrics", "by_length")}, indent=1))

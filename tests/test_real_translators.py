@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import real_translators  # noqa: E402
+from diversify import diversify, resume  # noqa: E402
 from minimum_risk import RiskStep, begin, expected_risk, first_of_each  # noqa: E402
 from real_translators import (  # noqa: E402
     BpeDropout,
@@ -203,6 +204,40 @@ def test_fine_tuning_begins_with_the_weights_of_a_shipped_translator():
     for name, parameter, average in zip(run.names, run.parameters, run.average, strict=True):
         assert torch.equal(parameter, wanted[name]) and torch.equal(average, wanted[name])
     assert run.tokenizer.encode("Ein Hund.") == shipped.source_tokenizer.encode("Ein Hund.") and run.step > 10_000
+
+
+def test_every_second_pair_has_one_side_from_a_translator():
+    back, forth = [f"s{i}" for i in range(200)], [f"t{i}" for i in range(200)]
+    found = diversify(PAIRS, [back], [forth], random.Random(0))
+    kinds = [0, 0, 0]
+    for index, (pair, old) in enumerate(zip(found, PAIRS, strict=True)):
+        sides = (pair.source, pair.target)
+        kinds[[(old.source, old.target), (back[index], old.target), (old.source, forth[index])].index(sides)] += 1
+    assert 80 < kinds[0] < 120 and all(30 < kind < 70 for kind in kinds[1:])
+    assert diversify(PAIRS, [], [], random.Random(0)) == PAIRS
+    assert diversify(PAIRS, [[""] * 200], [], random.Random(0)) == PAIRS  # nothing was translated
+    with pytest.raises(ValueError, match="3 sources for 200 pairs"):
+        diversify(PAIRS, [back[:3]], [], random.Random(0))
+
+
+@pytest.mark.slow
+def test_a_translator_goes_on_with_translations_and_can_be_interrupted(tmp_path, monkeypatch):
+    monkeypatch.setattr("diversify.load_pairs", lambda *_: PAIRS[:20])
+    monkeypatch.setattr(Run, "validation_pairs", PAIRS[:2])
+    runs = []
+    for name, epochs in (("whole", [2]), ("halves", [1, 2])):
+        for number in epochs:
+            run = resume("multi30k-en-de", tmp_path / name, warmup=10)
+            run.sources = [[pair.source.upper() for pair in PAIRS[:20]]]
+            run.train(number, score_every=10)
+        runs.append(run)
+    whole, halves = runs
+    assert whole.epoch == halves.epoch == 2 and whole.config.warmup == 10
+    assert any(pair.source.isupper() for pair in whole.train_pairs)
+    for one, other in zip(whole.average, halves.average, strict=True):
+        assert torch.equal(one, other)
+    with pytest.raises(ValueError, match="--start"):
+        resume(None, tmp_path / "nothing")
 
 
 @pytest.mark.slow

@@ -382,7 +382,9 @@ def test_what_helps_with_little_data_is_what_was_recorded():
             row["bleu_before_the_fall_last_weights"], row["bleu_before_the_fall_averaged"], strict=True
         )
     ]
-    assert f"the averaged weights scored {statistics.mean(gains):.1f} BLEU above the last ones" in prose
+    assert (
+        f"the averaged weights scored {statistics.mean(gains):.1f} BLEU higher on average than the latest ones" in prose
+    )
     assert f"in {sum(gain > 0 for gain in gains)} of {len(gains)} trainings" in prose
     plain, dropped = (statistics.mean(rows[name]["loss"]) for name in ("plain", "R-Drop"))
     assert f"from {plain:.2f} to {dropped:.2f}" in prose and f"here there were {rows['plain']['updates']:,}" in prose

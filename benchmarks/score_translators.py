@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from intervals import difference
 from real_translators import RunConfig, clean, load_pairs, score, translate
-from sacrebleu.metrics import CHRF
+from sacrebleu.metrics import BLEU, CHRF
 
 from transformer_lib.data.batching import batches, encode_pairs
 from transformer_lib.data.files import write_atomically, write_json
@@ -135,13 +136,14 @@ SHOWN = {
     "test_bleu_cased": "BLEU (cased, 13a)",
     "test_chrf": "chrF",
 }
+ALSO = "; and on translations of its sentences by translators of both directions"
 CARD = """# {name}
 
 A Transformer with {parameters:,} parameters that translates {source} to {target}, trained by
 [Attention, Step by Step](https://github.com/OWNER/attention-step-by-step).
 
 - Trained on: multi30k, with noise on the source: typing errors, missing capitals and full stops, names, two
-  sentences in a line
+  sentences in a line{also}
 - Text: as people write it
 - Weights: moving average, half precision, safetensors
 - Made by: `{command}`; `benchmarks/score_translators.py` chose how it decodes on the validation set: {decoding}
@@ -247,12 +249,28 @@ def load_exported(folder: Path) -> tuple[Transformer, Tokenizer, dict[str, Any]]
     return translator.model, translator.source_tokenizer, told | languages  # type: ignore[return-value]
 
 
-def test(folder: Path, record: Path | None) -> dict[str, Any]:
+def translate_test_set(folder: Path) -> list[str]:
+    """The test set of 2016 as an exported model translates it, with the decoding that was chosen.
+
+    Args:
+        folder: of the model.
+
+    Returns:
+        One translation for each sentence.
+    """
+    model, tokenizer, config = load_exported(folder)
+    pairs = load_pairs("test_2016_flickr", config["source"], config["target"])
+    decoding = (config["decoding"][name] for name in ("beam_size", "length_penalty"))
+    return translate(model, tokenizer, [pair.source for pair in pairs], *decoding)
+
+
+def test(folder: Path, record: Path | None, beside: Path | None = None) -> dict[str, Any]:
     """Translate the test set of 2016 with the chosen decoding, and score it.
 
     Args:
         folder: an exported model.
         record: JSON file to write; None for none.
+        beside: another exported model of the same languages, for a paired interval of the difference.
 
     Returns:
         The content of the record.
@@ -265,7 +283,7 @@ def test(folder: Path, record: Path | None) -> dict[str, Any]:
         [pair.target for pair in pairs],
     )
     decoding = {name: config["decoding"][name] for name in ("beam_size", "length_penalty")}
-    found = translate(model, tokenizer, sources, *decoding.values())
+    found = translate_test_set(folder)
     scores, ranges = (
         score(found, right, languages[1]),
         intervals(found, right, languages[1]),
@@ -293,11 +311,17 @@ def test(folder: Path, record: Path | None) -> dict[str, Any]:
         "by_length": {"test": by_length(sources, found, right, languages)},
         "curves": training["log"],
     }
+    if beside is not None:
+        texts = (found, translate_test_set(beside), right)
+        split = [[moses_tokenize(text, languages[1]) for text in side] for side in texts]
+        ends = difference(*split, BLEU(tokenize="none", force=True))
+        content["test_bleu_minus"] = {"model": beside.name, "interval_95": ends}
     card = CARD.format(
         name=folder.name,
         parameters=size,
         source=languages[0],
         target=languages[1],
+        also=ALSO * ("diversify.py" in content["command"]),
         command=content["command"],
         decoding=", ".join(f"{name.replace('_', ' ')} {value}" for name, value in decoding.items()),
         scores="; ".join(
@@ -367,6 +391,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     three = commands.add_parser("test")
     three.add_argument("--model", type=Path, required=True)
     three.add_argument("--record", type=Path)
+    three.add_argument("--beside", type=Path, help="another exported model, for the interval of the difference")
     four = commands.add_parser("odd")
     four.add_argument("--model", type=Path, required=True)
     options = parser.parse_args(arguments)
@@ -376,7 +401,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif options.task == "export":
         export(options.run, options.output, options.before, options.command)
     elif options.task == "test":
-        content = test(options.model, options.record)
+        content = test(options.model, options.record, options.beside)
         print(json.dumps({k: content[k] for k in ("metrics", "by_length")}, indent=1))
     else:
         odd(options.model)

@@ -128,12 +128,8 @@ def resume(start: str | None, output: Path, **changes: Any) -> DiversifiedRun:
     return run
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line.
-
-    Args:
-        arguments: None for those of the process.
-    """
+def build_parser() -> argparse.ArgumentParser:
+    """The options of this program."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="task", required=True)
     one = commands.add_parser("translate", help="write translations of the training pairs")
@@ -149,7 +145,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     two.add_argument("--decay", type=int, default=0, help="epochs more in which the rate falls to zero")
     two.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     two.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line.
+
+    Args:
+        arguments: None for those of the process.
+    """
+    given = build_parser().parse_args(arguments)
     torch.set_flush_denormal(True)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if given.task == "translate":

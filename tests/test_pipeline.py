@@ -544,6 +544,27 @@ def test_pins_are_exact_and_hold_what_is_asked_for() -> None:
             assert asked.specifier.contains(pinned[canonicalize_name(asked.name)]), f"{asked} has no fitting pin"
 
 
+def test_the_pins_can_be_installed_on_the_first_python_3_11() -> None:
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+
+    seen = 0
+    for line in (ROOT / "requirements.txt").read_text().splitlines():
+        if line.startswith("#") or not line:
+            continue
+        pin = Requirement(line)
+        try:
+            found = metadata(pin.name)
+        except PackageNotFoundError:
+            continue
+        if pin.specifier.contains(found["Version"], prereleases=True):
+            asked, seen = found["Requires-Python"] or "", seen + 1
+            assert SpecifierSet(asked).contains("3.11.0"), f"{line} asks for Python {asked}"
+    assert seen > 20
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
 def test_workflows_are_valid_yaml(path: Path) -> None:
     yaml = pytest.importorskip("yaml")

@@ -565,6 +565,12 @@ def test_the_pins_can_be_installed_on_the_first_python_3_11() -> None:
     assert seen > 20
 
 
+def test_no_weights_are_kept_but_those_that_are_shipped() -> None:
+    found = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    weights = [name for name in found if name.endswith(".safetensors")]
+    assert all(name.startswith("transformer_lib/pretrained/") for name in weights)
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: path.name)
 def test_workflows_are_valid_yaml(path: Path) -> None:
     yaml = pytest.importorskip("yaml")

@@ -15,8 +15,10 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,17 +96,27 @@ def changed(root: Path = ROOT) -> set[Path] | None:
 
 
 def compare(paths: list[Path], root: Path = ROOT, capture: bool = False) -> subprocess.CompletedProcess:
-    """Run the comparison, two notebooks at a time; the exit status is 0 only if every cell agrees."""
+    """Run the comparison, two notebooks at a time; the exit status is 0 only if every cell agrees.
+
+    It runs on copies in an empty folder, so that what a notebook writes is gone afterwards.
+    """
     workers = min(2, os.cpu_count() or 1, len(paths))
     environment = {key: value for key, value in os.environ.items() if key != "MPLBACKEND"}  # the kernel's own is right
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // max(1, workers))))
-    command = [
-        *(sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=600"),
-        *(f"--nbval-sanitize-with={SANITIZE}", f"--rootdir={root}", f"--confcutdir={root}"),
-        *("-o", "addopts=", "-o", "filterwarnings=default", "-p", "no:cacheprovider", "-q", "--color=no"),
-        *("--durations=15", *(("-n", str(workers), "--dist", "loadscope") if workers > 1 else ()), *map(str, paths)),
-    ]
-    return subprocess.run(command, cwd=root, env=environment, capture_output=capture, text=True, check=False)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), environment.get("PYTHONPATH")]))
+    with tempfile.TemporaryDirectory() as folder:
+        copies = [Path(folder, path.relative_to(root)) for path in paths]
+        for path, copy in zip(paths, copies, strict=True):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
+        command = [
+            *(sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=600"),
+            *(f"--nbval-sanitize-with={SANITIZE}", f"--rootdir={folder}", f"--confcutdir={folder}"),
+            *("-o", "addopts=", "-o", "filterwarnings=default", "-p", "no:cacheprovider", "-q", "--color=no"),
+            *("--durations=15", *(("-n", str(workers), "--dist", "loadscope") if workers > 1 else ())),
+            *map(str, copies),
+        ]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=capture, text=True, check=False)
 
 
 def main(arguments: list[str]) -> int:

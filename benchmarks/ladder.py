@@ -5,7 +5,8 @@
 
 All models read the same raw text in the same 5,000 subwords, have about two million parameters and a learning rate that
 is halved after each epoch that does not lower the validation loss; each is trained until three epochs in a row have not
-lowered it, or for 30 epochs. ``train`` can be stopped and goes on where it was.
+lowered it, or for 30 epochs. Bahdanau's model and the Transformer are trained with three seeds, the others with one.
+``train`` can be stopped and goes on where it was.
 
 ``score`` translates the test set of 2016 with the weights of the best epoch, greedily and with a beam of 5. Intervals
 are those of 1,000 test sets drawn with replacement; neighbours are compared on the same draws (Koehn 2004).
@@ -49,6 +50,9 @@ OPTIONS = {
     "transformer": TRANSFORMER,
 }
 
+KEPT = ("epochs", "best_epoch", "minutes", "validation_loss", "greedy", "beam 5")  # of a training with another seed
+SEEDS = {"bahdanau": (0, 1, 2), "transformer": (0, 1, 2)}  # of the others, 0
+
 
 class TwoWay(RecurrentSeq2Seq):
     """One vector for a sentence that was read in both directions, as the models with attention read it."""
@@ -60,20 +64,30 @@ class TwoWay(RecurrentSeq2Seq):
 register_model("gru-two-way", RecurrentConfig, TwoWay)
 
 
+def folders(runs: Path, name: str) -> list[Path]:
+    """Where the trainings of a model are, one for each seed.
+
+    Args:
+        runs: folder of all of them.
+        name: of the model.
+    """
+    return [runs / f"seed-{seed}" / name if seed else runs / name for seed in SEEDS.get(name, (0,))]
+
+
 def train(output: Path, names: list[str]) -> None:
     """Train the models one after the other; what was begun goes on.
 
     Args:
-        output: one folder for each model is made in it.
+        output: one folder for each training is made in it.
         names: of the models.
     """
     for name in names:
-        folder = output / name
-        if (folder / "config.json").exists():
-            transformer_lib(["train", "--output", str(folder), "--resume"])
-        else:
-            options = f"--model {name} {SHARED} {OPTIONS[name]} --device cpu"
-            transformer_lib(["train", "--output", str(folder), *shlex.split(options)])
+        for seed, folder in zip(SEEDS.get(name, (0,)), folders(output, name), strict=True):
+            if (folder / "config.json").exists():
+                transformer_lib(["train", "--output", str(folder), "--resume"])
+            else:
+                options = f"--model {name} {SHARED} {OPTIONS[name]} --device cpu --seed {seed}"
+                transformer_lib(["train", "--output", str(folder), *shlex.split(options)])
 
 
 def measure(folder: Path) -> tuple[dict[str, Any], dict[str, list[str]]]:
@@ -123,13 +137,22 @@ def measure(folder: Path) -> tuple[dict[str, Any], dict[str, list[str]]]:
 def score(runs: Path, names: list[str]) -> list[dict[str, Any]]:
     """The rows of the record: each model, and how much better it is than the one before on the same draws.
 
+    The whole row is of the training with seed 0; those with other seeds stand in it shorter.
+
     Args:
         runs: the folder that ``train`` wrote.
         names: of the models, worst first.
     """
     right = [moses_tokenize(pair.target, "en") for pair in load_multi30k("test_2016_flickr", "de", "en")]
     metric = BLEU(tokenize="none", force=True)
-    found = [measure(runs / name) for name in names]
+    found = []
+    for name in names:
+        (row, split), *others = (measure(folder) for folder in folders(runs, name))
+        row["other seeds"] = [
+            {"seed": seed} | {key: other[key] for key in KEPT}
+            for seed, (other, _) in zip(SEEDS.get(name, (0,))[1:], others, strict=True)
+        ]
+        found.append((row, split))
     found.sort(key=lambda one: one[0]["beam 5"]["bleu"])
     found[0][0].update({f"{label} minus the one before": None for label in ("greedy", "beam 5")})
     for (_, before), (row, split) in pairwise(found):
@@ -154,7 +177,7 @@ def main() -> None:
         content = {
             **run_metadata(
                 "python benchmarks/ladder.py train && python benchmarks/ladder.py score --record results/ladder.json",
-                [0],
+                [0, 1, 2],
             ),
             "title": "The ladder: German to English, every model trained until its patience ends",
             "data": "multi30k, test set of 2016, raw text, 5,000 subwords",

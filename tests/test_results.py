@@ -376,6 +376,27 @@ def test_the_words_about_the_ladder_are_those_of_the_record():
         assert f"{record['metrics']['test_bleu']['value']:.2f}" in prose and f"{record['parameters'] / 1e6:.1f}" == size
 
 
+def test_other_seeds_give_the_ladder_of_the_record():
+    scores = {
+        name: [RUNGS[name]["beam 5"]["bleu"], *(other["beam 5"]["bleu"] for other in RUNGS[name]["other seeds"])]
+        for name in ("bahdanau", "transformer")
+    }
+    assert literal(LADDER_PAGE, "OTHER_SEEDS") == {
+        1: tuple(scores["bahdanau"][1:]),
+        3: tuple(scores["transformer"][1:]),
+    }
+    assert all([other["seed"] for other in RUNGS[name]["other seeds"]] == [1, 2] for name in scores)
+    assert all(other["epochs"] == 30 for name in scores for other in RUNGS[name]["other seeds"])
+    prose = " ".join(prose_of(LADDER_PAGE).split())
+    for label, name in (("Bahdanau's model", "bahdanau"), ("the Transformer", "transformer")):
+        first, second, third = sorted(scores[name])
+        assert f"{label} has {first:.2f}, {second:.2f} and {third:.2f}" in prose
+    means = {name: statistics.mean(found) for name, found in scores.items()}
+    assert f"On average it is {means['transformer'] - means['bahdanau']:.1f} points ahead" in prose
+    apart = min(scores["transformer"]) - max(scores["bahdanau"])
+    assert apart > 0 and f"its lowest score is {apart:.1f} above the highest of Bahdanau's" in prose
+
+
 def test_what_helps_with_little_data_is_what_was_recorded():
     rows = {row["change"]: row for row in record_of("small-data")["rows"]}
     expected = {name: (tuple(row["bleu"]), tuple(row["bleu_with_typing_errors"])) for name, row in rows.items()}

@@ -211,7 +211,8 @@ def greedy_decode(
 
     Example:
         >>> from transformer_lib import RecurrentConfig, RecurrentSeq2Seq
-        >>> model = RecurrentSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
+        >>> config = RecurrentConfig(source_vocab_size=10, target_vocab_size=12)
+        >>> model = RecurrentSeq2Seq(config)
         >>> greedy_decode(model, torch.tensor([[5, 6, 2]]), max_length=4).shape[1] <= 4
         True
 

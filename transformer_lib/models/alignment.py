@@ -395,7 +395,7 @@ class AlignedSeq2Seq(RecurrentSeq2Seq):
     Example:
         >>> from transformer_lib import RecurrentConfig
         >>> model = AlignedSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
-        >>> model.align(torch.tensor([[7, 8, 2]]), torch.tensor([[1, 9]])).shape  # rows of attention weights
+        >>> model.align(torch.tensor([[7, 8, 2]]), torch.tensor([[1, 9]])).shape  # weights
         torch.Size([1, 2, 3])
 
     Source: Bahdanau et al. (2015). Chapter: Learning to align.

@@ -398,7 +398,8 @@ class RecurrentSeq2Seq(Seq2Seq):
             first and the new state last.
 
     Example:
-        >>> model = RecurrentSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
+        >>> config = RecurrentConfig(source_vocab_size=10, target_vocab_size=12)
+        >>> model = RecurrentSeq2Seq(config)
         >>> model(torch.tensor([[7, 8, 2]]), torch.tensor([[1, 9]])).shape
         torch.Size([1, 2, 12])
 

@@ -61,7 +61,8 @@ class State:
 
     Example:
         >>> from transformer_lib import RecurrentConfig, RecurrentSeq2Seq
-        >>> model = RecurrentSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
+        >>> config = RecurrentConfig(source_vocab_size=10, target_vocab_size=12)
+        >>> model = RecurrentSeq2Seq(config)
         >>> source = torch.tensor([[5, 6, 2], [7, 2, 0]])
         >>> state = model.start(model.encode(source, source != 0))
         >>> beams = reorder(state, torch.tensor([0, 0, 1, 1]))
@@ -200,10 +201,11 @@ class Seq2Seq(nn.Module, ABC):
 
     Example:
         >>> from transformer_lib import RecurrentConfig, RecurrentSeq2Seq
-        >>> model = RecurrentSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
+        >>> config = RecurrentConfig(source_vocab_size=10, target_vocab_size=12)
+        >>> model = RecurrentSeq2Seq(config)
         >>> source = torch.tensor([[5, 6, 2]])
         >>> state = model.start(model.encode(source, source != 0))
-        >>> logits, state = model.step(torch.tensor([1]), state)  # the scores of the first word
+        >>> logits, state = model.step(torch.tensor([1]), state)  # of the first word
         >>> logits.shape
         torch.Size([1, 12])
 

@@ -85,8 +85,10 @@ def train_on(
 
     Example:
         >>> from transformer_lib import RecurrentConfig, RecurrentSeq2Seq, collate
-        >>> model = RecurrentSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
-        >>> batches, optimizer = [collate([([5, 6, 2], [1, 7, 2])])], torch.optim.Adam(model.parameters())
+        >>> config = RecurrentConfig(source_vocab_size=10, target_vocab_size=12)
+        >>> model = RecurrentSeq2Seq(config)
+        >>> batches = [collate([([5, 6, 2], [1, 7, 2])])]
+        >>> optimizer = torch.optim.Adam(model.parameters())
         >>> train_on(model, batches, optimizer) > train_on(model, batches, optimizer)
         True
 
@@ -133,7 +135,8 @@ def evaluate_loss(model: nn.Module, batches: Iterable[Any]) -> float:
 
     Example:
         >>> from transformer_lib import RecurrentConfig, RecurrentSeq2Seq, collate
-        >>> model = RecurrentSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
+        >>> config = RecurrentConfig(source_vocab_size=10, target_vocab_size=12)
+        >>> model = RecurrentSeq2Seq(config)
         >>> 0 < evaluate_loss(model, [collate([([5, 6, 2], [1, 7, 2])])]) < 5
         True
 

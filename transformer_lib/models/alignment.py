@@ -394,7 +394,8 @@ class AlignedSeq2Seq(RecurrentSeq2Seq):
 
     Example:
         >>> from transformer_lib import RecurrentConfig
-        >>> model = AlignedSeq2Seq(RecurrentConfig(source_vocab_size=10, target_vocab_size=12))
+        >>> config = RecurrentConfig(source_vocab_size=10, target_vocab_size=12)
+        >>> model = AlignedSeq2Seq(config)
         >>> model.align(torch.tensor([[7, 8, 2]]), torch.tensor([[1, 9]])).shape  # weights
         torch.Size([1, 2, 3])
 

@@ -40,8 +40,8 @@ check: $(READY) ## the fast checks: export gate, notebook guard, style, tests th
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" --hypothesis-profile quick -p no:nbval tests || status=1; \
 	exit $$status
 
-export: $(READY) ## write transformer_lib/ from the notebooks (NB=... only one)
-	@$(PY) tools/export.py $(NB)
+export: $(READY) ## write transformer_lib/ from the notebooks
+	@$(PY) tools/export.py
 	@$(PY) tools/readme.py
 
 notebooks: export ## run notebooks in place, all or NB=path

@@ -13,7 +13,7 @@ def read(path: Path) -> Any:
 
 
 def prose_of(chapter: str) -> str:
-    """All Markdown of a chapter, such as ``translation/15_training``, a line break between cells."""
+    """All Markdown of a chapter, such as ``translation/training``, a line break between cells."""
     cells = read(ROOT / "book" / f"{chapter}.ipynb")["cells"]
     return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 

@@ -456,7 +456,7 @@ def test_bad_input_is_named(case):
 
 
 def test_the_chapter_quotes_the_record():
-    record, prose = record_of("attention-cost"), prose_of("transformer/09_scaled_dot_product_attention")
+    record, prose = record_of("attention-cost"), prose_of("transformer/scaled_dot_product_attention")
     shown = [re.findall(r"[\d.,]+", line) for line in prose.splitlines() if line.startswith("| ") and " MB |" in line]
     names = ("length", "explicit_ms", "fused_ms", "time_ratio", "explicit_mb", "fused_mb", "memory_ratio")
     assert len(shown) == len(record["rows"]) >= 4

@@ -268,7 +268,7 @@ def test_where_imported_names_are_built(code: str, found: list[str | None]) -> N
 
 def test_names_are_found_in_the_notebooks() -> None:
     built = {(one.module, one.name): one.file for one in cells.built(ROOT)}
-    assert built["models.recurrent", "GRU"] == "book/history/03_recurrent_seq2seq"
+    assert built["models.recurrent", "GRU"] == "book/history/encoder_decoder"
     assert {module for module, _ in built} == {name for one in book_chapters.chapters() for name in one.modules}
 
 
@@ -340,8 +340,8 @@ def test_the_line_under_the_title_describes_the_page() -> None:
 
 
 def test_chapter_numbers_come_from_file_names() -> None:
-    assert book_chapters.file_number("book/history/03_recurrent_seq2seq") == 3
-    assert book_chapters.file_number("book/translation/17_translating") == 17
+    assert book_chapters.file_number("book/history/encoder_decoder") == 3
+    assert book_chapters.file_number("book/translation/translating_real_sentences") == 17
     assert book_chapters.file_number("book/appendix/drawing") is None
     assert book_chapters.spoken(book_chapters.chapter("9")) == "chapter 9"
     assert book_chapters.spoken(book_chapters.chapter("data.captions")) == "appendix A"
@@ -378,7 +378,7 @@ def test_mentions_of_chapters_are_found(text: str, found: list[tuple[str, str]])
 
 
 class Environment:
-    docname = "book/transformer/09_scaled_dot_product_attention"
+    docname = "book/transformer/scaled_dot_product_attention"
 
 
 def test_mentions_become_links_where_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,7 +398,7 @@ def test_mentions_become_links_where_they_may(monkeypatch: pytest.MonkeyPatch) -
     ]
     book_mentions.LinkMentions(document).apply()
     links = list(document.findall(addnodes.pending_xref))
-    assert [(one.astext(), one["reftarget"]) for one in links] == [("Chapter 4", "/book/history/04_learning_to_align")]
+    assert [(one.astext(), one["reftarget"]) for one in links] == [("Chapter 4", "/book/history/learning_to_align")]
     assert len(warnings) == 1 and "'chapter 77' is not in the book" in warnings[0]
 
 
@@ -718,14 +718,14 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (tmp_path / "results" / "study.json").write_text(json.dumps(STUDY), encoding="utf-8")
     (tmp_path / "book" / "appendix").mkdir()
     write_notebook(tmp_path / "book" / "appendix" / "drawing.ipynb", APPENDIX)
-    write_notebook(tmp_path / "book" / "translation" / "16_decoding.ipynb", EARLIER)
-    write_notebook(tmp_path / "book" / "translation" / "17_translating.ipynb", SAMPLE)
+    write_notebook(tmp_path / "book" / "translation" / "decoding.ipynb", EARLIER)
+    write_notebook(tmp_path / "book" / "translation" / "translating_real_sentences.ipynb", SAMPLE)
     (tmp_path / "book" / "index.md").write_text(
         "# Book\n\n```{ways}\n```\n\n```{chapter-table}\n```\n\n```{results-table}\n```\n\n"
         "```{results-records}\n```\n\n```{bibliography}\n```\n",
         encoding="utf-8",
     )
-    chapters = [{"file": f"book/translation/{name}"} for name in ("16_decoding", "17_translating")]
+    chapters = [{"file": f"book/translation/{name}"} for name in ("decoding", "translating_real_sentences")]
     parts = [{"caption": "Translation", "numbered": True, "chapters": chapters}]
     parts.append({"caption": "Appendix", "chapters": [{"file": "book/appendix/drawing"}]})
     contents = {"format": "jb-book", "root": "book/index", "parts": parts}
@@ -742,23 +742,23 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.xdist_group("small book")
 def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     built = small_book
-    page = (built / "book" / "translation" / "17_translating.html").read_text(encoding="utf-8")
+    page = (built / "book" / "translation" / "translating_real_sentences.html").read_text(encoding="utf-8")
     repository = CONFIG["repository"]["url"].removeprefix("https://github.com/")
     branch = CONFIG["repository"]["branch"]
     assert (
-        f"https://colab.research.google.com/github/{repository}/blob/{branch}/book/translation/17_translating.ipynb"
+        f"https://colab.research.google.com/github/{repository}/blob/{branch}/book/translation/translating_real_sentences.ipynb"
         in page
     )
     assert '<span class="section-number">Chapter 17 </span>Translating' in page and "(17.1)" in page
     assert 'data-module="transformer_lib.translation.translator"' in page and "shown_name" in page
     assert "hidden_name" not in page and "#|" not in page and "pip install" not in page
-    assert ">chapter 17<" in page and re.search(r'<a [^>]*href="16_decoding.html"[^>]*><[^>]*>chapter 16<', page)
+    assert ">chapter 17<" in page and re.search(r'<a [^>]*href="decoding.html"[^>]*><[^>]*>chapter 16<', page)
     assert '<span class="plain">chapter 6</span>' in page
     assert 'class="start-here admonition"' in page
     words = re.sub(r"\s+", " ", re.sub("<[^>]+>", "", page))
     assert "1 min to read" in words and "For the hurried" not in words  # a way of one chapter leads nowhere
     built_in = re.findall(r'<p class="built-in">.*?</p>', page)
-    assert len(built_in) == 1 and 'href="16_decoding.html#def-beam_search"' in built_in[0]
+    assert len(built_in) == 1 and 'href="decoding.html#def-beam_search"' in built_in[0]
     assert "Built in: beam_search" in re.sub("<[^>]+>", "", built_in[0])
     labels = re.findall(r'<span class="fold-label">(.*?)</span>', page)
     assert labels == ["Plumbing", "What <code>folds</code> here", "Code", "Solution to Exercise 17.1 (Write it)"]
@@ -781,15 +781,15 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     assert re.search(r'<a [^>]*href="../appendix/drawing.html"[^>]*><[^>]*>appendix A<', page)
 
     index = (built / "book" / "index.html").read_text(encoding="utf-8")
-    assert "The hurried" in index and 'href="translation/17_translating.html"' in index
-    assert 'id="def-beam_search"' in (built / "book" / "translation" / "16_decoding.html").read_text(encoding="utf-8")
+    assert "The hurried" in index and 'href="translation/translating_real_sentences.html"' in index
+    assert 'id="def-beam_search"' in (built / "book" / "translation" / "decoding.html").read_text(encoding="utf-8")
     assert "first-run" in index and "24.31" in index and "1,234,567" in index and 'svg class="curve"' in index
     assert "Scores compared" in index and "50.13\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.50" in index
     assert "Neural Machine Translation by Jointly Learning to Align and Translate" in index
     lost = (built / "404.html").read_text(encoding="utf-8")
     prefix = book_pages.pages_url(CONFIG["repository"]["url"]).split("/", 3)[3]
-    assert f'href="/{prefix}book/translation/17_translating.html"' in lost
-    assert "17_translating.html" in (built / "sitemap.xml").read_text(encoding="utf-8")
+    assert f'href="/{prefix}book/translation/translating_real_sentences.html"' in lost
+    assert "translating_real_sentences.html" in (built / "sitemap.xml").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -802,19 +802,19 @@ def test_what_is_open_fits_and_what_does_not_is_found(small_book: Path) -> None:
         pytest.skip("there is no Chromium")
     assert len(WIDEST) == 84
     with measure.opened(small_book) as (browser, root):
-        quiet = measure.measure(browser, root, "book/translation/17_translating.html", small_book)
+        quiet = measure.measure(browser, root, "book/translation/translating_real_sentences.html", small_book)
         assert quiet.faults == []
         assert quiet.words > 10 and quiet.lines == 1 + 1 + 3 + 1 and quiet.longest == 3
         assert 0 < quiet.first < quiet.screens
 
         page = browser.new_page(viewport=measure.WIDE)
-        page.goto(f"{root}book/translation/17_translating.html")
+        page.goto(f"{root}book/translation/translating_real_sentences.html")
         page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         found = page.evaluate(measure.LOOK)
         assert found["wide"] == [] and found["lines"] > quiet.lines + 6  # unfolded, it fits as well
         page.context.close()
 
-        loud = measure.measure(browser, root, "book/translation/16_decoding.html", small_book)
+        loud = measure.measure(browser, root, "book/translation/decoding.html", small_book)
         assert loud.raises == ["raise ValueError"]  # what is folded does not count
         assert [line[:5] for line in loud.wide] == ["total"]
         assert loud.unlinked == ["chapter 17"]
@@ -849,13 +849,13 @@ def test_the_small_book_becomes_an_epub_and_a_pdf(small_book: Path, tmp_path: Pa
             if name.endswith("xhtml") and target and "://" not in target:
                 file, _, place = target.partition("#")
                 assert f"book/{file}" in names and (not place or f"book/{file}#{place}" in places), (name, target)
-    page = ElementTree.tostring(trees["book/translation-17_translating.xhtml"], encoding="unicode")
+    page = ElementTree.tostring(trees["book/translation-translating_real_sentences.xhtml"], encoding="unicode")
     assert "MathML" in page and "<script" not in page and "mjx-" not in page
     assert "The rest." in page  # of a docstring that folds on the page
     appendix = ElementTree.tostring(trees["book/appendix-drawing.xhtml"], encoding="unicode")
     assert 'alt="A viewer"' in appendix and "fieldset" not in appendix and "state-marker" not in appendix
     spine = [item.get("idref") for item in trees["book/book.opf"].iter("{http://www.idpf.org/2007/opf}itemref")]
-    assert spine == ["index", "translation-16_decoding", "translation-17_translating", "appendix-drawing"]
+    assert spine == ["index", "translation-decoding", "translation-translating_real_sentences", "appendix-drawing"]
 
 
 @pytest.mark.slow

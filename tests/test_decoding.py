@@ -915,7 +915,7 @@ def test_every_part_comes_back_in_the_mode_it_was_found_in():
 
 
 def test_the_chapter_quotes_the_record_of_its_benchmark():
-    rows, prose = record_of("decoding")["rows"], prose_of("translation/16_decoding")
+    rows, prose = record_of("decoding")["rows"], prose_of("translation/decoding")
     for row in rows:
         rates = f"{row['tokens_per_second']:,} | {row['peer_tokens_per_second']:,}"
         ratio = f"{row['times_as_fast']:.2f}"
@@ -929,13 +929,13 @@ def test_the_chapter_quotes_the_record_of_its_benchmark():
 
 def test_the_chapter_shows_the_beam_curse_as_it_was_recorded():
     record = record_of("beam-width")
-    code = re.search(r"RECORD = (\{.*?^\})", code_of("translation/16_decoding"), re.MULTILINE | re.DOTALL).group(1)
+    code = re.search(r"RECORD = (\{.*?^\})", code_of("translation/decoding"), re.MULTILINE | re.DOTALL).group(1)
     expected: dict[float, list[tuple]] = {0.0: [], 1.0: []}
     for row in record["rows"]:
         measured = (row[name] for name in ("relative_length", "empty", "search_errors"))
         expected[row["alpha"]].append((row["bleu"], *row["difference"], *measured))
     assert ast.literal_eval(code) == expected
-    rows, prose = {row["beta"]: row for row in record["coverage"]}, prose_of("translation/16_decoding")
+    rows, prose = {row["beta"]: row for row in record["coverage"]}, prose_of("translation/decoding")
     chosen, lengths = rows[0.2], [f"{100 * rows[beta]['relative_length']:.0f}" for beta in (0.0, 0.2)]
     assert f"chosen for {chosen['other_choice']} of them" in prose and " to ".join(lengths) + " percent" in prose
     assert f"{chosen['bleu']} against {rows[0.0]['bleu']}" in prose

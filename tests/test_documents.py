@@ -156,12 +156,12 @@ def test_the_last_page_repeats_what_its_chapters_say() -> None:
     surprises = page[page.index("## What came out otherwise") : page.index("## What grew from it")]
     assert surprises.count("({chapter}`") == surprises.count(" - *") == 8
     for here, path, there in (
-        ("a state of 128 numbers", "history/03_recurrent_seq2seq", "with 128 numbers it is 0.005 to 0.009 nats"),
-        ("its 12,000 training sentences", "history/03_recurrent_seq2seq", "its 12,000 training sentences, long ones"),
-        ("less than a tenth of their weight", "history/04_learning_to_align", "gets less than a tenth of the weight"),
-        ("100 % of the articles", "descendants/20_bert", "best of five (three) whole sentences | 100 % (100 to 100)"),
-        ("the masked model 95 %", "descendants/20_bert", "| masked, the blank | 95 %"),
-        ("two of three sums", "descendants/22_linear_attention", "two of three plain sums recall about as much"),
+        ("a state of 128 numbers", "history/encoder_decoder", "with 128 numbers it is 0.005 to 0.009 nats"),
+        ("its 12,000 training sentences", "history/encoder_decoder", "its 12,000 training sentences, long ones"),
+        ("less than a tenth of their weight", "history/learning_to_align", "gets less than a tenth of the weight"),
+        ("100 % of the articles", "descendants/bert", "best of five (three) whole sentences | 100 % (100 to 100)"),
+        ("the masked model 95 %", "descendants/bert", "| masked, the blank | 95 %"),
+        ("two of three sums", "descendants/linear_attention", "two of three plain sums recall about as much"),
     ):
         assert here in surprises and there in words(f"{path}.ipynb"), here
 

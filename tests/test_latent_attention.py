@@ -660,7 +660,7 @@ def test_real_labels_that_training_lacks_count_as_wrong(zapier):
 
 def test_the_numbers_of_the_chapter_are_those_of_the_record():
     """The cell holds what the record holds, as literals, because a chapter runs without the repository."""
-    cells = read(ROOT / "book" / "history" / "07_latent_attention.ipynb")["cells"]
+    cells = read(ROOT / "book" / "history" / "latent_attention.ipynb")["cells"]
     (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
     shown = ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) :])
     rows = {(row["encoder"], row["attention"]): row for row in record_of("recipe-pairs")["rows"]}

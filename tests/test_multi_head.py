@@ -570,14 +570,14 @@ def test_starts_like_torch():
 
 
 def test_the_chapter_quotes_the_record_of_its_benchmark():
-    rows, prose = record_of("multi-head-cost")["rows"], prose_of("transformer/11_multi_head_attention")
+    rows, prose = record_of("multi-head-cost")["rows"], prose_of("transformer/multi_head_attention")
     table = prose[prose.index("| measured | ratio") :]
     assert re.findall(r"\| ([\d.]+) \|\n", table)[: len(rows)] == [f"{row['time_ratio']:.2f}" for row in rows]
     assert "python benchmarks/multi_head.py --record results/multi-head-cost.json" in prose
 
 
 def test_the_chapter_draws_the_record_of_one_head_and_four():
-    cells = read(ROOT / "book" / "transformer" / "11_multi_head_attention.ipynb")["cells"]
+    cells = read(ROOT / "book" / "transformer" / "multi_head_attention.ipynb")["cells"]
     (source,) = [source for cell in cells if "PRONOUNS = {" in (source := "".join(cell["source"]))]
     drawn = ast.literal_eval(re.search(r"PRONOUNS = (\{.*?\n\})", source, re.DOTALL)[1])
     rows = record_of("heads")["rows"]
@@ -585,7 +585,7 @@ def test_the_chapter_draws_the_record_of_one_head_and_four():
         found = [row for row in rows if (row["heads"], row["epochs"]) == (heads, epochs)]
         assert [row["seed"] for row in found] == [0, 1, 2]
         assert [row["pronouns"] for row in found] == list(scores)
-    prose = prose_of("transformer/11_multi_head_attention")
+    prose = prose_of("transformer/multi_head_attention")
     assert "python benchmarks/heads.py --record results/heads.json" in prose
     for heads, epochs in ((4, 6), (1, 6), (1, 12), (1, 18)):
         low, high = min(drawn[heads, epochs]), max(drawn[heads, epochs])

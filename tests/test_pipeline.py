@@ -101,12 +101,12 @@ def add_foreign_file(project: TinyProject) -> None:
 
 
 def export_nothing(project: TinyProject) -> None:
-    project.write("translation/15_training", [new_markdown_cell("# Training\n\n> Nothing yet."), new_code_cell("1")])
+    project.write("translation/training", [new_markdown_cell("# Training\n\n> Nothing yet."), new_code_cell("1")])
 
 
 def export_without_cells(project: TinyProject) -> None:
     project.write(
-        "descendants/19_gpt",
+        "descendants/gpt",
         [new_markdown_cell("# GPT\n\n> Nothing yet."), new_code_cell("#| default_exp gpt"), new_code_cell("1")],
     )
 
@@ -181,8 +181,8 @@ GATE_CASES = {
     "a module missing": (delete_module, "doubling.py is missing: book/history/02_doubling.ipynb"),
     "a module without notebook": (delete_notebook, "transformer_lib/models/doubling.py has no notebook"),
     "a foreign file": (add_foreign_file, "transformer_lib/helpers/extra.py has no notebook"),
-    "a chapter that exports nothing": (export_nothing, "book/translation/15_training.ipynb exports nothing"),
-    "a chapter with a name and no cells": (export_without_cells, "book/descendants/19_gpt.ipynb: default_exp gpt, but"),
+    "a chapter that exports nothing": (export_nothing, "book/translation/training.ipynb exports nothing"),
+    "a chapter with a name and no cells": (export_without_cells, "book/descendants/gpt.ipynb: default_exp gpt, but"),
     "a shared module": (share_module, "counting.py is exported by .*01_counting.ipynb and .*03_counting_again.ipynb"),
     "two modules": (name_two_modules, r"01_counting.ipynb: more than one default_exp \(models.counting, other\)"),
     "an export into another module": (export_elsewhere, "doubling.py is exported by .*01_counting.ipynb and .*02"),

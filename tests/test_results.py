@@ -108,13 +108,13 @@ def test_the_translator_without_attention_on_multi30k():
 
 def test_the_three_models_of_chapter_14_are_those_of_the_record():
     rows = {f"{row['model']}-{row['seed']}": row for row in record_of("three-models")["rows"]}
-    cells = json.loads((ROOT / "book/transformer/14_transformer.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells = json.loads((ROOT / "book/transformer/the_transformer.ipynb").read_text(encoding="utf-8"))["cells"]
     (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
     shown = ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2])
     expected = {name: (row["exact_match"], round(row["seconds"][-1])) for name, row in rows.items()}
     assert shown == expected and len(shown) == 9
     assert all(420_000 < row["parameters"] < 470_000 for row in rows.values())
-    prose = prose_of("transformer/14_transformer")
+    prose = prose_of("transformer/the_transformer")
     (cost,) = (row for row in record_of("self-attention-cost")["rows"] if row["words"] == 64)
     assert 6.25 < cost["gru_time"] < 6.75 and cost["gru_work"] < 2
     assert "64 words took a GRU about six and a half times as long" in prose
@@ -124,7 +124,7 @@ def test_the_decoder_only_models_of_chapter_19_are_those_of_the_record():
     rows = {"two stacks": [row for row in record_of("three-models")["rows"] if row["model"] == "transformer"]}
     for row in record_of("decoder-only")["rows"]:
         rows.setdefault(row["model"], []).append(row)
-    cells = json.loads((ROOT / "book/descendants/19_gpt.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells = json.loads((ROOT / "book/descendants/gpt.ipynb").read_text(encoding="utf-8"))["cells"]
     (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
     shown = ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2])
     assert shown == {kind: [row["exact_match"][-1] for row in some] for kind, some in rows.items()}
@@ -136,14 +136,14 @@ def test_the_decoder_only_models_of_chapter_19_are_those_of_the_record():
     assert rates.pop("two stacks") == {0.003}
     assert all(found == {0.004} for found in rates.values()) and len(rates) == 4
     assert {row["parameters"] for some in rows.values() for row in some} == {469_632, 475_200, 481_632}
-    table = [line for line in prose_of("descendants/19_gpt").splitlines() if re.match(r"\| (one|two) stack", line)]
+    table = [line for line in prose_of("descendants/gpt").splitlines() if re.match(r"\| (one|two) stack", line)]
     for line, kind in zip(table, ("two stacks", "two", "target", "both", "full"), strict=True):
         scores = shown[kind]
         cell = f"{round(sum(scores) / 3)} % ({round(min(scores))} to {round(max(scores))})"
         assert line.endswith(f"| {cell} |"), line
 
 
-@pytest.mark.parametrize("page", ["history/03_recurrent_seq2seq", "history/04_learning_to_align"])
+@pytest.mark.parametrize("page", ["history/encoder_decoder", "history/learning_to_align"])
 def test_the_bottleneck_is_what_was_recorded(page):
     rows = {row["name"]: list(row["exact_match"].values()) for row in record_of("bottleneck")["rows"]}
     shown = literal(page, "RECORD")
@@ -154,23 +154,23 @@ def test_the_bottleneck_is_what_was_recorded(page):
 
 def test_the_cost_of_the_bottleneck_is_told():
     rows = {row["name"]: row for row in record_of("bottleneck")["rows"]}
-    prose = prose_of("history/04_learning_to_align")
+    prose = prose_of("history/learning_to_align")
     for name in ("gru-256-30-0", "gru-512-30-0", "attention-64-30-0", "gru-192-6-0", "attention-128-6-0"):
         assert f"{rows[name]['parameters']:,} " in prose
     seconds = [round(rows[f"{kind}-128-6-0"]["seconds"]) for kind in ("attention", "gru")]
     assert f"{seconds[0]} seconds against {seconds[1]}" in prose and round(seconds[0] / seconds[1], 1) == 1.6
     losses = [rows[f"gru-128-30-{seed}"]["train_loss"][-1] for seed in range(3)]
-    assert f"{min(losses):.3f} to {max(losses):.3f} nats a token" in prose_of("history/03_recurrent_seq2seq")
+    assert f"{min(losses):.3f} to {max(losses):.3f} nats a token" in prose_of("history/encoder_decoder")
     last = [list(rows[f"gru-256-6-{seed}"]["exact_match"].values())[-1] for seed in range(2)]
-    assert f"get {last[0]} and {last[1]} % right after six epochs" in prose_of("history/03_recurrent_seq2seq")
+    assert f"get {last[0]} and {last[1]} % right after six epochs" in prose_of("history/encoder_decoder")
 
 
-CHAPTER_4 = "history/04_learning_to_align"
+CHAPTER_4 = "history/learning_to_align"
 
 
 def test_the_table_of_attention_and_width_is_the_record():
     rows = {row["name"]: row for row in record_of("bottleneck")["rows"]}
-    lines = [line.split("|")[1:-1] for line in prose_of("history/04_learning_to_align").splitlines()]
+    lines = [line.split("|")[1:-1] for line in prose_of("history/learning_to_align").splitlines()]
     kinds = {"with": "attention", "without": "gru", "without, reading both ways": "two-way"}
     table = [[cell.strip() for cell in line] for line in lines if line and line[0].strip() in kinds]
     assert len(table) == 7
@@ -190,13 +190,13 @@ def test_the_table_of_attention_and_width_is_the_record():
 
 
 def test_the_words_of_chapter_3_are_those_of_its_record_and_its_output():
-    prose = prose_of("history/03_recurrent_seq2seq")
+    prose = prose_of("history/encoder_decoder")
     (row,) = (row for row in record_of("bottleneck")["rows"] if row["name"] == "gru-128-6-0")
     right, tokens = row["exact_match"]["14"], row["token_accuracy"]["14"] / 100
     assert f"gets {right} % of the sentences right" in prose and f"{tokens:.1%}".replace("%", " %") in prose
     for power in (right / 100) ** (1 / 15), round(tokens, 3) ** 15:
         assert f" = {power:.3f}$" in prose
-    cells = read(ROOT / "book/history/03_recurrent_seq2seq.ipynb")["cells"]
+    cells = read(ROOT / "book/history/encoder_decoder.ipynb")["cells"]
     texts = ["".join(output.get("text", "")) for cell in cells for output in cell.get("outputs", [])]
     (printed,) = (text for text in texts if "model: " in text)
     table = [[cell.strip().replace("**", "") for cell in line.split("|")[1:-1]] for line in prose.splitlines()]
@@ -205,7 +205,7 @@ def test_the_words_of_chapter_3_are_those_of_its_record_and_its_output():
     assert all(f"{source}\n  right: {right}\n  model: {ours}\n" in printed for source, right, ours in quoted)
 
 
-LADDER_PAGE = "translation/17_translating"
+LADDER_PAGE = "translation/translating_real_sentences"
 RUNGS = {row["model"]: row for row in record_of("ladder")["rows"]}
 
 
@@ -245,7 +245,7 @@ def test_the_ladder_is_what_was_recorded():
 
 
 def test_the_transformer_is_held_against_the_literature_with_its_own_record():
-    prose = prose_of("translation/17_translating")
+    prose = prose_of("translation/translating_real_sentences")
     record = record_of("multi30k-en-de-transformer")
     metrics = record["metrics"]
     assert metrics["test_reference_tokens"]["value"] == 12_103 and metrics["test_sentences"]["value"] == 1_000
@@ -263,7 +263,7 @@ def test_the_transformer_is_held_against_the_literature_with_its_own_record():
 
 def test_the_layer_that_died_is_the_one_that_was_recorded():
     rows = record_of("head-entropy")["rows"]
-    prose = prose_of("translation/17_translating")
+    prose = prose_of("translation/translating_real_sentences")
     for row in rows:
         cells = [row["norm"], f"{row['validation_loss']:.3f}", f"{row['validation_bleu']:.2f}"]
         assert f"| {' | '.join([*cells, row['encoder'], row['decoder']])} |" in prose
@@ -282,7 +282,7 @@ def test_the_layer_that_died_is_the_one_that_was_recorded():
 
 def test_the_length_penalty_was_chosen_as_the_chapter_says():
     score = {row["alpha"]: row["validation_bleu"] for row in record_of("length-penalty")["rows"]}
-    prose = " ".join(prose_of("translation/17_translating").split())
+    prose = " ".join(prose_of("translation/translating_real_sentences").split())
     assert f"where 0 gives {score[0]:.2f}, 0.6 gives {score[0.6]:.2f}, and 1.0 gives {score[1.0]:.2f}" in prose
     assert f"A penalty of 1.5 gives {score[1.5]:.2f}" in prose and score[1.5] - score[1.0] < 0.1
     assert f"with 2.0 it falls to {score[2.0]:.2f}" in prose
@@ -291,7 +291,7 @@ def test_the_length_penalty_was_chosen_as_the_chapter_says():
 
 def test_the_ladder_on_captions_is_what_was_recorded():
     rows = record_of("captions-ladder")["rows"] + record_of("captions-ladder-gru")["rows"]
-    prose = prose_of("translation/17_translating")
+    prose = prose_of("translation/translating_real_sentences")
     table = prose[prose.index("| model | epochs | minutes |") :].splitlines()[2 : 2 + len(rows)]
     shown = [[cell.strip() for cell in line.split("|")[2:-1]] for line in table]
     written = {"passes": "{}", "minutes": "{:.1f}", "exact_match": "{:.1f}", "perplexity": "{:.3f}"}
@@ -303,7 +303,7 @@ def test_the_ladder_on_captions_is_what_was_recorded():
     assert (bahdanau["exact_match"] > transformer["exact_match"]) == ("it is not. Here three models" in prose)
     ratio = transformer["minutes"] / transformer["passes"] / (bahdanau["minutes"] / bahdanau["passes"])
     assert f"An epoch takes the Transformer {ratio:.1f} times as long" in prose
-    earlier = prose_of("history/03_recurrent_seq2seq")
+    earlier = prose_of("history/encoder_decoder")
     assert f"a larger GRU of this kind learns to get {gru['exact_match']:.0f} % of new ones right" in earlier
     assert "from 50,000 captions, in twelve minutes" in earlier and round(gru["minutes"]) == 12
     assert gru["million_parameters"] > 0.8 and "50000 captions; beam 5" in record_of("captions-ladder-gru")["data"]
@@ -315,11 +315,11 @@ def test_chapter_2_says_how_many_pieces_the_translators_of_real_sentences_have()
     records = [read(path) for path in RECORDS if path.stem.startswith("multi30k-")]
     trained = [record for record in records if record["command"].startswith("transformer-lib train")]
     assert {options_of(record).vocab_size for record in trained} | {RunConfig.vocab_size} == {5000, 8000}
-    assert "use 5,000 or 8,000" in prose_of("history/02_words_to_batches")
+    assert "use 5,000 or 8,000" in prose_of("history/words_to_batches")
 
 
 def test_by_bleu_chapter_1_has_a_missing_word_above_a_wrong_one():
-    cells = read(ROOT / "book/history/01_translation_as_prediction.ipynb")["cells"]
+    cells = read(ROOT / "book/history/translation_as_prediction.ipynb")["cells"]
     texts = ["".join(output.get("text", "")) for cell in cells for output in cell.get("outputs", [])]
     (table,) = (text for text in texts if "perplexity\nreference " in text)
     bleu = {line[:18].strip(): float(line[18:].split()[1]) for line in table.splitlines()[1:]}
@@ -400,8 +400,8 @@ def test_other_seeds_give_the_ladder_of_the_record():
 def test_what_helps_with_little_data_is_what_was_recorded():
     rows = {row["change"]: row for row in record_of("small-data")["rows"]}
     expected = {name: (tuple(row["bleu"]), tuple(row["bleu_with_typing_errors"])) for name, row in rows.items()}
-    assert literal("translation/15_training", "SMALL") == expected
-    prose = prose_of("translation/15_training")
+    assert literal("translation/training", "SMALL") == expected
+    prose = prose_of("translation/training")
     gains = [
         after - before
         for row in rows.values()
@@ -418,7 +418,7 @@ def test_what_helps_with_little_data_is_what_was_recorded():
 
 
 def test_what_translations_of_translators_brought_is_what_was_recorded():
-    prose = prose_of("translation/15_training")
+    prose = prose_of("translation/training")
     alone, mixed = record_of("multi30k-en-de-raw"), record_of("multi30k-en-de-raw-translations")
     first = record_of("multi30k-en-de-raw-19")
     curves = [{line["epoch"]: line.get("validation_bleu") for line in record["curves"]} for record in (alone, mixed)]
@@ -456,7 +456,7 @@ def test_the_figure_of_the_ladder_is_what_was_recorded():
 
 
 def test_the_translators_of_cased_text_are_told_with_their_intervals():
-    prose = prose_of("translation/17_translating")
+    prose = prose_of("translation/translating_real_sentences")
     for pair in ("en-de", "de-en"):
         record = record_of(f"multi30k-{pair}-raw")
         scores = (record["metrics"][name] for name in ("test_bleu", "test_bleu_cased"))
@@ -481,7 +481,7 @@ def test_what_the_chapter_says_of_the_captions_in_multi30k(data_directory):
     assert len(sentences) == 29_000
     assert sum(re.search(r"\bnot\b", sentence) is not None for sentence in sentences) == 29
     assert sum("?" in sentence for sentence in sentences) == 7
-    prose = prose_of("translation/17_translating")
+    prose = prose_of("translation/translating_real_sentences")
     assert '29 have the word "not"' in prose and "Seven of the training sentences have a question mark" in prose
     german = [pair.target.lower() for pair in load_multi30k("train", "en", "de")]
     played = [b for a, b in zip(sentences, german, strict=True) if re.search(r"\bfootball\b", a)]
@@ -493,7 +493,7 @@ def test_the_rare_words_of_the_twenty_captions_are_counted(data_directory):
     counts = Counter()
     for pair in load_multi30k("train", "en", "de"):
         counts.update(set(re.findall(r"[a-z]+", pair.source.lower())))
-    rows = literal("translation/17_translating", "JUDGED")
+    rows = literal("translation/translating_real_sentences", "JUDGED")
     rarest = {caption: min(counts[word] for word in re.findall(r"[a-z]+", caption.lower())) for caption, _, _ in rows}
     wrong = sorted(rarest[caption] for caption, _, verdict in rows if verdict == "wrong")
     others = sorted(rarest[caption] for caption, _, verdict in rows if verdict != "wrong")
@@ -501,7 +501,7 @@ def test_the_rare_words_of_the_twenty_captions_are_counted(data_directory):
     told = {"afraid": 0, "exam": 2, "grandmother": 3, "granddaughter": 3, "cook": 13, "oven": 13}
     told |= {"father": 50, "newspaper": 62, "tomatoes": 6, "soap": 9}
     assert {word: counts[word] for word in told} == told
-    assert "*Lava* is in two of the 29,000 captions" in prose_of("translation/17_translating")
+    assert "*Lava* is in two of the 29,000 captions" in prose_of("translation/translating_real_sentences")
 
 
 @pytest.mark.slow
@@ -516,7 +516,7 @@ def test_the_untidy_lines_come_out_as_the_chapter_says():
     assert all(all(right[kind]) for kind in ("no capital", "no full stop", "typo", "two sentences"))
     assert not any(any(right[kind]) for kind in ("all capitals", "unknown word"))
     assert [(sum(right[kind]), len(right[kind])) for kind in ("name", "short")] == [(4, 5), (1, 2)]
-    assert "32 English lines" in prose_of("translation/17_translating")
+    assert "32 English lines" in prose_of("translation/translating_real_sentences")
 
 
 # ---------------------------------------------------------------- the models that come with the library
@@ -616,7 +616,7 @@ def test_the_decoders_of_chapter_21_are_those_of_the_record():
         expected[name] = (best, within, beyond)
         assert len(within) == 3
         assert 94_000 < some[0]["parameters"] - 256 * 64 * (name in ("learned positions", "GPT-2's design")) < 96_500
-    assert literal("descendants/21_llama", "RECORD") == expected
+    assert literal("descendants/llama", "RECORD") == expected
 
 
 def test_a_ratio_that_falls_is_caught(tmp_path):

@@ -437,7 +437,7 @@ def test_a_process_of_torchrun_says_what_went_wrong_with_it(capsys, monkeypatch)
 
 
 def test_the_chapter_quotes_the_record_of_its_benchmark():
-    rows, prose = record_of("scaling-cost")["rows"], prose_of("translation/18_scaling")
+    rows, prose = record_of("scaling-cost")["rows"], prose_of("scale/scaling_out")
     table = prose[prose.index("| measured | ratio of time |") :].partition("\n\n")[0]
     shown = re.findall(r"^\| ([^|]+) \| ([\d.]+) \|$", table, re.MULTILINE)
     ratios = [row for row in rows if " / " in row["measured"]]
@@ -449,7 +449,7 @@ def test_the_chapter_quotes_the_record_of_its_benchmark():
 
 
 def test_the_figures_show_what_was_recorded():
-    path = ROOT / "book" / "translation" / "18_scaling.ipynb"
+    path = ROOT / "book" / "translation" / "scaling_out.ipynb"
     codes = ["".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
     found = {}
     for name in ("PEAK", "STEPS", "SPEED_UPS"):
@@ -460,7 +460,7 @@ def test_the_figures_show_what_was_recorded():
             if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
         }
         found[name] = ast.literal_eval(values[name])
-    steps, prose = record_of("scaling-roofline"), prose_of("translation/18_scaling")
+    steps, prose = record_of("scaling-roofline"), prose_of("scale/scaling_out")
     assert found["PEAK"] == steps["machine"]["gflops_per_second"]
     for row in steps["rows"]:
         shown = found["STEPS"][row["size"]]
@@ -476,7 +476,7 @@ def test_the_figures_show_what_was_recorded():
 
 
 def test_the_chapter_says_what_a_second_process_brought_on_the_clock():
-    rows, prose = record_of("scaling-processes")["rows"], prose_of("translation/18_scaling")
+    rows, prose = record_of("scaling-processes")["rows"], prose_of("scale/scaling_out")
     for way in ("shared", "apart"):
         first, second, third = (f"{row[f'{way}_wall_speed_up']:.2f}" for row in rows)
         assert f"({first}, {second} and {third})" in prose
@@ -495,7 +495,7 @@ def test_the_chapter_says_what_a_second_process_brought_on_the_clock():
 
 
 def test_the_bars_of_the_step_are_a_little_longer_than_the_step():
-    rows, prose = record_of("scaling-roofline")["rows"], prose_of("translation/18_scaling")
+    rows, prose = record_of("scaling-roofline")["rows"], prose_of("scale/scaling_out")
     bars = [1000 * sum(part["seconds"] for part in row["parts"].values()) for row in rows]
     steps = [1000 * row["seconds"] for row in rows]
     assert "{:,.0f} and {:,.0f} ms; the percentages".format(*bars) in prose

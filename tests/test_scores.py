@@ -609,7 +609,7 @@ def test_bad_input_is_named(case):
 
 def test_the_page_quotes_its_records():
     """The cell of the figure holds what was recorded, as literals, because a chapter runs without the repository."""
-    cells = read(ROOT / "book/history/05_scores_global_and_local.ipynb")["cells"]
+    cells = read(ROOT / "book/history/luong_attention.ipynb")["cells"]
     (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
     shown = ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2])
     rows = {row["model"]: row for name in ("scores", "windows") for row in record_of(f"captions-{name}")["rows"]}

@@ -331,7 +331,7 @@ def test_compiles_into_one_graph():
 
 
 def test_the_chapter_quotes_the_record_of_its_benchmark():
-    rows, prose = record_of("self-attention-cost")["rows"], prose_of("transformer/08_self_attention")
+    rows, prose = record_of("self-attention-cost")["rows"], prose_of("transformer/self_attention")
     columns = ("gru_work", "gru_time", "convolution_work", "convolution_time")
     for row in rows:
         assert " | ".join([f"| {row['words']:,}", *(f"{row[name]:.2f}" for name in columns)]) in prose

@@ -1072,8 +1072,8 @@ def test_the_chapter_shows_the_ablations_as_they_were_recorded():
         others = (f"{row[name]:.1f}" for name in ("exact_match", "right", "confidence"))
         variant = names.get(row["variant"], row["variant"])
         lines.append(f"| {' | '.join([variant, loss, score, *others])} |")
-    assert "\n".join(lines) in prose_of("translation/15_training")
-    code = re.search(r"ABLATIONS = (\{.*?^\})", code_of("translation/15_training"), re.MULTILINE | re.DOTALL).group(1)
+    assert "\n".join(lines) in prose_of("translation/training")
+    code = re.search(r"ABLATIONS = (\{.*?^\})", code_of("translation/training"), re.MULTILINE | re.DOTALL).group(1)
     measures = ("validation_loss", "lowest", "highest", "bleu_lowest", "bleu_highest")
     assert ast.literal_eval(code) == {row["variant"]: tuple(row[m] for m in measures) for row in rows}
     losses = {row["variant"]: row["validation_loss"] for row in rows}
@@ -1098,7 +1098,7 @@ def test_the_chapter_compares_with_counts_of_neighbours():
     alone = -sum(math.log(word[two]) for _, two in held_out) / len(held_out)
     best = {one: two for (one, two), _ in reversed(both.most_common())}  # the most frequent comes last and stays
     right = 100 * sum(best.get(one) == two for one, two in held_out) / len(held_out)
-    prose = prose_of("translation/15_training")
+    prose = prose_of("translation/training")
     assert f"gives a loss of about {loss:.1f} and {right:.0f} percent right" in prose
     assert f"(The frequencies of words alone give {alone:.1f}.)" in prose
 
@@ -1107,7 +1107,7 @@ def test_the_two_trainings_of_the_chapter_change_places_at_update_30():
     rises, falls = ([rate_factor(u, "linear", warmup, 111) for u in range(1, 112)] for warmup in (40, 0))
     first = next(u for u, (up, down) in enumerate(zip(rises, falls, strict=True), start=1) if up > down)
     assert all(up > down for up, down in zip(rises[first - 1 :], falls[first - 1 :], strict=True))
-    assert f"the higher of the two up to update {first - 1} and the lower" in prose_of("translation/15_training")
+    assert f"the higher of the two up to update {first - 1} and the lower" in prose_of("translation/training")
 
 
 def test_the_chapter_says_how_far_a_long_memory_overshoots():
@@ -1125,7 +1125,7 @@ def test_the_chapter_says_how_far_a_long_memory_overshoots():
         smooth = -torch.tensor(path).diff().unfold(0, 20, 1).mean(-1)
         highest[beta], after[beta] = smooth[900:].max().item(), smooth[1000:1300].mean().item()
     told = f"rise to {highest[0.999]:.1f} times the learning rate", f"they rise to {highest[0.98]:.1f} times"
-    assert all(text in prose_of("translation/15_training") for text in told)
+    assert all(text in prose_of("translation/training") for text in told)
     assert after[0.999] > 1.2 and abs(after[0.98] - 1) < 0.05
 
 
@@ -1134,7 +1134,7 @@ def test_the_chapter_says_how_many_kills_left_no_trace():
     killed = sum(row["killed"] for row in rows)
     kept = sum(row["killed"] for row in rows if row["identical"])
     assert kept == killed == 20 and f"Of {killed} kills, {kept} left no trace" in " ".join(
-        prose_of("translation/15_training").split()
+        prose_of("translation/training").split()
     )
 
 

@@ -136,7 +136,7 @@ TIDY = """({stills, moving}) => {
 class Page:
     """One page of the book, tidied."""
 
-    name: str  # without ending, such as book/transformer/08_self_attention
+    name: str  # without ending, such as book/transformer/self_attention
     title: str
     text: str  # XHTML
     part: str = ""

@@ -1,15 +1,14 @@
-"""Export the library from the notebooks: one module, one page.
+"""Export the library from the notebooks. A page may fill several modules, and a module may grow over several pages.
 
-    python tools/export.py                 every notebook of the book
-    python tools/export.py NOTEBOOK ...    only these
+    python tools/export.py
 
-The work is done by nbdev's exporter. This script adds the name of the chapter to the module's docstring, refuses what
-would leave half a module behind, replaces each module in one step, and removes modules whose notebook is gone.
+The work is done by nbdev's exporter. This script writes the module's docstring, refuses what would leave half a module
+behind, replaces each module in one step, and removes exported modules whose notebook is gone. Modules written by hand
+are left alone.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 import os
@@ -19,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from chapters import BY_HAND, EXPORT, PACKAGE, ROOT, TITLE, Notebook, notebooks
+from chapters import EXPORT, PACKAGE, ROOT, Notebook, book, by_hand
 
 MODULE = re.compile(r"[a-z]\w*(\.[a-z]\w*)?")
 RELATIVE = re.compile(r"^(\s*from )(\.+)(\S* import )", re.M)
@@ -49,16 +48,23 @@ def check_exportable(page: Notebook) -> None:
             ) from error
 
 
-def one_module(page: Notebook, module: str) -> dict:
-    """The notebook as the exporter is to see it for one of its modules: the title, and the cells of this module."""
-    cells = []
-    for cell in page.cells:
-        if cell.exports and page.target(cell) == module:
-            cells.append({**cell.data, "source": EXPORT.sub("#| export", cell.source, count=1)})
-        elif cell.kind == "markdown" and TITLE.search(cell.source) and not cells:
-            cells.append(cell.data)
-            cells.append({**page.code[0].data, "id": "exported-to", "source": f"#| default_exp {module}"})
-    return {**page.data, "cells": cells}
+def one_module(pages: list[Notebook], module: str) -> dict:
+    """One notebook for the exporter: the cells of this module, from every page that adds to it."""
+    title = pages[0].cells[0].data | {"source": f"# {module}\n\n> {docstring(pages, module)}"}
+    start = pages[0].code[0].data | {"id": "exported-to", "source": f"#| default_exp {module}"}
+    cells = [
+        {**cell.data, "source": EXPORT.sub("#| export", cell.source, count=1)}
+        for page in pages
+        for cell in page.exported
+        if page.target(cell) == module
+    ]
+    return {**pages[0].data, "cells": [title, start, *cells]}
+
+
+def docstring(pages: list[Notebook], module: str) -> str:
+    """What a module is: its ``#| doc``, or the promise of its page."""
+    found = [page.docs[module] for page in pages if module in page.docs]
+    return found[0] if found else pages[0].promise
 
 
 def absolute(text: str, module: str) -> str:
@@ -73,30 +79,31 @@ def absolute(text: str, module: str) -> str:
     return RELATIVE.sub(in_full, text)
 
 
-def render(notebook: Path, root: Path = ROOT) -> dict[str, str]:
-    """The text of every module that a notebook exports, by the module's name."""
+def render(module: str, pages: list[Notebook], root: Path = ROOT) -> str:
+    """The text of a module, from the pages that export it."""
     from nbdev.export import nb_export  # slow to import
 
-    root = root.resolve()
-    page = Notebook(notebook.resolve(), root)
-    if page.module is None:
-        return {}
-    check_exportable(page)
-    found = {}
-    for module in page.modules:
-        file = f"{module.replace('.', '/')}.py"
-        with tempfile.TemporaryDirectory() as folder:  # the exporter marks cells with a path relative to the module
-            copy = Path(folder).resolve() / page.name
-            copy.parent.mkdir(parents=True)
-            copy.write_text(json.dumps(one_module(page, module)), encoding="utf-8")
-            package = Path(folder).resolve() / PACKAGE
-            nb_export(str(copy), lib_path=str(package), name=module)
-            text = (package / file).read_text(encoding="utf-8")
-        summary, closing, rest = text.partition('"""\n')
-        if not summary.lstrip("r").startswith('"""'):
-            raise ValueError(f"{page.name}: the title cell needs a line '> what the chapter builds'")
-        text = f"{summary.rstrip()}\n\nChapter: {page.title} ({page.name}).\n{closing}{rest}"
-        found[module] = absolute(text, module)
+    with tempfile.TemporaryDirectory() as folder:  # the exporter marks cells with a path relative to the module
+        copy = Path(folder).resolve() / pages[0].name
+        copy.parent.mkdir(parents=True)
+        copy.write_text(json.dumps(one_module(pages, module)), encoding="utf-8")
+        package = Path(folder).resolve() / PACKAGE
+        nb_export(str(copy), lib_path=str(package), name=module)
+        text = (package / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+    summary, closing, rest = text.partition('"""\n')
+    where = ", ".join(f"{page.title} ({page.name})" for page in pages)
+    label = "Chapter" if len(pages) == 1 else "Chapters"
+    return absolute(f"{summary.rstrip()}\n\n{label}: {where}.\n{closing}{rest}", module)
+
+
+def exporters(pages: list[Notebook]) -> dict[str, list[Notebook]]:
+    """Every exported module, with the pages that add to it, in the order of the book."""
+    found: dict[str, list[Notebook]] = {}
+    for page in pages:
+        if page.module is not None:
+            check_exportable(page)
+        for module in page.modules:
+            found.setdefault(module, []).append(page)
     return found
 
 
@@ -105,36 +112,28 @@ def path_of(module: str, root: Path = ROOT) -> Path:
     return root / PACKAGE / f"{module.replace('.', '/')}.py"
 
 
-def export(notebook: Path, root: Path = ROOT) -> list[Path]:
-    """Write the modules of one notebook; their paths."""
+def export(root: Path = ROOT) -> list[Path]:
+    """Write every exported module, and remove those that no notebook exports any more."""
+    root = root.resolve()
     written = []
-    for module, text in render(notebook, root).items():
-        path = path_of(module, root)
+    for module, pages in exporters(book(root)).items():
+        path, text = path_of(module, root), render(module, pages, root)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             draft = path.with_name(f".{path.name}.{os.getpid()}")
             draft.write_text(text, encoding="utf-8")
             draft.replace(path)
         written.append(path)
-    return written
-
-
-def export_all(root: Path = ROOT) -> list[Path]:
-    """Export every notebook below ``root`` and remove modules that no notebook exports."""
-    written = [path for notebook in notebooks(root) for path in export(notebook, root)]
     for path in (root / PACKAGE).rglob("*.py"):
-        if path not in written and path.name not in BY_HAND:
+        if path not in written and not by_hand(path):
             print(f"removed {path.relative_to(root)}: no notebook exports it")
             path.unlink()
     return written
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("notebooks", nargs="*", type=Path, help="default: all")
-    chosen = parser.parse_args(arguments).notebooks
+def main() -> int:
     try:
-        written = [one for path in chosen for one in export(path.resolve())] if chosen else export_all()
+        written = export()
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1

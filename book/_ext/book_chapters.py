@@ -22,7 +22,6 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-NUMBERED_FILE = re.compile(r"(?:^|/)(\d\d)_[^/]*$")
 
 
 class Chapter(NamedTuple):
@@ -247,10 +246,22 @@ class Slip(SphinxDirective):
         return [box, *messages, *more]
 
 
+@lru_cache(maxsize=1)
+def numbered() -> dict[str, int]:
+    """The numbered chapters, in the order of the table of contents."""
+    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    files = [
+        entry["file"]
+        for part in contents["parts"]
+        if part.get("numbered")
+        for entry in part["chapters"]
+    ]
+    return {file: number for number, file in enumerate(files, start=1)}
+
+
 def file_number(docname: str) -> int | None:
-    """The chapter number that a file's name begins with: book/history/03_x gives 3."""
-    found = NUMBERED_FILE.search(docname)
-    return int(found[1]) if found else None
+    """The number of a chapter in the table of contents; None for other pages."""
+    return numbered().get(docname)
 
 
 def _renumber(env: BuildEnvironment) -> None:

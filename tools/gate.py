@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from chapters import PACKAGE, ROOT, Notebook, book, by_hand
 from export import exporters, path_of, render
 
-LAYERS = {"checks": 0, "data": 1, "metrics": 1, "viz": 1, "models": 2, "training": 3, "decoding": 3, "translation": 4}
+LAYERS = {"settings": 0, "checks": 0, "data": 1, "metrics": 1, "viz": 1, "models": 2, "training": 3, "decoding": 3, "translation": 4}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -18,11 +18,15 @@ class NoCache(nn.Module):
         super().__init__()
         self.model = model
         self.max_target_length = model.max_target_length
-        self.encode = model.encode
+        if hasattr(model, "encode"):
+            self.encode = model.encode
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        return self.model(source, target) if hasattr(self, "encode") else self.model(target)
 
     def start(self, source: Tensor) -> dict[str, Tensor]:
         return {"source": source, "written": source[:, :0]}
 
     def step(self, token: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         written = torch.cat([state["written"], token[:, None]], 1)
-        return self.model(state["source"], written)[:, -1], {**state, "written": written}
+        return self(state["source"], written)[:, -1], {**state, "written": written}

@@ -478,7 +478,10 @@ def test_there_are_more_than_a_million():
         for other in verb.objects
         if one is not other and verb.kind in ("acc", "dat")
     }
-    subjects = {one: sum(len(grammar.adjective_choices(one, n)) for n in (0, 1, 2)) for one in lexicon.nouns_tagged("person pet")}
+    subjects = {
+        one: sum(len(grammar.adjective_choices(one, n)) for n in (0, 1, 2))
+        for one in lexicon.nouns_tagged("person pet")
+    }
     determiners, numbers = len(grammar.DETERMINERS), 2
     assert numbers * determiners * sum(subjects.get(one, 0) for _, one, _ in deeds) > 1_000_000
     assert len({pair.source for seed in range(3) for pair in make_captions(2000, seed, min_length=12)}) > 5980

@@ -14,7 +14,7 @@ from sacrebleu.metrics.chrf import CHRF
 from transformer_lib.data.batching import batches
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.multi30k import moses_tokenize
-from transformer_lib.translation.translator import SearchConfig
+from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.metrics import alignment_error_rate, bleu, exact_match
 from transformer_lib.training.loop import evaluate_loss
 from transformer_lib.translation.run import TrainOptions, encode, read_corpus, read_options
@@ -112,7 +112,7 @@ def evaluate_run(
         "target": translator.text.target,
         "model": options.model,
         "weights": weights_file(folder, weights).stem,
-        "unfinished": not weights and (folder / "last.safetensors").is_file() and _unfinished(folder),
+        "epochs": _epochs(folder, (settings.training or {}).get("epochs")),
         "beam_size": config.beam_size,
         "length_penalty": config.length_penalty,
         "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
@@ -130,6 +130,12 @@ def evaluate_run(
         **_photograph_scores(options, str(translator.text.target), hypotheses, references),
         **_alignment(translator, pairs),
     }
+
+
+def _epochs(folder: Path, planned: int | None) -> str | None:
+    """The epochs that a run has come to, and those that were planned; None for a translator without a log."""
+    log = folder / "log.jsonl"
+    return f"{len(log.read_text(encoding='utf-8').splitlines())} of {planned}" if log.is_file() else None
 
 
 def _photograph_scores(

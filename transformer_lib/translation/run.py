@@ -36,6 +36,7 @@ from transformer_lib.translation.translator import (
     write_config,
 )
 
+TRANSFORMERS = ("transformer", "gpt", "llama")
 PARTS = ("train", "validation", "test")
 _RECURRENT = {"d_model": 128, "d_hidden": 256, "n_layers": 1, "dropout": 0.1}
 _LANGUAGE_MODEL = {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 256, "dropout": 0.1}
@@ -143,8 +144,7 @@ def training_config(options: TrainOptions, examples: Sequence[Example]) -> Train
     Args:
         examples: the training pairs; none to check the options alone.
     """
-    transformer = options.model in ("transformer", "gpt", "llama")
-    chosen = dict(TRANSFORMER_TRAINING if transformer else OTHER_TRAINING) | {"seed": options.seed}
+    chosen = dict(TRANSFORMER_TRAINING if options.model in TRANSFORMERS else OTHER_TRAINING) | {"seed": options.seed}
     chosen |= FINE_TUNING if options.start_from else {}
     chosen |= options.training
     if "max_tokens" not in options.training:

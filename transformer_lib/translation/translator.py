@@ -18,21 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data.files import write_json
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-
-try:
-    from transformer_lib.decoding.beam_search import SearchConfig, beam_search
-except ImportError:  # bridge
-    from transformer_lib.decoding.search import SearchConfig  # bridge
-    from transformer_lib.decoding.search import beam_search as _lists  # bridge
-
-    def beam_search(model: Any, source: Tensor, config: Any) -> Any:  # bridge
-        found = _lists(model, source, config)  # bridge
-        parts = ("tokens", "score", "log_probability")  # bridge
-        return [torch.tensor([[getattr(h, p) for h in row] for row in found]) if p != "tokens" else _T([[list(h.tokens) for h in row] for row in found]) for p in parts]  # bridge
-
-    class _T(list):  # bridge
-        def tolist(self) -> list:  # bridge
-            return self  # bridge
+from transformer_lib.decoding.beam_search import SearchConfig, beam_search
 from transformer_lib.decoding.greedy import generate
 from transformer_lib.models.multi_head import MultiHeadAttention, record_attention
 from transformer_lib.models.registry import build_model, model_name
@@ -437,7 +423,7 @@ class Translator:
         if not ready.strip():
             return
         sources = torch.tensor([source], device=self.device)
-        steps = generate(self.model, sources, _argmax, max_length=max_length, **options)
+        steps = generate(self.model, sources, max_length=max_length, **options)
         if self.model.training:  # a generator that waits must not hold the model in evaluation mode
             with _LOCK:
                 steps = iter(list(steps))
@@ -548,10 +534,6 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
     except (ValueError, RuntimeError, AssertionError, NotImplementedError) as error:
         raise ValueError(f"device={str(device)!r} is not to be had here: {error}") from error
     return place
-
-
-def _argmax(logits: Tensor) -> Tensor:
-    return logits.argmax(-1)
 
 
 def write_config(folder: Path, config: TranslatorConfig) -> None:

@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
@@ -86,12 +87,14 @@ def get_study(name):
 
 def provenance(command):
     """What it takes to believe a row, and to repeat it."""
-    git = ("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12")
+    git = partial(subprocess.run, cwd=Path(__file__).parent, capture_output=True, text=True)
+    commit = git(["git", "rev-parse", "HEAD"]).stdout.strip() or version("attention-step-by-step")
+    changed = git(["git", "status", "--porcelain", ":/", ":!/transformer_lib/results"]).stdout.strip()
     cpu = Path("/proc/cpuinfo")
     model = re.search("model name.*: (.*)", cpu.read_text()) if cpu.exists() else None
     return {
         "command": command,
-        "commit": subprocess.run(git, capture_output=True, text=True).stdout.strip() or version("attention-step-by-step"),
+        "commit": commit + (" with changes" if changed else ""),
         "date": str(date.today()),
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "hardware": model[1] if model else platform.machine(),

@@ -176,7 +176,9 @@ def run(study, seeds, budget, command, *, tried=None, folder=None, workers=1, sm
     if overlap := set(seeds) & set(TUNING):
         raise SystemExit(f"rates are tuned on the seeds {sorted(overlap)}: choose others")
     path = Path(folder or Path(results.__file__).parent, f"{study.name}.json")
-    record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"challenges": [], "rows": [], "runs": []}
+    record = (
+        json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"challenges": [], "rows": [], "runs": []}
+    )
     record |= {key: getattr(study, key) for key in ("question", "chapter", "equal", "metric", "unit", "fell")}
     section = record
     if tried:
@@ -192,11 +194,11 @@ def run(study, seeds, budget, command, *, tried=None, folder=None, workers=1, sm
         write(record, path)
 
     def jobs(seeds, tuning, rates):
-        return [
+        return [  # in turns: timings of one repetition stand side by side
             {"arm": arm, "rate": rate, "seed": seed, "budget": budget, "tuning": tuning}
+            for seed in seeds
             for arm in study.arms
             for rate in rates(arm)
-            for seed in seeds
         ]
 
     def grid(arm):
@@ -207,10 +209,22 @@ def run(study, seeds, budget, command, *, tried=None, folder=None, workers=1, sm
         return (grid(arm) if arm in study.every_rate else ()) or [section["tuned"].get(arm, {}).get("rate")]
 
     fill(study, section, jobs(TUNING[: 1 if smoke else None], True, grid), workers, save)
-    section["tuned"] = choose(study, section["rows"]) if not smoke else {a: {"rate": grid(a)[0], "edge": False} for a in study.arms if grid(a)}
+    section["tuned"] = (
+        choose(study, section["rows"])
+        if not smoke
+        else {a: {"rate": grid(a)[0], "edge": False} for a in study.arms if grid(a)}
+    )
     fill(study, section, jobs(seeds, False, final), workers, save)
     arms = list(study.arms)
-    section["rows"].sort(key=lambda row: (row["budget"], not row["tuning"], arms.index(row["arm"]) if row["arm"] in arms else -1, row["rate"] or 0, row["seed"]))
+    section["rows"].sort(
+        key=lambda row: (
+            row["budget"],
+            not row["tuning"],
+            arms.index(row["arm"]) if row["arm"] in arms else -1,
+            row["rate"] or 0,
+            row["seed"],
+        )
+    )
     section["findings"] = judge(study, section)
     save()
     return section

@@ -15,10 +15,10 @@ def by_seed(rows, metric, arm):
     return values
 
 
-def effect(value, low, high, how, *arms):
+def effect(metric, value, low, high, how, *arms):
     """What is kept of a finding."""
     numbers = {"value": float(value), "low": float(low), "high": float(high)}
-    return numbers | {"how": how, "arms": list(arms)}
+    return numbers | {"how": how, "metric": metric, "arms": list(arms)}
 
 
 def student(values):
@@ -39,7 +39,7 @@ def level(metric, arm):
 
     def of(rows):
         values = list(by_seed(rows, metric, arm).values())
-        return effect(*student(values), f"mean of {arm}, {len(values)} seeds", arm)
+        return effect(metric, *student(values), f"mean of {arm}, {len(values)} seeds", arm)
 
     return of
 
@@ -49,10 +49,11 @@ def difference(metric, a, b, margin=None):
 
     def of(rows):
         values = gaps(rows, metric, a, b)
-        found = effect(*student(values), f"{a} minus {b}, {len(values)} seeds, paired", a, b)
+        found = effect(metric, *student(values), f"{a} minus {b}, {len(values)} seeds, paired", a, b)
         if margin is not None:
-            tests = (stats.ttest_1samp(values, m, alternative=side) for m, side in ((-margin, "greater"), (margin, "less")))
-            found["p"] = float(max(test.pvalue for test in tests)) if np.ptp(values) else float(abs(values[0]) >= margin)
+            sides = ((-margin, "greater"), (margin, "less"))
+            tests = [stats.ttest_1samp(values, bound, alternative=side).pvalue for bound, side in sides]
+            found["p"] = float(max(tests)) if np.ptp(values) else float(abs(values[0]) >= margin)
         return found
 
     return of
@@ -64,7 +65,7 @@ def ratio(metric, a, b):
     def of(rows):
         first, second = by_seed(rows, metric, a), by_seed(rows, metric, b)
         logs = np.log([first[seed] / second[seed] for seed in first if seed in second])
-        return effect(*np.exp(student(logs)), f"{a} divided by {b}, {len(logs)} pairs", a, b)
+        return effect(metric, *np.exp(student(logs)), f"{a} divided by {b}, {len(logs)} pairs", a, b)
 
     return of
 
@@ -77,6 +78,6 @@ def share(metric, arm, least):
         hits = sum(value >= least for value in values)
         interval = stats.binomtest(hits, len(values)).proportion_ci()
         how = f"{hits} of {len(values)} seeds of {arm} reach {least}, exact interval"
-        return effect(hits / len(values), *interval, how, arm)
+        return effect(metric, hits / len(values), *interval, how, arm)
 
     return of

@@ -1,7 +1,7 @@
 """What most studies share: two small tasks whose data a seed draws, so that an interval covers them, and a training loop."""
 
 import random
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.recipes import RecipeCoder, make_recipes
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.decoding.greedy import greedy_decode
 
 
 class Rows(NamedTuple):
@@ -53,10 +54,10 @@ class Captions:
         return Rows(sources, pad([BOS, *self.de.encode(pair.target), EOS] for pair in pairs))
 
 
-captions = cache(Captions)
+captions = lru_cache(16)(Captions)
 
 
-@cache
+@lru_cache(16)
 def recipes(seed):
     """Sizes, and 2,000 recipes to train on. Those to tune and to test on combine trigger and action as no other does."""
     train, new = make_recipes(2000, seed=2 * seed), make_recipes(1200, seed=2 * seed + 1, held_out=True)
@@ -65,7 +66,9 @@ def recipes(seed):
     tune, coder = set(pairs[: len(pairs) // 2]), RecipeCoder.train(train)
     parts = train, *([r for r in new if ((r.trigger, r.action) in tune) == side] for side in (True, False))
     rows = (zip(*coder.encode(part), strict=True) for part in parts)
-    return (coder.words.vocab_size, coder.n_labels), *(Rows(pad(tokens), torch.tensor(labels)) for tokens, labels in rows)
+    return (coder.words.vocab_size, coder.n_labels), *(
+        Rows(pad(tokens), torch.tensor(labels)) for tokens, labels in rows
+    )
 
 
 def stream(rows, size, seed):
@@ -111,3 +114,15 @@ def mean_loss(model, rows, size=200):
     batches = [rows.take(group) for group in torch.arange(len(rows)).split(size)]
     total = sum(translation_loss(model, batch, reduction="sum").item() for batch in batches)
     return total / (rows.target[:, 1:] != PAD).sum().item()
+
+
+def right(model, rows, size=300):
+    """Percent of the sentences that greedy decoding translates word for word."""
+    hits = 0
+    for group in torch.arange(len(rows)).split(size):
+        batch = rows.take(group)
+        written = greedy_decode(model, batch.source, max_length=batch.target.shape[1] + 4)
+        target = F.pad(batch.target[:, 1:], (0, max(0, written.shape[1] - batch.target.shape[1] + 1)))
+        written = F.pad(written, (0, target.shape[1] - written.shape[1]))
+        hits += (written == target).all(1).sum().item()
+    return 100 * hits / len(rows)

@@ -10,7 +10,13 @@ from experiments.statistics import difference, share
 from experiments.tasks import fit, recipes, stream
 from transformer_lib.data.tokenizer import PAD
 
-WIDTHS = {"one summary": 64, "four small LSTMs": 26, "quarters of a summary": 72, "one attention": 64, "four attentions": 64}
+WIDTHS = {
+    "one summary": 64,
+    "four small LSTMs": 26,
+    "quarters of a summary": 72,
+    "one attention": 64,
+    "four attentions": 64,
+}
 
 
 class Reader(nn.Module):
@@ -27,7 +33,9 @@ class Reader(nn.Module):
 
     def forward(self, tokens):
         mask = tokens != PAD
-        packed = pack_padded_sequence(self.dropout(self.embed(tokens)), mask.sum(1), batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(
+            self.dropout(self.embed(tokens)), mask.sum(1), batch_first=True, enforce_sorted=False
+        )
         packed, (last, _) = self.lstm(packed)
         words = self.dropout(pad_packed_sequence(packed, batch_first=True)[0])
         summary = self.dropout(torch.cat([*last], -1))

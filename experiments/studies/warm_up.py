@@ -35,8 +35,12 @@ def arm(start, norm="post-norm", **settings):
     return {"norm": norm, "start": start} | settings
 
 
-GRID = {f"{norm}, {start}": arm(start, norm) for norm in ("post-norm", "pre-norm") for start in ("no warm-up", "warm-up")}
-FIXED = {f"{start}, 0.01": arm(start, rate=0.01) for start in ("no warm-up", "warm-up", "small first update", "low start")}
+GRID = {
+    f"{norm}, {start}": arm(start, norm) for norm in ("post-norm", "pre-norm") for start in ("no warm-up", "warm-up")
+}
+FIXED = {
+    f"{start}, 0.01": arm(start, rate=0.01) for start in ("no warm-up", "warm-up", "small first update", "low start")
+}
 TWICE = {f"{start}, twice the updates": arm(start, times=2) for start in ("no warm-up", "warm-up")}
 STUDY = Study(
     chapter="translation/training",

@@ -21,8 +21,8 @@ book: $(READY) ## build the book into _build/html; a warning is an error
 	@$(VENV)/bin/jupyter-book build . -W -n --keep-going || { rm -rf _build/.doctrees; exit 1; }
 	@echo "The book is in _build/html/index.html (make serve)"
 
-epub: book ## write the book as an ePub and a PDF into _build (needs Chromium, and pip install playwright)
-	@$(PY) tools/ebook.py
+epub: $(READY) ## write the book as an ePub into _build/epub
+	@$(VENV)/bin/jupyter-book build . --builder custom --custom-builder epub
 
 test: $(READY) ## run the tests, then notebooks that changed or need what changed, and compare their outputs (CI=true: all)
 	@status=0; \
@@ -40,9 +40,8 @@ check: $(READY) ## the fast checks: export gate, notebook guard, style, tests th
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" --hypothesis-profile quick -p no:nbval tests || status=1; \
 	exit $$status
 
-export: $(READY) ## write transformer_lib/ from the notebooks
+export: $(READY) ## write transformer_lib/ and the README's table from the notebooks
 	@$(PY) tools/export.py
-	@$(PY) tools/readme.py
 
 notebooks: export ## run notebooks in place, all or NB=path
 	@$(PY) tools/notebooks.py $(NB)

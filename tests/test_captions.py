@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_lib.data import lexicon, phrases
+from transformer_lib.data import grammar, lexicon
 from transformer_lib.data.captions import Pair, make_captions
 
 # SHA-256 of 1,000 captions of seed 0, alignments included
@@ -127,7 +127,7 @@ RELATIVE = {
 ADVERBS = ("langsam", "schnell", "leise", "laut", "oft")
 
 
-STEMS = {adjective.stem for adjective in lexicon._ADJECTIVE.values()}
+STEMS = {adjective.stem for adjective in lexicon.ADJECTIVES.values()}
 ENDINGS = ("e", "en", "er", "es", "em")
 
 
@@ -208,12 +208,12 @@ def test_english_articles_fit_the_next_word():
 
 # ---------------------------------------------------------------- word order
 
-FINITE = {form: number for verb in lexicon._VERB for form, number in ((verb.singular, "s"), (verb.plural, "p"))}
+FINITE = {form: number for verb in lexicon.VERBS for form, number in ((verb.singular, "s"), (verb.plural, "p"))}
 FINITE |= {"ist": "s", "sind": "p", "gehört": "s", "gehören": "p", "wohnt": "s", "wohnen": "p", "kommt": "s"}
 FINITE |= {"kommen": "p", "lebt": "s", "leben": "p"}
-JOINED = {verb.prefix + form for verb in lexicon._VERB if verb.prefix for form in (verb.singular, verb.plural)}
-PREFIXES = {verb.prefix for verb in lexicon._VERB} - {""}
-PREDICATES = {adjective.german for adjective in lexicon._ADJECTIVE.values()}
+JOINED = {verb.prefix + form for verb in lexicon.VERBS if verb.prefix for form in (verb.singular, verb.plural)}
+PREFIXES = {verb.prefix for verb in lexicon.VERBS} - {""}
+PREDICATES = {adjective.german for adjective in lexicon.ADJECTIVES.values()}
 
 
 def tag(words, j):
@@ -338,7 +338,7 @@ def test_alignments_are_sorted_complete_and_valid():
 
 
 def english_noun(word):
-    for noun in lexicon._NOUN.values():
+    for noun in lexicon.NOUNS.values():
         if word in (noun.english, noun.english_plural):
             return noun.english
     return word if word in GERMAN else None
@@ -378,7 +378,7 @@ def test_it_stands_for_a_noun_whose_gender_gives_the_pronoun():
             before = [english_noun(word) for word in source[:it]]
             clause = [word for word in before if word][-2:]  # subject and object of the clause before "because"
             assert source[noun] in clause and len({GENDER[word] for word in clause}) == 2, pair.source
-            assert not {"person"} & lexicon._NOUN[source[noun]].tags
+            assert not {"person"} & lexicon.NOUNS[source[noun]].tags
             pronouns[pronoun] += 1
             roles[source[noun] == clause[0]] += 1
     assert pronouns.total() > 1000
@@ -387,7 +387,7 @@ def test_it_stands_for_a_noun_whose_gender_gives_the_pronoun():
 
 
 def test_a_reason_speaks_of_one_noun_only():
-    for reason in lexicon._REASON:
+    for reason in lexicon.REASONS:
         for role, words in enumerate(reason.about):
             assert all(any(word in noun.adjectives for noun in reason.nouns[role]) for word in words), (reason, words)
         assert not set(reason.about[0]) & set(reason.about[1])
@@ -463,7 +463,7 @@ def test_captions_do_not_depend_on_the_order_of_sets():
 def test_the_lexicon_is_a_file_of_the_package():
     text = (files("transformer_lib") / "data" / "captions.txt").read_text(encoding="utf-8")
     names = re.findall(r"^\[(\w+)\]$", text, re.M)
-    assert names == list(lexicon._TABLES) and all(lexicon._TABLES.values())
+    assert ["", *names] == list(lexicon.TABLES) and all(lexicon.TABLES[name] for name in names)
     settings = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     assert '"data/*.txt"' in settings
 
@@ -473,13 +473,16 @@ def test_there_are_more_than_a_million():
     """Only "the (adjectives) noun verbs a noun", counted: every choice gives another English sentence."""
     deeds = {
         (verb.name, one, other)
-        for verb in lexicon._VERB
+        for verb in lexicon.VERBS
         for one in verb.subjects
         for other in verb.objects
         if one is not other and verb.kind in ("acc", "dat")
     }
-    subjects = {one: sum(len(phrases._choices(one, n)) for n in (0, 1, 2)) for one in lexicon._nouns("person pet")}
-    determiners, numbers = len(phrases._DETERMINERS), 2
+    subjects = {
+        one: sum(len(grammar.adjective_choices(one, n)) for n in (0, 1, 2))
+        for one in lexicon.nouns_tagged("person pet")
+    }
+    determiners, numbers = len(grammar.DETERMINERS), 2
     assert numbers * determiners * sum(subjects.get(one, 0) for _, one, _ in deeds) > 1_000_000
     assert len({pair.source for seed in range(3) for pair in make_captions(2000, seed, min_length=12)}) > 5980
 
@@ -488,9 +491,66 @@ def test_the_lexicon_is_small():
     english = {word for pair in sample() for word in pair.source.split()}
     german = {word for pair in sample() for word in pair.target.split()}
     assert 400 < len(english) < 500 < len(german) < 600
-    content = len(lexicon._NOUN) + len(lexicon._ADJECTIVE) + len({verb.name for verb in lexicon._VERB})
+    content = len(lexicon.NOUNS) + len(lexicon.ADJECTIVES) + len({verb.name for verb in lexicon.VERBS})
     assert 180 < content < 240
-    assert set(lexicon._NOUN) | {"noon", "sunday", "monday", "morning", "evening"} == set(GENDER)
+    assert set(lexicon.NOUNS) | {"noon", "sunday", "monday", "morning", "evening"} == set(GENDER)
+
+
+# ---------------------------------------------------------------- simple sentences
+
+
+@cache
+def simple_sample():
+    return make_captions(3000, seed=21, simple=1.0)
+
+
+def test_simple_sentences_are_a_share_and_leave_the_others_as_they_are():
+    def is_simple(pair):
+        return pair.source in {other.source for other in simple_sample()}
+
+    assert make_captions(200, seed=4, simple=0.0) == make_captions(200, seed=4)
+    lengths = Counter(len(pair.source.split()) for pair in simple_sample())
+    assert min(lengths) == 1 and max(lengths) <= 22 and lengths.total() == 3000
+    mixed = make_captions(2000, seed=5, simple=0.2)
+    assert 300 < sum(len(pair.source.split()) <= 5 for pair in mixed) < 700
+    ranged = make_captions(500, seed=6, min_length=7, max_length=9, simple=0.5)
+    assert {len(pair.source.split()) for pair in ranged} == {7, 8, 9}
+
+
+def test_simple_sentences_are_correct_german():
+    for pair in simple_sample():
+        words = pair.target.split()
+        for j in nouns_of(words):
+            assert readings(words, j), (words[j], pair.target)
+        source = pair.source.split()
+        assert {i for i, _ in pair.alignment} == set(range(len(source)))
+        assert all(words[j] == "," for j in set(range(len(words))) - {j for _, j in pair.alignment})
+        for it, noun in pair.referents:
+            (pronoun,) = (words[j] for i, j in pair.alignment if i == it)
+            assert pronoun == {"m": "er", "f": "sie", "n": "es"}[GENDER[source[noun]]]
+        if source[0] == "there":  # "es gibt" takes the accusative
+            assert any(case == "acc" for _, case in readings(words, nouns_of(words)[0])), pair.target
+        elif "gibt" not in words and source[0] not in ("today", "now", "at", "on", "in"):
+            first = readings(words, nouns_of(words)[0])
+            numbers = {"p" if column == "p" else "s" for column, case in first if case == "nom"}
+            verbs = [word for word in words if word in ("ist", "sind")]
+            assert numbers and (not verbs or {"ist": "s", "sind": "p"}[verbs[0]] in numbers), pair.target
+
+
+def test_simple_sentences_hold_what_everyone_types():
+    sources = {pair.source: pair.target for pair in make_captions(12000, seed=0, simple=1.0)}
+    starts = {source.split()[0] for source in sources}
+    assert {"this", "these", "there", "the", "a", "an", "two", "today"} <= starts
+    assert sources["a dog"] == "ein Hund" and sources["the lake is deep"] == "der See ist tief"
+    contrast = [source for source in sources if source.endswith("is not") and " big " in source]
+    assert contrast and all(sources[source].endswith("ist es nicht") for source in contrast)
+
+
+def test_no_simple_sentence_has_two_translations():
+    known = {}
+    for seed in range(3):
+        for pair in make_captions(4000, seed=seed, simple=0.7):
+            assert known.setdefault(pair.source, pair) == pair
 
 
 # ---------------------------------------------------------------- pairs and bad input
@@ -505,20 +565,17 @@ def test_a_pair_needs_no_alignment():
 
 
 BAD = {
-    "negative n": (make_captions, {"n": -1, "seed": 0}, ValueError, r"n=-1 must be at least 0"),
+    "negative n": (make_captions, {"n": -1, "seed": 0}, ValueError, r"n=-1 must be a whole number"),
     "fractional n": (make_captions, {"n": 1.5, "seed": 0}, ValueError, r"n=1.5 must be a whole number"),
-    "text for n": (make_captions, {"n": "3", "seed": 0}, ValueError, r"n='3' must be a whole number"),
-    "a truth value for n": (make_captions, {"n": True, "seed": 0}, ValueError, r"n=True must be a whole number"),
-    "negative seed": (make_captions, {"n": 1, "seed": -7}, ValueError, r"seed=-7 must be at least 0"),
     "no seed": (make_captions, {"n": 1, "seed": None}, ValueError, r"seed=None must be a whole number"),
-    "length 2": (make_captions, {"n": 1, "seed": 0, "max_length": 2}, ValueError, r"max_length=2 must be at least 3"),
+    "length 2": (make_captions, {"n": 1, "seed": 0, "max_length": 2}, ValueError, r"max_length=2: captions have 3"),
     "length 61": (make_captions, {"n": 1, "seed": 0, "max_length": 61}, ValueError, r"max_length=61: .* 3 to 60 words"),
-    "fractional length": (make_captions, {"n": 1, "seed": 0, "max_length": 9.0}, ValueError, r"max_length=9.0 must be"),
+    "a share above one": (make_captions, {"n": 1, "seed": 0, "simple": 20}, ValueError, r"simple=20 must be a share"),
     "swapped lengths": (
         make_captions,
         {"n": 1, "seed": 0, "min_length": 9, "max_length": 5},
         ValueError,
-        r"min_length=9 is more than max_length=5",
+        r"min_length=9 and max_length=5",
     ),
     "too many": (
         make_captions,
@@ -526,22 +583,10 @@ BAD = {
         ValueError,
         r"n=100000 is more than there is: only \d+ captions of 3 to 3 words.*max_length",
     ),
-    "a link from nowhere": (
-        Pair,
-        {"source": "a b", "target": "c", "alignment": ((2, 0),)},
-        ValueError,
-        r"\(2, 0\)",
-    ),
-    "a link to nowhere": (Pair, {"source": "a b", "target": "c", "alignment": ((0, 1),)}, ValueError, r"1 target"),
+    "a link from nowhere": (Pair, {"source": "a b", "target": "c", "alignment": ((2, 0),)}, ValueError, r"\(2, 0\)"),
     "a negative link": (Pair, {"source": "a b", "target": "c", "alignment": ((-1, 0),)}, ValueError, r"\(-1, 0\)"),
-    "a wrong referent": (
-        Pair,
-        {"source": "a", "target": "c", "referents": ((0, 3),)},
-        ValueError,
-        r"holds \(0",
-    ),
-    "bytes": (Pair, {"source": b"a", "target": "c"}, TypeError, r"source is b'a' \(bytes\), expected a string"),
-    "no target": (Pair, {"source": "a", "target": None}, TypeError, r"target is None, expected a string"),
+    "a wrong referent": (Pair, {"source": "a", "target": "c", "referents": ((0, 3),)}, ValueError, r"holds \(0"),
+    "bytes": (Pair, {"source": b"a", "target": "c"}, TypeError, r"source is b'a', not a string"),
 }
 
 

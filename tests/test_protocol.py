@@ -15,7 +15,8 @@ from torch import Tensor
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.greedy import generate, greedy_decode
 from transformer_lib.decoding.sampling import sample
-from transformer_lib.decoding.search import WithoutCache, beam_search
+from oracles import NoCache as WithoutCache  # bridge
+from transformer_lib.decoding.search import beam_search
 from transformer_lib.models import (  # noqa: F401
     alignment,
     gpt,

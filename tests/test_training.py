@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from transformer_lib.data.batching import Batch, Example, batches, collate
 from transformer_lib.data.captions import Pair, make_captions
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
-from transformer_lib.decoding.search import WithoutCache
+from oracles import NoCache as WithoutCache  # bridge
 from transformer_lib.models.alignment import AlignedSeq2Seq
 from transformer_lib.models.hard_attention import HardConfig, HardSeq2Seq
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq

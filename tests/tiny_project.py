@@ -18,10 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GRAMMAR = '''
 @dataclass(frozen=True)
 class Word:
-    """A word.
-
-    Chapter: A small grammar.
-    """
+    """A word."""
 
     text: str
 
@@ -44,16 +41,13 @@ LIMIT = 3
 def count(words: list[Word], *others: Word, least: int = 0) -> int:
     """The number of words.
 
-    Source: nobody. Chapter: Counting words.
+    Source: nobody.
     """
     return sum(word.length >= least for word in [*words, *others])
 '''
 DOUBLING = '''
 def double(words: list[Word]) -> int:
-    """Twice the number of words.
-
-    Chapter: Doubling.
-    """
+    """Twice the number of words."""
     return 2 * count(words)
 
 
@@ -63,13 +57,13 @@ def _half(number: int) -> int:
 SOUND = {
     "data.grammar": ("appendix/caption_grammar", "A small grammar", "from dataclasses import dataclass", GRAMMAR),
     "models.counting": (
-        "history/01_counting",
+        "history/counting",
         "Counting words",
         "from transformer_lib.data.grammar import Word",
         COUNTING,
     ),
     "models.doubling": (
-        "history/02_doubling",
+        "history/doubling",
         "Doubling",
         "from transformer_lib.data.grammar import Word\nfrom transformer_lib.models.counting import count",
         DOUBLING,
@@ -86,6 +80,16 @@ __all__ = ["LIMIT", "Word", "count", "double"]
 '''
 
 
+CONTENTS = """root: book/index
+parts:
+  - caption: First
+    numbered: true
+    chapters:
+      - file: book/history/counting
+      - file: book/history/doubling
+"""
+
+
 class TinyProject:
     """Three notebooks, the modules they export, and a list of public names."""
 
@@ -95,10 +99,11 @@ class TinyProject:
         self.package.mkdir()
         (self.package / "__init__.py").write_text(INIT)
         (self.package / "py.typed").touch()
+        (root / "_toc.yml").write_text(CONTENTS)
         shutil.copy(ROOT / "pyproject.toml", root)
         for module, (place, title, imports, code) in SOUND.items():
             self.write(place, self.cells(module, title, imports, code))
-        export.export_all(root)
+        export.export(root)
 
     def cells(self, module: str, title: str, imports: str, code: str) -> list[nbformat.NotebookNode]:
         """The cells of a chapter, with counts as if it had been executed."""
@@ -111,7 +116,7 @@ class TinyProject:
         cells = [new_code_cell(source, execution_count=count) for count, source in enumerate(sources, 1)]
         shown = new_code_cell("print(6)\nassert 2 * 3 == 6", execution_count=len(cells) + 1)
         shown.outputs = [new_output("stream", name="stdout", text="6\n")]
-        return [new_markdown_cell(f"# {title}\n\n> What the chapter builds."), *cells, shown]
+        return [new_markdown_cell(f"# {title}\n\n> What {title} builds."), *cells, shown]
 
     def write(self, place: str, cells: list[nbformat.NotebookNode]) -> Path:
         """Write a notebook below book/."""
@@ -145,7 +150,7 @@ class TinyProject:
             notebook.cells[cell].source = notebook.cells[cell].source.replace(old, new)
 
         self.edit(module, change)
-        export.export(self.path(module), self.root)
+        export.export(self.root)
 
     def gate(self) -> list[str]:
         """What the export gate says."""

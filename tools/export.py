@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import readme
 from chapters import EXPORT, PACKAGE, ROOT, Notebook, book, by_hand
 
 MODULE = re.compile(r"[a-z]\w*(\.[a-z]\w*)?")
@@ -134,6 +135,7 @@ def export(root: Path = ROOT) -> list[Path]:
 def main() -> int:
     try:
         written = export()
+        readme.write()
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1

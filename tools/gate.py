@@ -5,7 +5,7 @@
 Fails, naming the culprit, when
 
 - an exported module differs from a fresh export, or has no notebook;
-- a public name is exported twice, or defined again elsewhere in the package;
+- a public name is exported twice;
 - a module imports from a later chapter, against the order of the folders, or in a circle.
 
 The package is read, never imported. (Docstrings, annotations and bare asserts are ruff's business.)
@@ -26,9 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from chapters import PACKAGE, ROOT, Notebook, book, by_hand
 from export import exporters, path_of, render
 
-LAYERS = {"checks": 0, "data": 1, "metrics": 1, "viz": 1, "models": 2, "training": 3, "decoding": 3, "translation": 4}
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+FLOORS = ("settings checks", "data metrics viz", "models", "training decoding", "translation")
+LAYERS = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
 
 
 @dataclass(frozen=True)
@@ -53,32 +52,6 @@ class Module:
                     return None
                 return list(names) if all(isinstance(name, str) for name in names) else None
         return None
-
-    @cached_property
-    def definitions(self) -> list[tuple[str, ast.stmt]]:
-        """Every name bound at the top level by a definition or an assignment, not by an import."""
-        return [(name, node) for node in top_level(self.tree.body) for name in bound(node) if not name.startswith("__")]
-
-
-def top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, looking into conditions, loops and guards."""
-    for node in body:
-        yield node
-        for field in ("body", "orelse", "finalbody"):
-            if not isinstance(node, Function | ast.ClassDef):
-                yield from top_level(getattr(node, field, []))
-        for handler in getattr(node, "handlers", []):
-            yield from top_level(handler.body)
-
-
-def bound(node: ast.stmt) -> list[str]:
-    """The names that one statement defines."""
-    if isinstance(node, Function | ast.ClassDef):
-        return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    if isinstance(node, ast.Assign | ast.AnnAssign):
-        return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
-    return []
 
 
 def fresh_export(pages: list[Notebook], modules: dict[str, Module], root: Path) -> Iterator[str]:
@@ -109,11 +82,6 @@ def unique_names(modules: dict[str, Module]) -> Iterator[str]:
     for name, labels in exporters.items():
         if len(labels) > 1:
             yield f"{name} is exported by {' and '.join(labels)}"
-    for module in modules.values():
-        for name, node in module.definitions:
-            home = exporters.get(name, [])
-            if home and module.label not in home:
-                yield f"{module.label}:{node.lineno}: {name} is defined again; {home[0]} exports it"
 
 
 def imports(module: Module) -> Iterator[tuple[int, str]]:

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from chapters import ROOT, Cell, Notebook, book, colab_cell
 from notebooks import CELL_METADATA, METADATA
 
-LONG_CELL = 25
+LONG_CELL = 40
 IGNORED_OUTPUTS = 2
 IGNORE = "nbval-ignore-output"
 REASON = re.compile(r"^\s*# output ignored: (\S.*)$", re.M)

@@ -1,7 +1,4 @@
-"""Write the table of chapters into README.md, from the notebooks: number, title with its Colab link, promise, modules.
-
-python tools/readme.py
-"""
+"""The table of chapters in README.md, from the notebooks: number, title with its Colab link, promise, modules."""
 
 from __future__ import annotations
 
@@ -43,6 +40,9 @@ def renewed(text: str, root: Path = ROOT) -> str:
     return before + OPEN + table(root) + CLOSE + rest.split(CLOSE, 1)[1]
 
 
-if __name__ == "__main__":
-    readme = ROOT / "README.md"
-    readme.write_text(renewed(readme.read_text(encoding="utf-8")), encoding="utf-8")
+def write(root: Path = ROOT) -> None:
+    """Bring the README up to date."""
+    path = root / "README.md"
+    text = path.read_text(encoding="utf-8")
+    if (new := renewed(text, root)) != text:
+        path.write_text(new, encoding="utf-8")

@@ -1,11 +1,11 @@
-"""What a reader sees of a code cell: directives disappear, long code folds, imports say where their names were built.
+"""What a reader sees of a code cell: directives disappear, marked cells fold, imports say where their names were built.
 
 - lines that begin with ``#|`` are taken off the shown code;
 - cells marked ``#| hide`` or ``#| default_exp``, and the cell that installs the library on Colab, are left out;
 - exported cells get the class ``tag_export`` and ``module-NAME``; the page shows the module's name as a badge, drawn
   by the style sheet so that it is neither copied with the code nor quoted in the page's description;
-- a cell that folds becomes a ``<details>`` under its label, and so does all but the first line of a docstring; what is
-  folded is in the page, so it is found, printed and copied;
+- a cell that folds becomes a ``<details>`` under its label; what is folded is in the page, so it is found, printed
+  and copied;
 - a solution is a ``<details>`` too;
 - below a cell that imports from the library stands where each name was built.
 """
@@ -31,11 +31,6 @@ from sphinx_exercise.nodes import solution_node
 
 LEFT_OUT = {"hide", "default_exp"}
 CELL_REFERENCE = "book-cell"
-CODE = re.compile(
-    r'(<div class="cell_input docutils container">\s*<div class="highlight-[^"]*"><div class="highlight"><pre>)'
-    r"(?:<span></span>)?(.*?)(</pre>)",
-    re.S,
-)
 
 
 def installs_on_colab(source: str) -> bool:
@@ -51,15 +46,6 @@ def is_element(name: str) -> Callable[[nodes.Node], bool]:
     """A condition for ``findall``: the container that myst-nb made for this part of a cell."""
     return lambda node: (
         isinstance(node, nodes.container) and node.get("nb_element") == name
-    )
-
-
-def draws_picture(cell: nodes.Element) -> bool:
-    """Whether a cell's output holds a picture."""
-    return any(
-        True
-        for output in cell.findall(is_element("cell_code_output"))
-        for _ in output.findall(nodes.image)
     )
 
 
@@ -100,7 +86,7 @@ class TidyCells(SphinxTransform):
                 ]
                 cell["ids"] += [cells.anchor(name) for name in names]
             tags = (cell.get("cell_metadata") or {}).get("tags", [])
-            if (label := cells.fold(source, tags, draws_picture(cell))) is not None:
+            if (label := cells.fold(source, tags)) is not None:
                 cell["folded_by_hand"] = "fold" in marks or bool(
                     cell.get("hide_mode")
                 )
@@ -276,40 +262,6 @@ def _open_solution(self: Any, node: solution_node) -> None:
     )
 
 
-def fold_docstrings(body: str) -> str:
-    """A page's text in which each docstring of a code cell shows its first line and unfolds.
-
-    No character of the code is added or lost, so that what is copied, from a folded cell too, is the whole code.
-    """
-    return CODE.sub(
-        lambda found: found[1] + "<span></span>" + fold_lines(found[2]) + found[3],
-        body,
-    )
-
-
-def fold_lines(coloured: str) -> str:
-    """The coloured lines of a cell, docstrings folded. A colour never spans lines, so lines can be taken apart."""
-    code = html.unescape(re.sub(r"<[^>]+>", "", coloured))
-    lines = coloured.split("\n")
-    for first, last in reversed(cells.docstrings(code)):
-        head = f'<details class="docstring"><summary>{lines[first]}<span class="line-end">\n</span></summary>'
-        rest = "\n".join(lines[first + 1 : last + 1])
-        after = "\n".join(lines[last + 1 :])
-        lines[first:] = [f"{head}{rest}\n</details>{after}"]
-    return "\n".join(lines)
-
-
-def _fold_docstrings(
-    app: Sphinx,
-    name: str,
-    template: str,
-    context: dict[str, Any],
-    doctree: nodes.document | None,
-) -> None:
-    if body := context.get("body"):
-        context["body"] = fold_docstrings(body)
-
-
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_transform(TidyCells)
     app.add_transform(SayWhereBuilt)
@@ -318,5 +270,4 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_node(HideCodeCellNode, override=True, html=(_open_fold, _close_fold))
     app.add_node(solution_node, override=True, html=(_open_solution, _close_fold))
     app.connect("missing-reference", _resolve)
-    app.connect("html-page-context", _fold_docstrings, priority=410)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""The map of the book: links to chapters, the table of chapters, and stable chapter numbers.
+"""The map of the book: links to chapters, the table of chapters, and the letters of appendices.
 
 Everything here is read from the table of contents and from the notebooks.
 """
@@ -56,9 +56,9 @@ def chapters() -> tuple[Chapter, ...]:
 
 
 def chapter(key: str) -> Chapter:
-    """The chapter with this number ("3", "A") or module ("models.recurrent")."""
+    """The chapter with this file name ("learning_to_align"), number ("3", "A") or module ("models.recurrent")."""
     for found in chapters():
-        if key == found.number or key in found.modules:
+        if key in (found.number, found.docname.rpartition("/")[2]) or key in found.modules:
             return found
     raise KeyError(f"no chapter {key!r} in the contents")
 
@@ -121,7 +121,7 @@ class ChapterRole(SphinxRole):
     """``{chapter}`9``` gives "chapter 9", linked if it is there; ``{chapter}`the mask <10>``` gives other words."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        explicit = re.fullmatch(r"(.+?)\s*<(\w+)>", self.text, re.S)
+        explicit = re.fullmatch(r"(.+?)\s*<([\w.]+)>", self.text, re.S)
         words, key = (
             (explicit[1], explicit[2]) if explicit else (None, self.text.strip())
         )
@@ -264,23 +264,6 @@ def file_number(docname: str) -> int | None:
     return numbered().get(docname)
 
 
-def _renumber(env: BuildEnvironment) -> None:
-    """Give each numbered chapter the number of its file, so that numbers stay when chapters appear between others."""
-    for docname, numbers in env.toc_secnumbers.items():
-        if (first := file_number(docname)) is None:
-            continue
-        for anchor, number in numbers.items():
-            numbers[anchor] = (first, *number[1:]) if number else number
-        for reference in env.tocs[docname].findall(nodes.reference):
-            if reference.get("secnumber"):
-                reference["secnumber"] = [first, *reference["secnumber"][1:]]
-        if env.titles[docname].get("secnumber"):
-            env.titles[docname]["secnumber"] = [
-                first,
-                *env.titles[docname]["secnumber"][1:],
-            ]
-
-
 def _letter(env: BuildEnvironment) -> None:
     """Give the sections of each lettered appendix its letter: C, C.1, C.1.1."""
 
@@ -312,20 +295,19 @@ def _letter(env: BuildEnvironment) -> None:
         env.toc_secnumbers[found.docname] = numbers
 
 
-def _keep_file_numbers(app: Sphinx) -> None:
-    """Renumber between Sphinx's two steps: after the sections have their numbers, before the figures take theirs."""
+def _number_appendices(app: Sphinx) -> None:
+    """Put in the letters between Sphinx's two steps: after sections have their numbers, before figures take theirs."""
     original = TocTreeCollector.assign_figure_numbers
-    if getattr(original, "keeps_file_numbers", False):
+    if getattr(original, "numbers_appendices", False):
         return
 
     def assign_figure_numbers(
         self: TocTreeCollector, env: BuildEnvironment
     ) -> list[str]:
-        _renumber(env)
         _letter(env)
         return original(self, env)
 
-    assign_figure_numbers.keeps_file_numbers = True
+    assign_figure_numbers.numbers_appendices = True
     TocTreeCollector.assign_figure_numbers = assign_figure_numbers
 
 
@@ -334,5 +316,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("chapter-table", ChapterTable)
     app.add_directive("road", Road)
     app.add_directive("slip", Slip)
-    app.connect("builder-inited", _keep_file_numbers)
+    app.connect("builder-inited", _number_appendices)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -113,8 +114,30 @@ def _drop_scripts(
     ]
 
 
+def redirect(target: str) -> str:
+    """A page that sends the reader on to another address, with its fragment."""
+    target = html.escape(target)
+    return (
+        f'<!DOCTYPE html><meta charset="utf-8"><title>Moved</title><link rel="canonical" href="{target}">'
+        f'<script>location.replace("{target}" + location.hash)</script>'
+        f'<meta http-equiv="refresh" content="0; url={target}"><a href="{target}">This page has moved.</a>'
+    )
+
+
+def _write_redirects(app: Sphinx, exception: Exception | None) -> None:
+    """Old addresses of pages, which links and search engines still know, lead to the new ones."""
+    if exception or app.builder.format != "html":
+        return
+    for old, new in app.config.book_redirects.items():
+        path = Path(app.outdir, "book", f"{old}.html")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(redirect(f"../{new}.html"), encoding="utf-8")
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
+    app.add_config_value("book_redirects", {}, "html")
     app.connect("config-inited", _set_addresses)
+    app.connect("build-finished", _write_redirects)
     app.connect(
         "html-page-context", _describe_page, priority=400
     )  # before the description is asked for

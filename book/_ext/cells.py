@@ -3,7 +3,6 @@
 Plain Python, without Sphinx, so that the tools judge a cell as the page does. A cell may begin with directives:
 
 - ``#| fold: LABEL`` folds the code under that line of text;
-- ``#| open`` keeps an exported cell open that would fold because of its length;
 - ``#| export``, ``#| default_exp`` and ``#| hide`` are the exporter's.
 """
 
@@ -21,7 +20,6 @@ DIRECTIVE = re.compile(
 )
 EXPORTED = {"export", "exports", "exporti"}
 FOLDING_TAGS = {"hide-input", "hide-cell"}
-LONGEST_OPEN = 20  # visible lines of an exported cell; a longer one folds
 WORDS_A_MINUTE, LINES_A_MINUTE = 200, 20
 PACKAGE = "transformer_lib"
 
@@ -46,32 +44,6 @@ def parsed(code: str) -> ast.Module | None:
         return ast.parse(plain)
     except SyntaxError:
         return None
-
-
-def docstrings(code: str) -> list[tuple[int, int]]:
-    """The first and last line, counted from 0, of each docstring of more than one line."""
-    tree = parsed(code)
-    found = []
-    for node in ast.walk(tree) if tree else ():
-        if not isinstance(
-            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-        ):
-            continue
-        if (
-            ast.get_docstring(node) is not None
-            and node.body[0].lineno != node.body[0].end_lineno
-        ):
-            found.append((node.body[0].lineno - 1, node.body[0].end_lineno - 1))
-    return sorted(found)
-
-
-def visible_lines(code: str) -> int:
-    """How many lines a reader sees who unfolds nothing: a docstring counts for its first line."""
-    return (
-        code.count("\n") + 1 - sum(last - first for first, last in docstrings(code))
-        if code
-        else 0
-    )
 
 
 def targets(node: ast.stmt) -> list[str]:
@@ -101,62 +73,12 @@ def only_imports(code: str) -> bool:
     )
 
 
-def default_label(code: str, draws: bool = False) -> str:
-    """What a folded cell without a label of its own is called, after what it defines or shows."""
-    tree = parsed(code)
-    body = tree.body if tree else []
-    named = {
-        f"`{node.name}`": type(node)
-        for node in body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
-    }
-    if draws:
-        return "The code of the figure"
-    if named:
-        names = ", ".join(list(named)[:3]) + (" …" if len(named) > 3 else "")
-        kinds = set(named.values())
-        kind = (
-            "Code"
-            if len(kinds) > 1
-            else "Class"
-            if ast.ClassDef in kinds
-            else "Function"
-        )
-        plural = {"Class": "Classes", "Function": "Functions", "Code": "Code of"}
-        return f"{kind if len(named) == 1 else plural[kind]} {names}"
-    if only_imports(code):
-        return "Imports"
-    if body and sum(isinstance(node, ast.Assert) for node in body) > len(body) / 2:
-        return "Checks"
-    return "Code"
-
-
-def fold(source: str, tags: list[str], draws: bool = False) -> str | None:
-    """The label under which a cell folds, or None if it stays open.
-
-    Args:
-        source: the cell's source, with its directives.
-        tags: the cell's tags.
-        draws: whether the cell's output is a picture.
-    """
-    marks, code = directives(source), shown(source)
-    if "fold" in marks:
-        return marks["fold"] or default_label(code, draws)
-    if FOLDING_TAGS & set(tags):
-        return default_label(code, draws)
-    if (
-        EXPORTED & marks.keys()
-        and visible_lines(code) > LONGEST_OPEN
-        and not ({"open"} & {*marks, *tags})
-    ):
-        return default_label(code)
+def fold(source: str, tags: list[str]) -> str | None:
+    """The label under which a cell folds, or None if it stays open, as exported cells do."""
+    marks = directives(source)
+    if "fold" in marks or FOLDING_TAGS & set(tags):
+        return marks.get("fold") or "Code"
     return None
-
-
-def draws_picture(outputs: list[dict]) -> bool:
-    """Whether a cell of a notebook shows a picture."""
-    kinds = {kind for output in outputs for kind in output.get("data", {})}
-    return any(kind.startswith("image/") for kind in kinds)
 
 
 # ---- where names are built ----
@@ -287,5 +209,5 @@ def minutes(path: Path) -> int:
                 not {"hide", "default_exp"} & marks.keys()
                 and fold(source, tags) is None
             ):
-                lines += visible_lines(shown(source))
+                lines += shown(source).count("\n") + 1
     return max(1, round(words / WORDS_A_MINUTE + lines / LINES_A_MINUTE))

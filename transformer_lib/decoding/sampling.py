@@ -1,4 +1,4 @@
-"""From probabilities to one translation: greedy search and its mistakes, beam search in twelve lines, length and coverage penalties, what a wider beam does to real sentences, and sampling.
+"""Sampling: temperature, top-k and top-p.
 
 Chapter: Decoding (book/translation/decoding.ipynb).
 """
@@ -9,126 +9,70 @@ Chapter: Decoding (book/translation/decoding.ipynb).
 __all__ = ['sampling_probabilities', 'sample']
 
 # %% ../../book/translation/decoding.ipynb #bdf4d626
+import math
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lib.checks import check_number, check_positive
-from transformer_lib.decoding.greedy import collect_tokens, generate
+from transformer_lib.decoding.greedy import collect_tokens
 
 # %% ../../book/translation/decoding.ipynb #062e186b
 def sampling_probabilities(
     logits: Float[Tensor, "N V"],
     *,
-    temperature: float | int = 1.0,
+    temperature: float = 1.0,
     top_k: int | None = None,
-    top_p: float | int | None = None,
+    top_p: float = 1.0,
 ) -> Float[Tensor, "N V"]:
-    """The probabilities that the next token is drawn from.
+    """The probabilities from which the next token is drawn.
 
     Args:
-        logits: scores of the next token.
-        temperature: logits are divided by it; below 1 the likely tokens gain, above 1 the others.
-        top_k: only so many of the most likely tokens may be drawn; None for all.
-        top_p: only the fewest most likely tokens that together have at least this probability, after the two other
-            settings, may be drawn; None for all.
-
-    Returns:
-        Probabilities that sum to one in each row, and are zero for what may not be drawn.
-
-    Raises:
-        ValueError: if the temperature or ``top_k`` is not positive, ``top_p`` is not in (0, 1], or a row of logits holds
-            NaN or infinity, or leaves no token possible.
+        top_k: only this many tokens, the most likely ones; None for all.
+        top_p: only the fewest most likely tokens that have at least this probability together.
 
     Source: Fan et al. (2018), section 5, for top-k; Holtzman et al. (2020), section 3.1, for top-p.
-    Chapter: Decoding.
     """
-    check_number(above=0, temperature=temperature)
-    check_positive(top_k=1 if top_k is None else top_k)
-    check_number(above=0, at_most=1, top_p=1 if top_p is None else top_p)
-    scores = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    scores = (
-        scores - scores.amax(dim=-1, keepdim=True)
-    ) / temperature  # the largest is 0: nothing can overflow
-    if top_k is not None and top_k < scores.shape[-1]:
-        kept = scores.topk(top_k)
-        scores = torch.full_like(scores, -torch.inf).scatter(
-            -1, kept.indices, kept.values
+    if not (
+        0 < temperature < math.inf
+        and 0 < top_p <= 1
+        and (top_k is None or top_k > 0)
+    ):
+        raise ValueError(
+            f"{temperature=}, {top_k=}, {top_p=}: each must be positive, top_p <= 1"
         )
-    probabilities = scores.softmax(dim=-1)
-    if probabilities.isnan().any():
-        raise ValueError("logits hold NaN or infinity, or leave no token possible")
-    if top_p is None or top_p == 1:
-        return probabilities
-    ranked, order = probabilities.sort(dim=-1, descending=True, stable=True)
-    before = (
-        ranked.cumsum(dim=-1) - ranked
-    )  # what the more likely tokens have together
-    nucleus = torch.zeros_like(ranked).scatter(
-        -1, order, ranked.masked_fill(before >= top_p, 0)
-    )
-    return nucleus / nucleus.sum(dim=-1, keepdim=True)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    # with a maximum of 0 no temperature can overflow
+    logits = (logits - logits.amax(-1, keepdim=True)) / temperature
+    p, tokens = logits.softmax(-1).sort(descending=True, stable=True)
+    p[:, top_k or p.shape[1] :] = 0
+    p = p / p.sum(-1, keepdim=True)
+    p = p.masked_fill(
+        p.cumsum(-1) - p >= top_p, 0
+    )  # the tokens before it are enough
+    return torch.zeros_like(p).scatter(-1, tokens, p / p.sum(-1, keepdim=True))
 
 # %% ../../book/translation/decoding.ipynb #7ac51752
 def sample(
     model: nn.Module,
     source: Int[Tensor, "B S"],
     *,
-    temperature: float | int = 1.0,
+    temperature: float = 1.0,
     top_k: int | None = None,
-    top_p: float | int | None = None,
-    max_length: int = 100,
-    prefix: Int[Tensor, "B P"] | None = None,
-    min_length: int = 0,
-    repetition_penalty: float | int = 1.0,
+    top_p: float = 1.0,
     generator: torch.Generator | None = None,
+    **options: Any,
 ) -> Int[Tensor, "B T"]:
-    """Draw each token at random, with the probabilities that the model gives.
-
-    PAD and BOS are never drawn. The model is put in evaluation mode and back into the one it was found in.
+    """Draw each token at random, from `sampling_probabilities`; for the options see `generate`.
 
     Args:
-        model: any ``Seq2Seq``, or a decoder-only model; see ``generate``.
-        source: token ids, each row closed by EOS and filled up with PAD.
-        temperature: see ``sampling_probabilities``, as for ``top_k`` and ``top_p``.
-        top_k: how many tokens may be drawn.
-        top_p: which probability those that may be drawn must have.
-        max_length: the most tokens to write for a sentence, EOS included; fewer if the model has no room for so many.
-        prefix: tokens that each translation begins with, without BOS, padded on the right.
-        min_length: EOS is not written among the first so many tokens.
-        repetition_penalty: above 1, tokens already written become less likely.
-        generator: where chance comes from, on the model's device; None for PyTorch's own.
-
-    Returns:
-        Token ids without BOS; each row ends with EOS (unless it was cut at ``max_length``) and is filled with PAD.
-
-    Raises:
-        ValueError: if a setting is out of range, or the model's logits hold NaN or leave no token possible.
-
-    Example:
-        >>> from transformer_lib import Transformer, TransformerConfig
-        >>> _ = torch.manual_seed(0)
-        >>> model = Transformer(TransformerConfig(9, 9, d_model=8, n_heads=2, d_ff=8))
-        >>> source = torch.tensor([[5, 7, 2], [4, 2, 0]])
-        >>> chance = torch.Generator().manual_seed(1)
-        >>> sample(model, source, top_p=0.9, max_length=6, generator=chance).shape[0]
-        2
-
-    Source: Holtzman et al. (2020), section 3. Chapter: Decoding.
+        generator: on the model's device; None for PyTorch's own.
     """
+    shape = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
 
     def draw(logits: Tensor) -> Tensor:
-        probabilities = sampling_probabilities(
-            logits, temperature=temperature, top_k=top_k, top_p=top_p
-        )
-        return torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+        return sampling_probabilities(logits, **shape).multinomial(
+            1, generator=generator
+        )[:, 0]
 
-    steps = generate(
-        model,
-        source,
-        draw,
-        max_length=max_length,
-        prefix=prefix,
-        min_length=min_length,
-        repetition_penalty=repetition_penalty,
-    )
-    return collect_tokens(steps, source)
+    return collect_tokens(model, source, draw, **options)

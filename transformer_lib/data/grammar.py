@@ -1,0 +1,788 @@
+"""The grammar of the captions: English and German grow together, word by word."""
+
+__all__: list[str] = []  # the inside of data.captions
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from typing import Any, NamedTuple
+
+from transformer_lib.data.lexicon import (
+    ADVERBS,
+    CONTRACTIONS,
+    COUPLES,
+    REASONS,
+    TABLES,
+    TIMES,
+    VERBS,
+    Adjective,
+    Noun,
+    Place,
+    Reason,
+    Verb,
+    find_verb,
+    form_of,
+    nouns_tagged,
+    places_of,
+    strength_of,
+)
+
+Words = tuple[tuple[str, tuple[int, ...]], ...]  # words, each with its labels
+LABELS = count()
+
+
+def labelled(text: str, *labels: int) -> Words:
+    """Words that all carry the same labels."""
+    return tuple((word, labels) for word in text.split())
+
+
+@dataclass(slots=True)
+class Text:
+    """The same in two languages."""
+
+    english: Words = ()
+    german: Words = ()
+
+    def __add__(self, other: "Text") -> "Text":
+        return Text(self.english + other.english, self.german + other.german)
+
+
+def linked(english: str, german: str) -> Text:
+    """Words that translate each other, under a label of their own."""
+    label = next(LABELS)
+    return Text(labelled(english, label), labelled(german, label))
+
+
+@cache
+def sides(order: str) -> list[list[str]]:
+    """The names of the parts on each side of the bar."""
+    return [side.split() for side in order.split("|")]
+
+
+def weave(order: str, **parts: Text) -> Text:
+    """Parts in the order of each language, such as "be very word | very word be"."""
+    parts[","] = Text((), ((",", ()),))
+    english, german = sides(order)
+    return Text(
+        tuple(word for name in english for word in parts[name].english),
+        tuple(word for name in german for word in parts[name].german),
+    )
+
+
+class DeadEnd(Exception):
+    """No word fits here: the writer takes another way."""
+
+
+class Writer:
+    """What it takes to write one caption after another: randomness, and the words used."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed).random
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the last caption, but not where the dice were."""
+        self.used: set[Any] = set()
+        self.referents: list[tuple[int, int]] = []
+
+    def below(self, n: int) -> int:
+        """A number from 0 to n - 1."""
+        return int(self.random() * n)
+
+    def pick(self, options: Any) -> Any:
+        """One of the options, all equally likely."""
+        if not options:
+            raise DeadEnd
+        return options[int(self.random() * len(options))]
+
+    def weighted(self, options: Any) -> Any:
+        """One of the options, given as (option, whole-number weight)."""
+        total = 0
+        for _, weight in options:
+            total += weight
+        if not total:
+            raise DeadEnd
+        rest = int(self.random() * total)
+        for option, weight in options:
+            rest -= weight
+            if rest < 0:
+                return option
+
+    def fresh(self, options: Any) -> Any:
+        """An option that this caption has not used, and that counts as used now."""
+        option = self.pick([one for one in options if one not in self.used])
+        self.used.add(option)
+        return option
+
+    def attempt(self, build: Callable[..., Any], *arguments: Any) -> Any:
+        """What ``build(self, *arguments)`` gives, tried again after a dead end."""
+        used, n_referents = set(self.used), len(self.referents)
+        for _ in range(60):
+            try:
+                return build(self, *arguments)
+            except DeadEnd:
+                self.used = set(used)
+                del self.referents[n_referents:]
+        raise DeadEnd
+
+
+@dataclass
+class Phrase:
+    """A noun phrase in both languages."""
+
+    noun: Noun
+    plural: bool
+    label: int
+    adjectives: tuple[Adjective, ...]
+    text: Text
+
+    def is_a(self, tags: str) -> bool:
+        """Whether the noun bears one of these tags."""
+        return not self.noun.tags.isdisjoint(tags.split())
+
+
+BEFORE_NOUNS = (
+    "size age youth colour mood kind"  # the dimensions of adjectives that stand before nouns
+)
+
+
+@cache
+def adjective_choices(
+    noun: Noun, n: int, clash: frozenset[str] = frozenset(), only: str = BEFORE_NOUNS
+) -> tuple[tuple[Adjective, ...], ...]:
+    """Every way to put n adjectives before a noun: none in ``clash``, and all of the
+    dimensions in ``only``."""
+    able = [
+        word
+        for word in noun.adjectives
+        if word.english not in clash and word.dimension in only.split()
+    ]
+    if n < 2:
+        return tuple((word,) for word in able) if n else ((),)
+    couples = ((a, b) for a in able for b in able)
+    return tuple((a, b) for a, b in couples if (a.dimension, b.dimension) in COUPLES)
+
+
+@cache
+def capacity(noun: Noun, clash: frozenset[str] = frozenset(), only: str = BEFORE_NOUNS) -> int:
+    """How many adjectives a noun can take: 0, 1 or 2."""
+    return max(n for n in (0, 1, 2) if adjective_choices(noun, n, clash, only))
+
+
+DETERMINERS = tuple(
+    ((word.strip("-"), number == "plural"), int(weight))
+    for word, number, weight in TABLES["determiners"]
+)
+MASS_DETERMINERS = ((("the", False), 50), (("", False), 50))
+NUMBERS: dict[str, Callable[[str, bool], bool]] = {  # what a phrase may begin with
+    "any": lambda determiner, plural: True,
+    "few": lambda determiner, plural: determiner not in ("four", "many"),
+    "one": lambda determiner, plural: not plural,
+    "more": lambda determiner, plural: plural and determiner in ("the", ""),
+    "a": lambda determiner, plural: determiner == "a",
+    "bare": lambda determiner, plural: determiner == "",
+    "the": lambda determiner, plural: determiner == "the" and not plural,
+    "new": lambda determiner, plural: determiner != "the",
+}
+
+
+@cache
+def determiners_for(mass: bool, number: str, size: int, limit: int, rich: bool) -> tuple[Any, ...]:
+    """The determiners with which a phrase can have this size, with their weights."""
+    extras = {"": size - 1}  # words besides the determiner and the noun
+    return tuple(
+        ((determiner, plural), weight)
+        for (determiner, plural), weight in (MASS_DETERMINERS if mass else DETERMINERS)
+        for n in [extras.get(determiner, size - 2)]
+        if (0 <= n <= limit or (rich and 3 <= n <= 10)) and NUMBERS[number](determiner, plural)
+    )
+
+
+class Head(NamedTuple):
+    """What a noun phrase is part of: the verb, and its "subject" or "object"."""
+
+    verb: "Verb"
+    role: str
+
+
+def build_phrase(
+    noun: Noun, determiner: str, plural: bool, adjectives: tuple[Adjective, ...], case: str
+) -> Phrase:
+    """A noun with its determiner and adjectives, inflected."""
+    column, text = "p" if plural else noun.gender, Text()
+    if determiner:
+        an = determiner == "a" and (adjectives or (noun,))[0].english[0] in "aeiou"
+        text += linked("an" if an else determiner, form_of(determiner, case, column))
+    for one in adjectives:
+        ending = form_of(strength_of(determiner), case, column)
+        text += linked(one.english, one.stem + ending)
+    english = noun.english_plural if plural else noun.english
+    word = linked(english, noun.in_german(case, plural))
+    return Phrase(noun, plural, word.english[0][1][0], adjectives, text + word)
+
+
+def noun_phrase(
+    w: Writer,
+    noun: Noun,
+    size: int,
+    case: str,
+    number: str = "any",
+    *,
+    clash: frozenset[str] = frozenset(),
+    only: str = BEFORE_NOUNS,
+    head: Head | None = None,
+) -> Phrase:
+    """A noun phrase of this many English words; with a head it may be a rich one."""
+    limit = capacity(noun, clash, only)
+    rich = head is not None
+    options = determiners_for("mass" in noun.tags, number, size, limit, rich)
+    determiner, plural = w.weighted(options)
+    extras, modifier = size - 1 - (determiner != ""), 0
+    if extras > limit:
+        sizes = (extras - n for n in range(limit + 1))
+        modifier = w.pick([rest for rest in sizes if 3 <= rest <= 8])
+    ways = adjective_choices(noun, extras - modifier, clash, only)
+    unused = [way for way in ways if w.used.isdisjoint(way)]
+    adjectives = w.pick(unused or ways)
+    w.used.update(adjectives)
+    phrase = build_phrase(noun, determiner, plural, adjectives, case)
+    if head and modifier:
+        w.attempt(modify, phrase, modifier, head)
+    return phrase
+
+
+def after_preposition(english: str, german: str, phrase: Phrase) -> Text:
+    """A preposition and a phrase; the German one may melt into one word with "the"."""
+    preposition = linked(english, german)
+    ((first, labels), *rest), before = phrase.text.german, preposition.german
+    melted = CONTRACTIONS.get(f"{german} {first}")
+    if melted and phrase.text.english[0][0] == "the":
+        whole = (*labelled(melted, *before[0][1], *labels), *rest)
+        return Text(preposition.english + phrase.text.english, whole)
+    return preposition + phrase.text
+
+
+def place_phrase(w: Writer, place: Place, size: int) -> Text:
+    """A place of this many English words, in both languages."""
+    size -= len(place.english.split())
+    phrase = noun_phrase(w, place.noun, size, place.case, "the")
+    return after_preposition(place.english, place.german, phrase)
+
+
+ORDERS = {
+    "main": "subject verb rest | subject finite manner rest prefix",
+    "front": "front subject verb rest | front finite subject manner rest prefix",
+    "final": "subject verb rest | subject manner rest joined",
+}
+Parts = dict[str, Text]
+
+
+def deed_parts(
+    verb: Verb, plural: bool, progressive: bool, manner: Text, negated: bool = False
+) -> Parts:
+    """A verb's parts under one label: "is slowly picking up" | "hebt", "auf"."""
+    label = next(LABELS)
+    helper, main = "", verb.base if plural else verb.third
+    if progressive:
+        helper, main = "are" if plural else "is", verb.ing
+    elif negated:
+        helper, main = "does", verb.base
+    inner = labelled(helper, label) + manner.english
+    english = inner + labelled(f"{main} {verb.particle}", label)
+    finite = verb.plural if plural else verb.singular
+    return {
+        "verb": Text(english),
+        "manner": manner,
+        "finite": Text((), labelled(finite, label)),
+        "prefix": Text((), labelled(verb.prefix, label)),
+        "joined": Text((), labelled(verb.prefix + finite, label)),
+        "via": Text((), labelled("".join(verb.listed("via")), label)),
+    }
+
+
+def choose_noun(
+    w: Writer, options: tuple[Noun, ...], size: int, clash: frozenset[str] = frozenset()
+) -> Noun:
+    """A noun not yet used that can fill a phrase of this size."""
+    limit = size - 2 if 2 < size <= 4 else 0
+    return w.fresh([noun for noun in options if capacity(noun, clash) >= limit])
+
+
+def object_phrase(w: Writer, verb: Verb, noun: Noun, size: int, plural: bool, rich: bool) -> Phrase:
+    """The object of a verb, in the case and the number the verb asks for."""
+    number = "one" if "one" in verb.flags else "few"
+    if "same" in verb.flags and "one" not in verb.flags:
+        number = "more" if plural else "one"
+    case = "dat" if verb.kind == "dat" else "acc"
+    clash = frozenset(verb.listed("dull"))
+    head = Head(verb, "object") if rich else None
+    return noun_phrase(w, noun, size, case, number, clash=clash, head=head)
+
+
+def relative_clause(phrase: Phrase, case: str, clause: Text, via: Text | None = None) -> None:
+    """Append a relative clause to a phrase."""
+    column = "p" if phrase.plural else phrase.noun.gender
+    who = "who" if case == "nom" else "whom"
+    pronoun = linked(who if phrase.is_a("person") else "that", form_of("that", case, column))
+    parts = {"phrase": phrase.text, "via": via or Text(), "pronoun": pronoun, "clause": clause}
+    order = "phrase pronoun clause | phrase , via pronoun clause ,"
+    phrase.text = weave(order, **parts)
+
+
+def that_is(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
+    """The dog that is (very) tired."""
+    taken = {word.dimension for word in phrase.adjectives}
+    taken |= {"age"} if size == 4 or "youth" in taken else set()
+    taken |= {"state", "youth"} | ({"colour"} if size == 4 else set())
+    clash = head.verb.listed("not" if head.role == "subject" else "dull")
+    able = [a for a in phrase.noun.adjectives if a.dimension not in taken]
+    word = w.fresh([a for a in able if a.english not in clash])
+    be = linked("are", "sind") if phrase.plural else linked("is", "ist")
+    very = linked("very", "sehr") if size == 4 else Text()
+    word = linked(word.english, word.german)
+    clause = weave("be very word | very word be", be=be, very=very, word=word)
+    relative_clause(phrase, "nom", clause)
+
+
+def who_wears(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
+    """The man who is wearing a red hat."""
+    if head.verb.base in ("wear", "put", "swim", "sleep", "wake", "get"):
+        raise DeadEnd
+    wear = find_verb("wear")
+    progressive = size == 7 or (size > 4 and w.below(2) == 1)
+    rest = size - 2 - progressive
+    noun = choose_noun(w, wear.objects, rest)
+    thing = object_phrase(w, wear, noun, rest, phrase.plural, False)
+    deed = deed_parts(wear, phrase.plural, progressive, Text())
+    parts = {"subject": Text(), "rest": thing.text, **deed}
+    relative_clause(phrase, "nom", weave(ORDERS["final"], **parts))
+
+
+def who_lives(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
+    """The man who lives in the city, the fox that lives in the forest."""
+    person = phrase.is_a("person")
+    forms = [("lives live in", "lebt leben in")]
+    if person:
+        come = ("comes come from", "kommt kommen aus")
+        forms = [("lives live in", "wohnt wohnen in"), come]
+    pair = w.pick(forms) if person else forms[0]
+    (one, many, english), (eins, viele, german) = (side.split() for side in pair)
+    place = choose_noun(w, nouns_tagged("village city" if person else "forest"), size - 3)
+    inner = noun_phrase(w, place, size - 3, "dat", "one")
+    verb = linked(many, viele) if phrase.plural else linked(one, eins)
+    where = after_preposition(english, german, inner)
+    relative_clause(phrase, "nom", weave("verb where | where verb", verb=verb, where=where))
+
+
+def that_belongs(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
+    """The ball that belongs to the boy: in German the owner is in the dative."""
+    noun = choose_noun(w, nouns_tagged("person"), size - 3)
+    owner = noun_phrase(w, noun, size - 3, "dat", "few").text
+    one, many = linked("belongs to", "gehört"), linked("belong to", "gehören")
+    verb = many if phrase.plural else one
+    relative_clause(phrase, "nom", weave("verb owner | owner verb", verb=verb, owner=owner))
+
+
+def whom_they(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
+    """The dog that the boy loves: the noun is the object of its relative clause."""
+    options = [
+        (verb, progressive, rest)
+        for verb in VERBS
+        if "rel" in verb.flags and phrase.noun in verb.objects and verb.name not in w.used
+        for progressive in ((False,) if "calm" in verb.flags else (False, True))
+        if 2 <= (rest := size - 2 - progressive - bool(verb.particle)) <= 4
+    ]
+    verb, progressive, rest = w.pick(options)
+    w.used.add(verb.name)
+    people = tuple(noun for noun in verb.subjects if "person" in noun.tags)
+    subject = noun_phrase(w, choose_noun(w, people, rest), rest, "nom", "few")
+    deed = deed_parts(verb, subject.plural, progressive, Text())
+    clause = weave(ORDERS["final"], subject=subject.text, rest=Text(), **deed)
+    relative_clause(phrase, "dat" if verb.kind == "dat" else "acc", clause, deed["via"])
+
+
+def who_does(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
+    """The man who is laughing: something that can be done at the same time."""
+    verb = find_verb(w.pick(head.verb.listed("also" if head.role == "subject" else "scene")))
+    clash = {word.english for word in phrase.adjectives} & set(verb.listed("not"))
+    if phrase.noun not in verb.subjects or clash or verb.name in w.used:
+        raise DeadEnd
+    w.used.add(verb.name)
+    manner = Text()
+    if size == 4:
+        name = w.pick([adverb for adverb in verb.adverbs if adverb != "often"])
+        manner = linked(name, ADVERBS[name])
+    parts = {"subject": Text(), "rest": Text()}
+    parts |= deed_parts(verb, phrase.plural, True, manner)
+    relative_clause(phrase, "nom", weave(ORDERS["final"], **parts))
+
+
+def with_thing(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
+    """The woman with the red hat, the rabbit with long ears: "mit" takes the dative."""
+    if phrase.is_a("person"):
+        if head.role == "subject" and "free" not in head.verb.flags:
+            raise DeadEnd
+        noun = choose_noun(w, nouns_tagged("hat bag basket umbrella suitcase"), size - 1)
+        number = "more" if phrase.plural else "one"
+    else:
+        noun = w.fresh(nouns_tagged("tail ear"))
+        number = "a" if noun.english == "tail" and not phrase.plural else "bare"
+    inner = noun_phrase(w, noun, size - 1, "dat", number)
+    if not (inner.adjectives or phrase.is_a("person")):
+        raise DeadEnd
+    phrase.text += after_preposition("with", "mit", inner)
+
+
+MODIFIERS = (  # each with its least and its greatest size, and the nouns it suits
+    (that_is, 3, 4, "person pet farm wild light holder device vehicle house tree"),
+    (who_wears, 4, 7, "person"),
+    (who_lives, 5, 6, "person wild"),
+    (that_belongs, 5, 6, "pet farm light holder device vehicle"),
+    (whom_they, 4, 8, "person pet farm wild light house boat car"),
+    (who_does, 3, 4, "person pet farm wild"),
+    (with_thing, 3, 4, "person dog cat rabbit mouse horse cow goat donkey hare fox wolf"),
+)
+
+
+def modify(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
+    """Append a modifier of this many English words to a phrase."""
+    able = [
+        build
+        for build, least, most, tags in MODIFIERS
+        if least <= size <= most and phrase.is_a(tags)
+    ]
+    w.pick(able)(w, phrase, size, head)
+
+
+Slot = tuple[tuple[int, int], ...]
+
+
+def slot_of(table: str) -> Slot:
+    """A slot: "2:60 3:40" means two words in 60 of 100 cases, three in 40."""
+    entries = (entry.split(":") for entry in table.split())
+    return tuple((int(size), int(weight)) for size, weight in entries)
+
+
+@cache
+def count_ways(slots: tuple[Slot, ...], total: int) -> int:
+    """How many ways there are to fill the slots, each counted by its weight."""
+    return sum(weight for _, weight in shares(slots, total)) if slots else int(total == 0)
+
+
+@cache
+def shares(slots: tuple[Slot, ...], total: int) -> Slot:
+    """The sizes the first slot may have, weighted by the ways to fill the others."""
+    sizes = [(size, weight) for size, weight in slots[0] if size <= total]
+    return tuple((size, weight * count_ways(slots[1:], total - size)) for size, weight in sizes)
+
+
+def fill(w: Writer, slots: tuple[Slot, ...], total: int) -> list[int]:
+    """Sizes for the slots that add up to the total."""
+    sizes = []
+    for i in range(len(slots)):
+        sizes.append(w.weighted(shares(slots[i:], total)))
+        total -= sizes[-1]
+    return sizes
+
+
+NOTHING, MAYBE = slot_of("0:100"), slot_of("0:82 1:18")
+TIME = slot_of("1:45 2:20 3:35")
+WHERE = slot_of("3:66 4:20 5:12 6:2")
+BASIC = slot_of("2:62 3:33 4:5")
+PLAIN = slot_of("1:5 2:56 3:33 4:6")
+RICH = slot_of("1:4 2:50 3:23 4:3 5:7 6:5 7:4 8:2 9:1 10:1")
+DEED = slot_of("1:54 2:38 3:8")
+
+
+class Shape(NamedTuple):
+    """What a clause consists of: the front is a time, a place or nothing."""
+
+    front: str
+    kind: str
+    slots: tuple[Slot, ...]
+    weight: int
+
+
+@cache
+def all_shapes(first: bool, final: bool) -> tuple[Shape, ...]:
+    """The shapes of a main clause, the first or a later one, or of a final one."""
+    fronts = [("", NOTHING, 70)]
+    if not final:
+        fronts += [("place", WHERE, 18), ("time", TIME, 12)][: 1 + first]
+    shapes = []
+    for front, before, often in fronts:
+        away = slot_of("0:60 3:28 4:8 5:4")
+        away = NOTHING if front == "place" or final else away
+        kinds = [  # kind, weight, and the slots: adverb, receiver, object, place
+            ("rest", 24, (MAYBE, NOTHING, NOTHING, away)),
+            ("do", 48, (MAYBE, NOTHING, PLAIN if final else RICH, away)),
+            ("give", 6, (NOTHING, BASIC, BASIC, NOTHING)),
+            ("go", 14, (MAYBE, NOTHING, NOTHING, WHERE)),
+        ]
+        for kind, weight, after in kinds[: 3 if front == "place" else 4]:
+            slots = (before, RICH, DEED, *after)
+            shapes.append(Shape(front, kind, slots, often * weight))
+    return tuple(shapes)
+
+
+@cache
+def shapes_of(size: int, first: bool, final: bool) -> tuple[tuple[Shape, int], ...]:
+    """The shapes that can have this size, weighted."""
+    shapes = all_shapes(first, final)
+    return tuple((shape, shape.weight * count_ways(shape.slots, size)) for shape in shapes)
+
+
+class Sizes(NamedTuple):
+    """The number of English words of each part of a clause."""
+
+    front: int
+    subject: int
+    verb: int
+    adverb: int
+    receiver: int
+    object: int
+    place: int
+
+
+def suits(verb: Verb, progressive: bool, shape: Shape, sizes: Sizes, alone: bool) -> bool:
+    """Whether a verb goes with a shape and the sizes of its parts."""
+    kind = "do" if verb.kind in ("acc", "dat") else verb.kind
+    if shape.kind != kind or sizes.verb != 1 + progressive + bool(verb.particle):
+        return False
+    has, place = verb.flags.isdisjoint, sizes.place or shape.front == "place"
+    late = shape.front == "time" and sizes.front > 1
+    clumsy = (
+        progressive and (late or not has({"simple", "calm"})),
+        not has({"calm"}) and (shape.front or not alone),
+        place and not verb.places,
+        sizes.object == 1 and (verb.kind == "dat" or not has({"one", "same"})),
+        sizes.object > 4 and (verb.prefix or sizes.place or not has({"make"})),
+    )
+    return not any(clumsy)
+
+
+@cache
+def deeds_for(
+    shape: Shape, sizes: Sizes, alone: bool
+) -> tuple[tuple[Verb, bool, tuple[str, ...]], ...]:
+    """All verbs that suit, simple or progressive, with the adverbs they may take."""
+    deeds = []
+    for verb in VERBS:
+        for progressive in (False, True):
+            habit = alone and not progressive and not shape.front
+            adverbs = tuple(a for a in verb.adverbs if a != "often" or habit)
+            if suits(verb, progressive, shape, sizes, alone) and (adverbs or not sizes.adverb):
+                deeds.append((verb, progressive, adverbs))
+    return tuple(deeds)
+
+
+def choose_place(w: Writer, groups: str, size: int, nouns: list[Noun]) -> Place:
+    """A place of this size where all the living may be."""
+    living = {"person", "pet", "farm", "wild"}
+    who = [noun.tags for noun in nouns if noun.tags & living]
+    options = [
+        place
+        for place in places_of(groups)
+        if place.noun not in w.used
+        and all(tags & place.who for tags in who)
+        and 0 <= size - len(place.english.split()) - 2 <= capacity(place.noun)
+    ]
+    place = w.pick(options)
+    w.used.add(place.noun)
+    return place
+
+
+def time_phrase(w: Writer, size: int) -> Text:
+    """A time of one, two or three English words; "am" translates "in the"."""
+    (*within, day), (*am, tag) = (words.split() for words in w.pick(TIMES[size]))
+    return (linked(" ".join(within), *am) if am else Text()) + linked(day, tag)
+
+
+def write_clause(w: Writer, size: int, first: bool, final: bool, alone: bool) -> Text:
+    """A clause of this many English words."""
+    shape = w.weighted(shapes_of(size, first, final))
+    sizes = Sizes(*fill(w, shape.slots, size))
+    deeds = deeds_for(shape, sizes, alone)
+    verb, progressive, adverbs = w.pick([d for d in deeds if d[0].name not in w.used])
+    w.used.add(verb.name)
+    clash = frozenset(verb.listed("not"))
+    nouns = [choose_noun(w, verb.subjects, sizes.subject, clash)]
+    if sizes.receiver:
+        nouns.append(choose_noun(w, verb.objects, sizes.receiver))
+    if sizes.object:
+        things = verb.gifts if sizes.receiver else verb.objects
+        nouns.append(choose_noun(w, things, sizes.object, frozenset(verb.listed("dull"))))
+    where = sizes.front if shape.front == "place" else sizes.place
+    place = choose_place(w, verb.places, where, nouns) if where else None
+
+    parts: Parts = {}
+    if shape.front == "time":
+        parts["front"] = time_phrase(w, sizes.front)
+    elif place and shape.front:
+        parts["front"] = place_phrase(w, place, where)
+    number, head = "few" if "one" in verb.flags else "any", Head(verb, "subject")
+    subject = noun_phrase(w, nouns[0], sizes.subject, "nom", number, clash=clash, head=head)
+    name = w.pick(adverbs) if sizes.adverb else ""
+    manner = linked(name, ADVERBS[name]) if name else Text()
+    deed = deed_parts(verb, subject.plural, progressive, manner)
+    rest = Text()
+    if sizes.receiver:
+        rest += noun_phrase(w, nouns[1], sizes.receiver, "dat", "one").text
+    if sizes.object:
+        rich = not final and not sizes.place
+        thing = object_phrase(w, verb, nouns[-1], sizes.object, subject.plural, rich)
+        rest += deed["via"] + thing.text
+    if place and sizes.place:
+        rest += place_phrase(w, place, sizes.place)
+    order = "final" if final else "front" if parts else "main"
+    return weave(ORDERS[order], **parts, **deed, subject=subject.text, rest=rest)
+
+
+@cache
+def referents_for(role: int, gender: str) -> list[tuple[Reason, tuple[Noun, ...]]]:
+    """The reasons with nouns of this gender that they can speak of (0 the subject,
+    1 the object)."""
+    pairs = []
+    for reason in REASONS:
+        words, nouns = set(reason.about[role]), reason.nouns[role]
+        able = tuple(n for n in nouns if n.gender == gender and words & set(n.adjectives))
+        pairs += [(reason, able)] if able else []
+    return pairs
+
+
+def cast_roles(w: Writer) -> tuple[Reason, int, list[Noun], Adjective]:
+    """A deed, whom its reason speaks of, its subject and object, and the reason."""
+    gender, role = w.pick("mfn"), w.below(2)
+    reason, able = w.pick(referents_for(role, gender))
+    referent = w.fresh(able)
+    cause = w.pick([a for a in reason.about[role] if a in referent.adjectives])
+    others = [noun for noun in reason.nouns[1 - role] if noun.gender != gender]
+    fits = [n for n in others if reason.contest or cause not in n.adjectives]
+    nouns = [referent, w.fresh(fits)]
+    if reason.verb.name in w.used:
+        raise DeadEnd
+    w.used.add(reason.verb.name)
+    return reason, role, nouns if role == 0 else nouns[::-1], cause
+
+
+PRONOUN = {"m": "er", "f": "sie", "n": "es"}
+
+
+def write_reason(w: Writer, size: int, first: bool) -> Text:
+    """A clause with its reason; the writer notes what "it" stands for."""
+    reason, role, nouns, cause = w.attempt(cast_roles)
+    verb, negated = reason.verb, reason.negated
+    simple = "simple" in verb.flags
+    about_size = {word.english for word in reason.about[1]} & {"heavy", "light"}
+    able = "age colour" if reason.contest or about_size else "size age colour"
+    most = (2 + capacity(nouns[0], only=able), 2 + min(1, capacity(nouns[1], only="age colour")))
+    subjects, objects = (tuple(s for s in BASIC if s[0] <= n) for n in most)
+    words = len(reason.english.split()) + 1 + bool(verb.particle) + 2 * negated
+    deeds = ((words, 100),) if negated or simple else ((words, 65), (words + 1, 35))
+    when = slot_of("0:85 1:5 2:4 3:6") if first and not simple else NOTHING
+    tails = slot_of("5:100") if negated else slot_of("4:70 5:30")
+    slots = (when, subjects, deeds, objects, tails)
+    before, n_subject, n_verb, n_object, tail = fill(w, slots, size)
+
+    parts = {"front": time_phrase(w, before)} if before else {}
+    number = "the" if negated or "mass" in nouns[1].tags else "one"
+    subject = noun_phrase(w, nouns[0], n_subject, "nom", "one", only=able)
+    thing = noun_phrase(w, nouns[1], n_object, reason.case, number, only="age colour")
+    progressive = n_verb > words
+    if negated:
+        progressive = w.below(4) == 0 and before < 2 and not reason.contest
+    no = linked("not", "nicht") if negated else Text()
+    deed = deed_parts(verb, False, progressive, no, negated)
+    no_german, deed["manner"] = Text((), no.german), Text()
+    rest = thing.text + no_german
+    if reason.german:
+        rest = no_german + after_preposition(reason.english, reason.german, thing)
+    order = ORDERS["front" if before else "main"]
+    main = weave(order, subject=subject.text, rest=rest, **parts, **deed)
+
+    degree = linked("too", "zu") if negated else linked("very", "sehr")
+    it = linked("it", PRONOUN[nouns[role].gender])
+    w.referents.append((it.english[0][1][0], (subject, thing)[role].label))
+    return weave(
+        "main because it be degree cause | main , because it degree cause be ,",
+        main=main,
+        because=linked("because", "weil"),
+        it=it,
+        be=linked("is", "ist"),
+        degree=degree if tail == 5 else Text(),
+        cause=linked(cause.english, cause.german),
+    )
+
+
+def lengths(smallest: int, weights: str) -> Slot:
+    """A slot with rising sizes."""
+    return tuple((n, int(weight)) for n, weight in enumerate(weights.split(), smallest))
+
+
+MAIN = lengths(3, "4 10 14 15 14 12 10 9 8 7 5 4 3 2 1 1")
+WHILE = lengths(3, "8 16 19 17 13 10 7 5 3 2")
+OUTLINES = [  # for each main clause: has it a "while"?
+    (tuple("while" in clause for clause in clauses.split(",")), int(weight))
+    for clauses, weight in TABLES["outlines"]
+]
+
+
+@cache
+def outlines_of(size: int) -> tuple[Any, ...]:
+    """The outlines that can have this size, each with its slots, weighted."""
+    weighted = []
+    for outline, weight in OUTLINES:
+        slots: list[Slot] = []
+        for i, has_while in enumerate(outline):
+            slots += [slot_of("2:100")] * (i > 0) + [MAIN]
+            slots += [slot_of("1:100"), WHILE] * has_while
+        weight *= 100 ** (16 - len(slots)) * count_ways(tuple(slots), size)
+        weighted.append(((outline, tuple(slots)), weight))
+    return tuple(weighted)
+
+
+def write_main(w: Writer, size: int, first: bool, alone: bool, reasons: bool) -> Text:
+    """A main clause, with its reason if there is room for one."""
+    if reasons and 9 <= size <= 16 and w.below(100) < (30 if size == 9 else 70):
+        try:
+            return w.attempt(write_reason, size, first)
+        except DeadEnd:
+            pass
+    return w.attempt(write_clause, size, first, False, alone)
+
+
+def write_caption(w: Writer, size: int) -> Text:
+    """A caption of this many English words."""
+    outline, slots = w.weighted(outlines_of(size))
+    sizes = iter(fill(w, slots, size))
+    text = Text()
+    for i, has_while in enumerate(outline):
+        if i:
+            next(sizes)  # the two words of ", and"
+        n_reasons = len(w.referents)
+        main = write_main(w, next(sizes), i == 0, outline == (False,), not has_while)
+        if i:
+            negated = "not" in dict(main.english) and len(w.referents) > n_reasons
+            links = (("and", "und"), ("but", "aber"))
+            link = w.pick(links) if negated else links[0]
+            text += linked(",", ",") + linked(*link)
+        text += main
+        if has_while:
+            next(sizes)  # the word "while"
+            side = w.attempt(write_clause, next(sizes), False, True, False)
+            both = linked("while", "während")
+            text += weave("both side | , both side ,", both=both, side=side)
+    return text
+
+
+def tidy(words: Words) -> Words:
+    """Merge commas that meet, and drop one at the end."""
+    merged: list[tuple[str, tuple[int, ...]]] = []
+    for word, labels in words:
+        if word == "," and merged and merged[-1][0] == ",":
+            merged[-1] = (",", merged[-1][1] + labels)
+        else:
+            merged.append((word, labels))
+    return tuple(merged[:-1] if merged[-1][0] == "," else merged)

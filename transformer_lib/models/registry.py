@@ -1,0 +1,131 @@
+"""Names for kinds of models: what a saved model is built from, and what ``--model`` takes."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from importlib import import_module, util
+from typing import Any, NamedTuple
+
+from torch import nn
+
+
+class Entry(NamedTuple):
+    """A kind of model: its configuration, and the class that is built from one."""
+
+    config_class: type[Any]
+    model_class: type[nn.Module]
+
+
+# module, configuration and model; a module is imported when its model is asked for
+_BUILT_IN = {
+    "gru": ("recurrent", "RecurrentConfig", "RecurrentSeq2Seq"),
+    "bahdanau": ("bahdanau", "RecurrentConfig", "AlignedSeq2Seq"),
+    "luong": ("luong", "LuongConfig", "LuongSeq2Seq"),
+    "hard": ("hard_attention", "HardConfig", "HardSeq2Seq"),
+    "transformer": ("transformer", "TransformerConfig", "Transformer"),
+    "gpt": ("gpt", "GPTConfig", "GPT"),
+    "llama": ("llama", "LlamaConfig", "Llama"),
+}
+_OLD = {"bahdanau": "alignment", "luong": "scores"}  # bridge
+for _name, _module in _OLD.items():  # bridge
+    if util.find_spec(f"transformer_lib.models.{_BUILT_IN[_name][0]}") is None:  # bridge
+        _BUILT_IN[_name] = (_module, *_BUILT_IN[_name][1:])  # bridge
+_REGISTERED: dict[str, Entry] = {}
+
+
+def register_model(name: str, config_class: type[Any], model_class: type[nn.Module]) -> None:
+    """Give a kind of model a name, under which it is trained, saved, loaded and translated with.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class MyConfig:
+    ...     vocab_size: int = 10
+    >>> class MyModel(nn.Module):
+    ...     def __init__(self, config):
+    ...         super().__init__()
+    ...         self.config = config
+    >>> register_model("mine", MyConfig, MyModel)
+    >>> build_model("mine", {"vocab_size": 7}).config
+    MyConfig(vocab_size=7)
+
+    Args:
+        config_class: a dataclass of plain values.
+        model_class: built from one such configuration, which it keeps as ``config``.
+
+    Raises:
+        TypeError: if the configuration is no dataclass, or the model no ``nn.Module``.
+        ValueError: if the name is taken by another class, or could not be typed.
+    """
+    if not (isinstance(config_class, type) and is_dataclass(config_class)):
+        raise TypeError(f"config_class={config_class!r} must be a dataclass of plain values")
+    if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
+        raise TypeError(f"model_class={model_class!r} must be a class of nn.Module")
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
+        raise ValueError(f"name={name!r} must be a word of letters, digits, dots and hyphens")
+    taken = _BUILT_IN[name][2] if name in _BUILT_IN else None
+    if name in _REGISTERED:
+        taken = _REGISTERED[name].model_class.__qualname__
+    if taken not in (None, model_class.__qualname__):
+        raise ValueError(f"name={name!r} is taken by {taken}; choose another")
+    _REGISTERED[name] = Entry(config_class, model_class)
+
+
+def model_names() -> tuple[str, ...]:
+    """The names that ``build_model`` knows: the library's own, then those that were registered."""
+    return tuple(dict.fromkeys([*_BUILT_IN, *_REGISTERED]))
+
+
+def model_entry(name: str) -> Entry:
+    """The configuration and model classes behind a name.
+
+    Raises:
+        ValueError: if nobody has registered the name.
+    """
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    if name not in _BUILT_IN:
+        shown, known = repr(name)[:80], ", ".join(model_names())
+        raise ValueError(f"model={shown} is unknown; choose one of: {known}")
+    module, config, model = _BUILT_IN[name]
+    home = import_module(f"transformer_lib.models.{module}")
+    return Entry(getattr(home, config), getattr(home, model))
+
+
+def model_name(model: nn.Module) -> str:
+    """The name under which a model's class is registered.
+
+    Raises:
+        ValueError: for a class that is not registered.
+    """
+    kind = type(model)
+    for name, entry in _REGISTERED.items():
+        if kind is entry.model_class:
+            return name
+    for name, (module, _, own) in _BUILT_IN.items():
+        if (kind.__module__, kind.__name__) == (f"transformer_lib.models.{module}", own):
+            return name
+    raise ValueError(
+        f"{kind.__name__} has no name; give it one with register_model(name, config_class, model_class)"
+    )
+
+
+def build_model(name: str, config: Any) -> nn.Module:
+    """A model with fresh weights.
+
+    Args:
+        config: an object of the model's configuration class, or a mapping of its fields.
+
+    Raises:
+        TypeError: if the configuration is neither.
+        ValueError: for an unknown name, or a field that is unknown, missing or out of range.
+    """
+    entry = model_entry(name)
+    if isinstance(config, Mapping):
+        try:
+            config = entry.config_class(**config)
+        except (TypeError, ValueError) as error:  # a field is unknown, missing or out of range
+            raise ValueError(f"config of model {name!r}: {error}") from error
+    if not isinstance(config, entry.config_class):
+        expected = entry.config_class.__name__
+        raise TypeError(f"config is {type(config).__name__}, expected {expected} or a mapping of its fields")
+    return entry.model_class(config)

@@ -1,6 +1,7 @@
 """Repeat what the book measured, or try to break it."""
 
 import argparse
+import os
 import shlex
 import sys
 import tempfile
@@ -47,6 +48,7 @@ def main():
         return numbers.main(args.names, args.check)
     for study in map(get_study, names() if args.all else args.names) if args.do == "run" else ():
         if args.smoke:
+            os.environ["SMOKE"] = "1"
             with tempfile.TemporaryDirectory() as folder:
                 section = run(study, [0, 1], study.smoke, command, folder=folder, workers=args.jobs, smoke=True)
         else:

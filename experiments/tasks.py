@@ -1,5 +1,6 @@
 """What most studies share: two small tasks whose data a seed draws, so that an interval covers them, and a training loop."""
 
+import os
 import random
 from functools import lru_cache
 from typing import NamedTuple
@@ -38,6 +39,8 @@ class Captions:
     """Captions with German translations, and new ones of the same lengths to tune and to test on: as pairs and as rows."""
 
     def __init__(self, seed, n=2500, shortest=4, longest=7, new=300):
+        if os.environ.get("SMOKE"):  # in miniature
+            n, new = 300, 40
         lengths = {"min_length": shortest, "max_length": longest}
         train = make_captions(n, seed=2 * seed, **lengths)
         known = {pair.source for pair in train}
@@ -60,7 +63,8 @@ captions = lru_cache(16)(Captions)
 @lru_cache(16)
 def recipes(seed):
     """Sizes, and 2,000 recipes to train on. Those to tune and to test on combine trigger and action as no other does."""
-    train, new = make_recipes(2000, seed=2 * seed), make_recipes(1200, seed=2 * seed + 1, held_out=True)
+    n = 300 if os.environ.get("SMOKE") else 2000
+    train, new = make_recipes(n, seed=2 * seed), make_recipes(3 * n // 5, seed=2 * seed + 1, held_out=True)
     pairs = sorted({(recipe.trigger, recipe.action) for recipe in new})
     random.Random(seed).shuffle(pairs)
     tune, coder = set(pairs[: len(pairs) // 2]), RecipeCoder.train(train)

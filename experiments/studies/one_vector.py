@@ -1,7 +1,5 @@
 """Is a wide state harder to train, or did it only get the learning rate of a narrow one?"""
 
-
-
 from experiments.harness import Finding, Study
 from experiments.statistics import difference
 from experiments.tasks import captions, fit, mean_loss, right, stream, translation_loss
@@ -22,7 +20,11 @@ ARMS = {f"width {width}": {"width": width} for width in (64, 128, 192)}
 STUDY = Study(
     chapter="history/encoder_decoder",
     equal="captions and order of batches (by seed), embeddings, Adam, clipping at 1, linear decay, updates, greedy decoding",
-    arms=ARMS | {"width 128, source reversed": {"width": 128, "reverse_source": True}, "width 192 at 0.002": {"width": 192, "rate": 0.002}},
+    arms=ARMS
+    | {
+        "width 128, source reversed": {"width": 128, "reverse_source": True},
+        "width 192 at 0.002": {"width": 192, "rate": 0.002},
+    },
     rates=(0.002, 0.004, 0.008, 0.016, 0.032),
     measure=measure,
     metric="% of new captions translated exactly",

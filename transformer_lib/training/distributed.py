@@ -70,3 +70,11 @@ def first(task: AbstractContextManager) -> Iterator[None]:
     finally:
         if rank == 0:
             task.__exit__(None, None, None)
+
+
+def __getattr__(name: str) -> object:  # bridge
+    if name == "DistributedTrainer":
+        from transformer_lib.training.trainer import Trainer
+
+        return Trainer
+    raise AttributeError(name)

@@ -93,12 +93,16 @@ def attention(
         TypeError: if the mask is not boolean: the kernel would add it to the scores.
     """
     if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"mask is {mask.dtype}, expected torch.bool (True: may attend)")
+        raise TypeError(
+            f"mask is {mask.dtype}, expected torch.bool (True: may attend)"
+        )
     T, S = q.shape[-2], k.shape[-2]
     square = causal and mask is None and T == S  # what the kernel's own flag is for
     if causal and not square and T > 1:  # a single query is the last one
         mask = with_causal(mask, T, S, q.device)
-    shared = q.dim() > 3 and q.shape[-3] != k.shape[-3]  # heads that share their keys
+    shared = (
+        q.dim() > 3 and q.shape[-3] != k.shape[-3]
+    )  # heads that share their keys
     kernel = F.scaled_dot_product_attention
     if q.device.type != "cpu" or q.dtype not in (torch.float16, torch.bfloat16):
         return kernel(q, k, v, mask, dropout, square, enable_gqa=shared)
@@ -116,7 +120,8 @@ def padding_mask(tokens: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
     return (tokens != PAD)[:, None, None]
 
 # %% ../../book/history/learning_to_align.ipynb #6a51c838
-def causal_mask(length: int, past: int = 0, *, device: torch.device | None = None
+def causal_mask(
+    length: int, past: int = 0, *, device: torch.device | None = None
 ) -> Bool[Tensor, "1 1 T S"]:
     """True where query t may attend: to the past, to itself and to everything between.
 

@@ -87,6 +87,7 @@ class MultiHeadAttention(nn.Module):
         d_key, d_value = d_key or d_model // n_heads, d_value or d_model // n_heads
         groups = n_kv_heads or n_heads  # heads of keys and values
         self.n_heads, self.dropout = n_heads, dropout
+        self.d_model, self.d_key, self.d_value = d_model, d_key, d_value  # bridge
         self.widths = [d_key, d_key, d_value]  # of one head's q, k, v
         self.sizes = [n_heads * d_key, groups * d_key, groups * d_value]
         in_proj = nn.Linear(d_model, sum(self.sizes), bias=bias)

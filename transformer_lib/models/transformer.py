@@ -183,6 +183,9 @@ class Stack(nn.Module):
         final_norm = c.norm_first if c.final_norm is None else c.final_norm
         self.norm = LayerNorm(c.d_model, eps=c.eps) if final_norm else nn.Identity()
 
+    def new_caches(self, rows: int) -> list[KVCache]:  # bridge
+        return [KVCache() for _ in self.layers]  # bridge
+
 
 class Encoder(Stack):
     """A stack of encoder layers; with causality and a cache, that of a language model."""

@@ -259,9 +259,7 @@ def read_hf(model_or_folder: nn.Module | Path | str) -> tuple[Settings, Weights]
         settings["unk"] = [vocabulary["<unk>"] for vocabulary in marian_vocabularies(folder)]
     weights = load_file(safe) if safe.is_file() else torch.load(pickled, "cpu", weights_only=True)
     old = {".gamma": ".weight", ".beta": ".bias"}  # in files of the first BERTs
-    return settings, {
-        re.sub(r"\.gamma$|\.beta$", lambda found: old[found[0]], n): w for n, w in weights.items()
-    }
+    return settings, {re.sub(r"\.gamma$|\.beta$", lambda found: old[found[0]], n): w for n, w in weights.items()}
 
 
 @torch.no_grad()

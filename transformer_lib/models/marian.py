@@ -66,8 +66,6 @@ def load_marian(folder: Path | str) -> tuple[Transformer, MarianTokenizer, Maria
     settings, model = read_hf(folder)[0], from_hf(folder)
     source, target = (
         MarianTokenizer(folder / f"{name}.spm", vocab, marian_ids(settings, side))
-        for side, (name, vocab) in enumerate(
-            zip(("source", "target"), marian_vocabularies(folder), strict=True)
-        )
+        for side, (name, vocab) in enumerate(zip(("source", "target"), marian_vocabularies(folder), strict=True))
     )
     return model, source, target

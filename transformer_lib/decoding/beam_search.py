@@ -25,7 +25,7 @@ from transformer_lib.decoding.greedy import (
     force,
     move,  # bridge
     penalize_repetition,
-    rule_out,
+    rule_out_,
     start,  # bridge
 )
 from transformer_lib.models.seq2seq import eval_mode
@@ -54,10 +54,6 @@ class SearchConfig:
         if self.n_best > self.beam_size:
             raise ValueError(
                 f"n_best={self.n_best} is more than beam_size={self.beam_size}"
-            )
-        if self.min_length > self.max_length:
-            raise ValueError(
-                f"min_length={self.min_length} is more than max_length={self.max_length}"
             )
 
     def normalizer(self, length: int) -> float:
@@ -114,7 +110,7 @@ def log_probabilities(
     """Log-probabilities of the next token in at least float32, adjusted as the config says."""
     logits = penalize_repetition(logits, written, config.repetition_penalty)
     precision = torch.promote_types(logits.dtype, torch.float32)
-    log_p = rule_out(logits.log_softmax(-1, precision), written, config.min_length)
+    log_p = rule_out_(logits.log_softmax(-1, precision), written, config.min_length)
     if forced is None:
         return log_p
     return force(log_p, forced.repeat_interleave(len(log_p) // len(forced)))
@@ -216,7 +212,10 @@ def beam_search(
             if not len(going):
                 break
             rows = rows.gather(1, rank)[going].flatten()
-            state = move(state, rows, going if len(going) < len(left) else None)
+            if K > 1 or len(going) < len(left):
+                state = move(
+                    state, rows, going if len(going) < len(left) else None
+                )
             live, left = Hypotheses(*(part[going] for part in live)), left[going]
             token = live.tokens[:, :, -1].flatten()
     return best.checked()

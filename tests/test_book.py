@@ -349,22 +349,6 @@ def test_mentions_become_links_where_they_may(monkeypatch: pytest.MonkeyPatch) -
 # ---- the library's pages ----
 
 
-@pytest.mark.parametrize(
-    ("lines", "expected", "unknown"),
-    [
-        (["One line.", "", "Source: A (2015), eq. 1. Chapter: Masks."],
-         ["One line.", "", ":Source: A (2015), eq. 1.", ":Chapter: :doc:`Masks </book/m>`", ""], []),
-        (["One line.", "", ":returns: a thing", "", "Source: A", "    B.", "Chapter: Masks."],
-         ["One line.", "", ":returns: a thing", "", ":Source: A B.", ":Chapter: :doc:`Masks </book/m>`", ""], []),
-        (["What it is. Chapter: Masks."], ["What it is.", "", ":Chapter: :doc:`Masks </book/m>`", ""], []),
-        (["One line.", "", "Source: none. Chapter: Lost."], ["One line.", "", ":Chapter: Lost.", ""], ["Lost"]),
-        (["The source: a book."], ["The source: a book.", ""], []),
-    ],
-)  # fmt: skip
-def test_sources_and_chapters_become_fields(lines: list[str], expected: list[str], unknown: list[str]) -> None:
-    assert book_api.fields(lines, {"Masks": "book/m"}) == (expected, unknown)
-
-
 def test_shapes_are_shown_as_they_are_written() -> None:
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
@@ -379,11 +363,13 @@ def test_shapes_are_shown_as_they_are_written() -> None:
 
 
 def test_every_module_has_a_page() -> None:
-    folders = {name.split(".")[0] for one in book_chapters.chapters() for name in one.modules}
-    pages = {path.stem for path in (BOOK / "api").glob("*.md")} - {"index"}
-    assert folders == pages
-    for name in pages:
-        assert f"{{library-modules}} {name}\n" in (BOOK / "api" / f"{name}.md").read_text(encoding="utf-8")
+    named = re.findall(r"\{library-modules\} ([\w.]+)", "".join(path.read_text() for path in BOOK.glob("api/**/*.md")))
+    listed = [module for name in named for module in book_api.modules(name)]
+    public = [name for name in book_api.modules() if book_api.public(name)]
+    assert len(listed) == len(set(listed)) and set(public) <= set(listed)
+    assert ("make_captions", "Write distinct English captions with German translations and gold alignments.") in (
+        book_api.public("data.captions")
+    )
 
 
 # ---- the records of long runs ----

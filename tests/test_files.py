@@ -14,7 +14,6 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from transformer_lib.data import files
 from transformer_lib.data.batching import batches, collate, encode_pairs
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.files import DataFile, fetch, write_atomically
@@ -163,13 +162,8 @@ def test_a_local_folder_without_the_file(server, tmp_path, monkeypatch):
     monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(tmp_path))
     assert fetch(file).parent == tmp_path / "cache" / "multi30k"  # the folder may hold only a part of the data
     monkeypatch.setenv("TRANSFORMER_LIB_DATA", str(tmp_path / "typo"))
-    with pytest.raises(FileNotFoundError, match=r"TRANSFORMER_LIB_DATA=.*typo.* is not a folder"):
+    with pytest.raises(FileNotFoundError, match=r"TRANSFORMER_LIB_DATA=.*typo.* has no file"):
         fetch(file)
-
-
-def test_default_cache(monkeypatch):
-    monkeypatch.delenv("TRANSFORMER_LIB_CACHE", raising=False)
-    assert files._cache_folder() == Path.home() / ".cache" / "transformer_lib"
 
 
 # ---- Multi30k
@@ -195,14 +189,6 @@ def test_load_multi30k_from_a_server(server, monkeypatch):
     monkeypatch.setitem(MULTI30K, "val.fr.gz", published(server.address + "/good", french))
     with pytest.raises(ValueError, match=r"not the published val\.en\.gz"):
         load_multi30k("val", "en", "fr")
-
-
-def test_a_wrong_number_of_lines_is_refused(server, monkeypatch):
-    file = published(server.address + "/good")
-    wrong = DataFile(file.dataset, file.name, file.url, file.sha256, 3)
-    monkeypatch.setitem(MULTI30K, "val.en.gz", wrong)
-    with pytest.raises(ValueError, match=r"val.en.gz of multi30k has 2 lines, expected 3"):
-        load_multi30k("val", "en", "de")
 
 
 def multi30k(split: str) -> list[Pair]:
@@ -264,16 +250,13 @@ def test_moses():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: load_multi30k("test"), "split='test' is unknown"),
-        (lambda: load_multi30k("val", source="nl"), "source='nl' is unknown"),
-        (lambda: load_multi30k("val", target="DE"), "target='DE' is unknown"),
-        (lambda: load_multi30k("val", "en", "en"), "source and target are both 'en'"),
-        (lambda: load_multi30k("val", directory="/nowhere"), "is not a folder"),
+        (lambda: load_multi30k("test"), "split='test'.*the splits are test_2016"),
+        (lambda: load_multi30k("val", source="nl"), "source='nl'.*languages en, de, fr"),
+        (lambda: load_multi30k("val", target="DE"), "target='DE'.*languages en"),
+        (lambda: load_multi30k("val", "en", "en"), "two different ones"),
+        (lambda: load_multi30k("val", directory="/nowhere"), "has no file multi30k/val.de.gz"),
         (lambda: moses_tokenize("a", "xx"), "language='xx' is unknown"),
         (lambda: moses_detokenize("a", ""), "language='' is unknown"),
-        (lambda: DataFile("..", "../x", "", "", 1), "'..' is no plain name"),
-        (lambda: DataFile("multi30k", "/etc/passwd", "", "", 1), "is no plain name"),
-        (lambda: moses_tokenize(None, "en"), "text is None, expected a string"),
     ],
 )
 def test_bad_input_names_the_thing(call, message):

@@ -384,30 +384,6 @@ def test_held_out_pairs_are_apart_in_both_orders(recipes):
     assert len(held_out) + len(seen) == 20 * 18 and 60 < len(held_out) < 120
 
 
-def test_every_sentence_has_a_mirror_image_with_the_same_words():
-    """What the two templates of each sentence leave: exchange the two operations, and the bag of words stays."""
-    writer = recipes_module._RecipeWriter(0, False)
-    for _ in range(300):
-        trigger, action = writer.pick(writer.combinations)
-        assert (action, trigger) in writer.combinations
-        for templates, fill in ((recipes_module._CLAUSES, writer.clauses), (recipes_module._PHRASES, writer.nouns)):
-            parts = fill(trigger, action)
-            template = writer.pick(templates)
-            named_first = "{T}" in template
-            other = {"T": parts["A"], "A": parts["T"], **({"when": parts["when"]} if "when" in parts else {})}
-            if "a" in parts:
-                other |= {"t": parts["a"], "a": parts["t"]}
-            one, mirrored = template.format(**parts), template.format(**other)
-            assert sorted(one.replace(" it ", " ").split()) != [] and one != mirrored
-            programs = parses(one), parses(mirrored)
-            assert programs == (
-                {(trigger.channel, trigger.label, action.channel, action.label)},
-                {(action.channel, action.label, trigger.channel, trigger.label)},
-            ), (template, named_first)
-            assert sorted(one.split()) == sorted(mirrored.split())
-
-
-@pytest.mark.slow
 def test_no_bag_of_words_can_do_better_than_one_half_on_mirrored_recipes():
     by_bag: dict[tuple[str, ...], list[Recipe]] = {}
     for recipe in make_recipes(20_000, seed=3):
@@ -561,7 +537,7 @@ def tiny_zapier(folder, monkeypatch, rows) -> None:
     path.write_bytes(content)
     file = DataFile("zapier", ZAPIER.name, "http://invalid.example/", hashlib.sha256(content).hexdigest(), 1)
     monkeypatch.setattr(recipes_module, "ZAPIER", file)
-    monkeypatch.setattr(recipes_module, "_ZAPIER_SIZES", {"test": 5, "val": 5})
+    monkeypatch.setattr(recipes_module, "ZAPIER_SIZES", {"test": 5, "val": 5})
 
 
 def zapier_row(title: str, description: str, **changes) -> dict[str, str | None]:
@@ -670,9 +646,9 @@ def test_the_numbers_of_the_chapter_are_those_of_the_record():
     row = rows["lstm", "none"]
     shares = [known / (100 - right) for known, right in zip(row["pairs_of_training"], row["held_out"], strict=True)]
     assert (round(100 * min(shares)), round(100 * max(shares))) == (95, 98)
-    channels = [{(t.channel, a.channel): 0 for t, a in recipes_module._COMBINATIONS[True]} for _ in range(2)]
+    channels = [{(t.channel, a.channel): 0 for t, a in recipes_module.combinations(True)} for _ in range(2)]
     for held_out, counts in enumerate(channels):
-        for trigger, action in recipes_module._COMBINATIONS[bool(held_out)]:
+        for trigger, action in recipes_module.combinations(bool(held_out)):
             if (trigger.channel, action.channel) in counts:
                 counts[trigger.channel, action.channel] += 1
     assert all(set(counts.values()) == {2} for counts in channels)
@@ -717,16 +693,10 @@ BAD = {
     "no recipes wanted": (lambda: make_recipes(0, 0), "n=0"),
     "too many recipes": (lambda: make_recipes(20_001, 0), "n=20001"),
     "recipes and a half": (lambda: make_recipes(2.5, 0), "n=2.5"),
-    "no seed": (lambda: make_recipes(3, None), "seed=None must be a whole number"),
-    "a recipe without text": (lambda: Recipe(None, "a", "b", "c", "d"), "description=None"),
-    "no words kept": (lambda: recipe_words("a b", 0), "max_words=0"),
-    "nothing to learn from": (lambda: RecipeCoder.train([]), "recipes is empty"),
-    "all words rare": (lambda: RecipeCoder.train(SOME, min_count=9), "min_count=9"),
-    "min_count": (lambda: RecipeCoder.train(SOME, min_count=0), "min_count=0"),
-    "number of no label": (lambda: CODER.program((0, 0, 1, 0)), r"numbers\[2\]=1"),
-    "negative number": (lambda: CODER.program((-1, 0, 0, 0)), r"numbers\[0\]=-1"),
-    "no examples": (lambda: recipe_batches([], 10), "examples is empty"),
-    "small budget": (lambda: recipe_batches([([5, 5, EOS], (0, 0, 0, 0))], 2), "max_tokens=2"),
+    "no seed": (lambda: make_recipes(3, None), "seed=None"),
+    "nothing to learn from": (lambda: RecipeCoder.train([]), "no word of 0 recipes"),
+    "negative number": (lambda: CODER.program((-1, 0, 0, 0)), "numbers=.-1"),
+    "small budget": (lambda: list(recipe_batches([([5, 5, EOS], (0, 0, 0, 0))], 2)), "max_tokens=2"),
     "a lone string": (lambda: predict_programs(small_model(), "a b", CODER), "descriptions"),
     "no programs": (lambda: program_accuracy([], []), "0 predicted and 0 right"),
     "unequal programs": (lambda: program_accuracy([("a",) * 4], []), "1 predicted and 0 right"),

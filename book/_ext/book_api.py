@@ -1,7 +1,6 @@
-"""The pages of the library: one per folder, with readable shapes and links back to the chapter and to the source.
+"""The pages of the library: every public name, with readable shapes and links to the chapter and to the source.
 
-Docstrings end with ``Source:`` (paper, equation) and ``Chapter:`` (title). Both become fields; the chapter becomes a
-link. Annotations such as ``Float[Tensor, "B T D"]`` are shown as they are written.
+Annotations such as ``Float[Tensor, "B T D"]`` are shown as they are written.
 """
 
 from __future__ import annotations
@@ -10,29 +9,19 @@ import inspect
 import re
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from book_chapters import (
-    chapters,
-    link,
-    spoken,
-    table,
-)
+from book_chapters import chapters
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
-from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-logger = logging.getLogger(__name__)
-
 PACKAGE = "transformer_lib"
-HELD = "\ue000"
-FIELD = re.compile(r"(?:^|(?<=\s))(Source|Chapter):\s+")
 ANYTHING = re.compile(
     r"\(\*args(: ~?[\w.]+)?, \*\*kwargs(: ~?[\w.]+)?\)( -> None)?"
 )
-NOTEBOOK = re.compile(r"\s*\(book/[\w/]+\.ipynb\)")
 
 # Names that a reader can look up elsewhere. The build reaches no other project's index, so they are not links.
 NOT_LINKED = [
@@ -47,76 +36,6 @@ NOT_LINKED = [
     ("py:.*", r"(float|int|str|bool|list|dict|tuple)[\[ ].*"),
     ("py:class", r"transformer_lib\..*\.(T|S|P)"),
 ]
-
-
-def split_fields(text: str) -> list[tuple[str, str]]:
-    """``"Source: a. Chapter: b."`` as ``[("Source", "a."), ("Chapter", "b.")]``."""
-    parts = FIELD.split(text.strip())
-    return [
-        (name, value.strip())
-        for name, value in zip(parts[1::2], parts[2::2], strict=True)
-    ]
-
-
-def fields(
-    lines: list[str], page_of: dict[str, str]
-) -> tuple[list[str], list[str]]:
-    """A docstring whose ``Source:`` and ``Chapter:`` paragraphs are turned into fields, and the titles not found."""
-    out: list[str] = []
-    unknown: list[str] = []
-    rest = list(lines)
-    while rest:
-        line = rest.pop(0)
-        found = FIELD.search(line)
-        if not found or line[:1].isspace():
-            out.append(line)
-            continue
-        before, paragraph = line[: found.start()].rstrip(), [line[found.start() :]]
-        while rest and rest[0].strip() and not rest[0].startswith(":"):
-            paragraph.append(rest.pop(0).strip())
-        out += [before, ""] if before else [""] if out and out[-1].strip() else []
-        for name, value in split_fields(" ".join(paragraph)):
-            if name == "Source" and value.rstrip(".") == "none":
-                continue
-            if name == "Chapter":
-                title = NOTEBOOK.sub("", value).rstrip(".").strip()
-                if title in page_of:
-                    value = f":doc:`{title} </{page_of[title]}>`"
-                else:
-                    unknown.append(title)
-            out.append(f":{name}: {value}")
-    return [*out, ""], unknown
-
-
-def pages_by_title() -> dict[str, str]:
-    """The page of each chapter, by its title."""
-    return {found.title: found.docname for found in chapters()}
-
-
-def _docstring(
-    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
-) -> None:
-    if what == "module":  # its page begins with the same words
-        lines[:] = []
-        return
-    new, unknown = fields(lines, pages_by_title())
-    for title in unknown:
-        logger.warning(
-            "%s names the chapter %r, which no page of the book has as its title",
-            name,
-            title,
-        )
-    if what in ("property", "attribute", "data") and new:
-        new[0] = new[0].replace(
-            ": ", HELD
-        )  # napoleon would take what stands before it for a type
-    lines[:] = new
-
-
-def _give_back(
-    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
-) -> None:
-    lines[:] = [line.replace(HELD, ": ") for line in lines]
 
 
 def _signature(
@@ -173,48 +92,71 @@ def blob(config: Config, path: str) -> str:
     return f"{options['repository_url']}/blob/{options['repository_branch']}/{path}"
 
 
+def modules(place: str = "") -> list[str]:
+    """The modules of a folder of the package, without its name: those that chapters build first, in their order."""
+    package = Path(__file__).resolve().parents[2] / PACKAGE
+    names = [
+        ".".join(path.relative_to(package).with_suffix("").parts)
+        for path in package.rglob("*.py")
+        if not path.stem.startswith("__")
+    ]
+    order = [name for page in chapters() for name in page.modules]
+    chosen = [name for name in names if not place or name == place or name.split(".")[0] == place]
+    return sorted(chosen, key=lambda name: (name.split(".")[0], order.index(name) if name in order else 999, name))
+
+
+def public(name: str) -> list[tuple[str, str]]:
+    """The documented public names of a module, each with the first line of its docstring."""
+    module = import_module(f"{PACKAGE}.{name}")
+    names = getattr(module, "__all__", [one for one in vars(module) if not one.startswith("_")])
+    found = [(one, getattr(module, one)) for one in names]
+    return [
+        (one, inspect.getdoc(value).splitlines()[0])
+        for one, value in found
+        if (inspect.isclass(value) or inspect.isroutine(value))
+        and value.__module__ == module.__name__
+        and inspect.getdoc(value)
+    ]
+
+
 class LibraryModules(SphinxDirective):
-    """``{library-modules} models``: the modules of a folder, in the order of the book, with every public name."""
+    """``{library-modules} models``: the modules of a folder, or one of them, with every public name."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         text = ""
-        for found in chapters():
-            for name in found.modules:
-                if name.split(".")[0] == self.arguments[0]:
-                    path = f"{PACKAGE}/{name.replace('.', '/')}.py"
-                    text += f"## `{name}`\n\nBuilt in {{chapter}}`{found.number}`, {found.title}. "
-                    text += f"Source: [`{path}`]({blob(self.config, path)}).\n\n"
-                    if not import_module(f"{PACKAGE}.{name}").__all__:
-                        text += "It has no public names: other modules of its page use it.\n\n"
-                        continue
-                    text += "```{eval-rst}\n"
-                    text += f".. automodule:: {PACKAGE}.{name}\n   :members:\n   :member-order: bysource\n```\n\n"
+        for name in modules(self.arguments[0]):
+            if not public(name):
+                continue
+            path = f"{PACKAGE}/{name.replace('.', '/')}.py"
+            pages = [page for page in chapters() if name in page.modules]
+            built = ", ".join(f"{{chapter}}`{page.title} <{page.docname.rpartition('/')[2]}>`" for page in pages)
+            text += f"## `{name}`\n\n{import_module(f'{PACKAGE}.{name}').__doc__.splitlines()[0]}\n\n"
+            text += f"Built in {built}. " if built else ""
+            text += f"Source: [`{path}`]({blob(self.config, path)}).\n\n"
+            text += f"```{{eval-rst}}\n.. automodule:: {PACKAGE}.{name}\n   :members:\n   :member-order: bysource\n```\n\n"
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
 class LibraryTable(SphinxDirective):
-    """``{library-table}``: the modules, each with its page and what it builds."""
+    """``{library-table}``: every public name of every module, with one line."""
 
     def run(self) -> list[nodes.Node]:
-        rows = []
-        for found in chapters():
-            for name in found.modules:
-                own = found._replace(docname=f"book/api/{name.split('.')[0]}")
-                rows.append(
-                    [
-                        [link(self.env.docname, own, name)],
-                        [
-                            link(
-                                self.env.docname,
-                                found,
-                                f"{spoken(found)}, {found.title}",
-                            )
-                        ],
-                    ]
-                )
-        return [table(["Module", "Built in"], rows, [40, 60], ["library-modules"])]
+        text = ""
+        for name in modules():
+            rows = [f"| {{py:obj}}`{PACKAGE}.{name}.{one}` | {line} |" for one, line in public(name)]
+            if rows:
+                text += f"| `{name}` | |\n|---|---|\n" + "\n".join(rows).replace(f"`{PACKAGE}.", f"`~{PACKAGE}.") + "\n\n"
+        return self.parse_text_to_nodes(text)
+
+
+def _docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Keep napoleon from taking what stands before a colon in a property's first line for its type."""
+    if what == "module":
+        lines[:] = []  # its page begins with the same words
+    elif what in ("property", "attribute", "data") and lines:
+        lines[0] = lines[0].replace(": ", ":\N{NO-BREAK SPACE}")
 
 
 def _configure(app: Sphinx, config: Config) -> None:
@@ -233,9 +175,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("library-modules", LibraryModules)
     app.add_directive("library-table", LibraryTable)
     app.connect("config-inited", _configure)
-    app.connect(
-        "autodoc-process-docstring", _docstring, priority=400
-    )  # before napoleon reads it
-    app.connect("autodoc-process-docstring", _give_back, priority=600)  # after it
+    app.connect("autodoc-process-docstring", _docstring, priority=400)
     app.connect("autodoc-process-signature", _signature, priority=400)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

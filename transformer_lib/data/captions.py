@@ -25,6 +25,8 @@ from transformer_lib.data.grammar import (
 )
 from transformer_lib.data.lexicon import NOUNS, Adjective, Noun
 
+__all__ = ["Pair", "make_captions"]
+
 
 @dataclass(frozen=True)
 class Pair:

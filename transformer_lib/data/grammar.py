@@ -1,5 +1,7 @@
 """The grammar of the captions: English and German grow together, word by word."""
 
+__all__: list[str] = []  # the inside of data.captions
+
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,24 +1,18 @@
 """The words of the captions: nouns, verbs, adjectives, places and reasons, with their German forms."""
 
+__all__: list[str] = []  # the inside of data.captions
+
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import NamedTuple
 
-
-def read_tables() -> dict[str, list[list[str]]]:
-    """The tables of the lexicon by name: a list of rows, each a list of columns."""
-    tables: dict[str, list[list[str]]] = {}
-    file = files("transformer_lib") / "data" / "captions.txt"
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if line.startswith("["):
-            rows = tables.setdefault(line.strip("[]"), [])
-        elif line and not line.startswith("#"):
-            rows.append([column.strip() for column in line.split("|")])
-    return tables
+from transformer_lib.data.files import read_table
 
 
-TABLES = read_tables()
+TABLES = {
+    name: [[column.strip() for column in row.split("|")] for row in rows]
+    for name, rows in read_table("captions").items()
+}
 FORMS = {name: forms.split() for name, forms in TABLES["forms"]}
 
 

@@ -27,7 +27,7 @@ from transformer_lib.checks import (
     explained,
 )
 from transformer_lib.data.recipes import (
-    _UNSEEN,
+    UNSEEN,
     HEADS,
     RecipeBatch,
     RecipeCoder,
@@ -241,7 +241,7 @@ def _nats(
     """The summed cross-entropy of one head's labels; unseen ones do not count."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(
-        logits, labels.long(), ignore_index=_UNSEEN, reduction="sum"
+        logits, labels.long(), ignore_index=UNSEEN, reduction="sum"
     )
 
 

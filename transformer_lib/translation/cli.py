@@ -147,8 +147,7 @@ class Train:
             raise ValueError(f"save_every={self.save_every} must be at least 1")
         if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
             with locked(self.output):
-                self.begin()
-                return self.follow(pick_device(self.device))
+                return self.follow(pick_device(self.device), self.begin())
         with process_group(self.device) as device:
             leads = dist.get_rank() == 0
             problem: list[Exception | None] = [None]
@@ -163,11 +162,11 @@ class Train:
             if problem[0] is not None:  # every process has it; one tells
                 return fail(problem[0]) if leads else 1
             try:
-                return self.follow(device, leads, trainer=DistributedTrainer)
+                return self.follow(device, None, leads, trainer=DistributedTrainer)
             finally:
                 lock.__exit__(None, None, None)
 
-    def begin(self) -> None:
+    def begin(self) -> Any:
         """Make the folder of a new run."""
         options, training = typed(self.plan), typed(self.training)
         if not self.resume:
@@ -175,13 +174,14 @@ class Train:
         fixed = {**options, **training, **typed(self.model)}.keys() - {"data", "epochs", "patience", "model"}
         if fixed:
             raise ValueError(f"--resume goes on with the run's own options; leave out {', '.join(sorted(fixed))}")
+        return None
 
-    def follow(self, device: Any, leads: bool = True, **kind: Any) -> int:
+    def follow(self, device: Any, corpus: Any = None, leads: bool = True, **kind: Any) -> int:
         """Train, and tell how it goes."""
         moved = {"data": self.plan.data} if self.resume else {}
         changes = typed(self.training) if self.resume else {}
         warnings.simplefilter("ignore", UnknownWordWarning)  # the notes tell
-        run = open_run(self.output, device, **moved, **kind, **changes)
+        run = open_run(self.output, device, corpus, **moved, **kind, **changes)
         say = (lambda line: print(line, file=sys.stderr, flush=True)) if leads else (lambda line: None)
         trainer = run.trainer
         size = sum(parameter.numel() for parameter in trainer.model.parameters())

@@ -302,8 +302,8 @@ class Run:
     notes: list[str]
 
 
-def create_run(options: TrainOptions, folder: Path | str) -> None:
-    """Begin a run: vocabularies and ``config.json``, in a folder without one. Training begins with ``open_run``.
+def create_run(options: TrainOptions, folder: Path | str) -> Corpus:
+    """Begin a run: vocabularies and ``config.json``, in a folder without one; ``open_run`` reads it, the corpus too.
 
     Raises:
         ValueError: if the folder holds a run already, or there is nothing to train on.
@@ -331,6 +331,7 @@ def create_run(options: TrainOptions, folder: Path | str) -> None:
         "sha256": sums,
     }
     write_config(folder, translator.config(**more))
+    return corpus
 
 
 def _first(options: TrainOptions, corpus: Corpus, text: TextPreparation) -> Translator:
@@ -409,11 +410,18 @@ def read_corpus(config: TranslatorConfig, options: TrainOptions, parts: Sequence
 
 
 def open_run(
-    folder: Path | str, device: torch.device, *, data: str | None = None, trainer: Any = Trainer, **changes: Any
+    folder: Path | str,
+    device: torch.device,
+    corpus: Corpus | None = None,
+    *,
+    data: str | None = None,
+    trainer: Any = Trainer,
+    **changes: Any,
 ) -> Run:
     """A run as its folder says, where it was last saved, or before its first update.
 
     Args:
+        corpus: if it has been read already.
         data: where the file of sentence pairs is now, if it has moved.
         changes: of the trainer's configuration, such as ``epochs``, to train longer than first planned.
 
@@ -425,7 +433,7 @@ def open_run(
     last = folder / "last.safetensors"
     if config.training is None or (folder / "weights.safetensors").is_file():
         raise ValueError(f"{folder} was not trained here: fine-tune it with --from {folder}")
-    corpus = read_corpus(config, options, ("train", "validation"))
+    corpus = corpus or read_corpus(config, options, ("train", "validation"))
     if last.is_file():
         tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
         model = config.build(None, folder / "config.json")

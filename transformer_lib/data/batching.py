@@ -1,4 +1,4 @@
-"""A tokenizer that turns any text into ids and back, and batches that waste little on padding.
+"""Batches of sentence pairs that waste little on padding.
 
 Chapter: From words to batches (book/history/words_to_batches.ipynb).
 """

@@ -1,4 +1,4 @@
-"""A tokenizer that turns any text into ids and back, and batches that waste little on padding.
+"""A tokenizer that turns any text into ids and back: words, or subwords over bytes.
 
 Chapter: From words to batches (book/history/words_to_batches.ipynb).
 """
@@ -9,6 +9,7 @@ Chapter: From words to batches (book/history/words_to_batches.ipynb).
 __all__ = ['PAD', 'BOS', 'EOS', 'UNK', 'Tokenizer']
 
 # %% ../../book/history/words_to_batches.ipynb #0d237535
+import hashlib
 import json
 import os
 import random
@@ -22,13 +23,6 @@ from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor
-from transformer_lib.checks import (
-    check_choice,
-    check_probability,
-    check_texts,
-    check_whole,
-    explained,
-)
 from transformer_lib.data.files import write_atomically
 
 # %% ../../book/history/words_to_batches.ipynb #4b0b4cd7
@@ -36,10 +30,7 @@ from transformer_lib.data.files import write_atomically
 def _byte_letters() -> dict[str, int]:
     """The 256 letters that stand for the 256 bytes, each visible and none a space.
 
-    Printable bytes of Latin-1 stand for themselves; the others, in order, are written
-    with the letters from code point 256 on. The table is in the order of code points.
-
-    Source: Radford et al. (2019), section 2.2. Chapter: From words to batches.
+    Source: Radford et al. (2019), section 2.2.
     """
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in printable]
@@ -66,16 +57,21 @@ def _learn_merges(
     """The pieces and the merges of byte-level BPE, learned by ``tokenizers``."""
     import tokenizers
 
+    # a word of thousands of letters teaches nothing, and takes the square of its length
+    texts = [" " + x for x in texts if max(map(len, x.split()), default=0) < 1000]
+    most = 256 + sum(
+        len(text.encode()) for text in texts
+    )  # a merge needs two bytes
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
     byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     model.pre_tokenizer = byte_level
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=vocab_size - _N_SPECIAL,
+        vocab_size=min(vocab_size - _N_SPECIAL, most),
         min_frequency=2,
         initial_alphabet=list(_byte_letters()),
         show_progress=False,
     )
-    model.train_from_iterator((" " + text for text in texts), trainer)
+    model.train_from_iterator(texts, trainer)
     learned = json.loads(model.to_str())["model"]
     pieces = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
     return tuple(pieces), tuple((left, right) for left, right in learned["merges"])
@@ -85,40 +81,50 @@ def _join_at_random(
     pieces: list[str],
     rank: dict[tuple[str, str], int],
     dropout: float,
-    chance: random.Random,
+    rng: random.Random,
 ) -> list[str]:
     """A word's letters joined by the merges, each possible one left out now and then.
 
-    Source: Provilkov et al. (2020), algorithm 1. Chapter: From words to batches.
+    Source: Provilkov et al. (2020), algorithm 1.
     """
     while True:
         joins = [
             (rank[pair], i)
             for i, pair in enumerate(pairwise(pieces))
-            if pair in rank and chance.random() >= dropout
+            if pair in rank and rng.random() >= dropout
         ]
         if not joins:
             return pieces
         _, i = min(joins)
         pieces = [*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :]]
 
+
+def _texts(texts: Iterable[str]) -> list[str]:
+    """Texts that can be written in UTF-8, as a list."""
+    lines = [texts] if isinstance(texts, bytes | str) else list(texts)
+    for i, text in enumerate(lines):
+        if isinstance(texts, bytes | str) or not isinstance(text, str):
+            raise TypeError(
+                f"texts[{i}] is {text!r:.60}, expected a list of strings"
+            )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            where = f"{text[error.start]!r} at position {error.start}"
+            raise ValueError(
+                f"texts[{i}] holds half a surrogate pair, {where}"
+            ) from None
+    return lines
+
 # %% ../../book/history/words_to_batches.ipynb #cc7b52a0
 @dataclass(frozen=True, repr=False)
 class Tokenizer:
-    """Turns text into ids and ids into text; see ``Tokenizer.train``.
+    """Turns text into ids and ids into text; made by ``Tokenizer.train``.
 
     The ids 0 to 3 are padding, beginning, end and unknown; no text is ever turned into
-    the first three. The pieces follow from id 4 on.
-
-    Args:
-        level: "bpe", subwords over bytes: every text can be written, and comes back
-            exactly, spaces and all. Or "word", words between white space: an unknown
-            word becomes id 3.
-        pieces: what the ids from 4 on stand for.
-        merges: for "bpe", the pairs of pieces to join, in the order of learning.
-
-    Raises:
-        ValueError: the level is unknown, or pieces and merges do not fit together.
+    the first three. At level "bpe" the pieces are subwords over bytes: every text can be
+    written, and comes back exactly. At level "word" they are the words between white
+    space, and an unknown word becomes id 3.
 
     Example:
         >>> tokenizer = Tokenizer.train(["a dog sleeps", "a cat"], level="word")
@@ -126,66 +132,54 @@ class Tokenizer:
         ([4, 6, 3], 'a dog')
 
     Source: Sennrich et al. (2016), section 3.2; over bytes, Radford et al. (2019),
-    section 2.2. Chapter: From words to batches.
+    section 2.2.
     """
 
     level: str
-    pieces: tuple[str, ...]
-    merges: tuple[tuple[str, str], ...] = ()
+    pieces: tuple[str, ...]  # what the ids from 4 on stand for
+    merges: tuple[
+        tuple[str, str], ...
+    ] = ()  # of subwords, in the order of learning
 
     def __post_init__(self) -> None:
-        check_choice("level", self.level, ("bpe", "word"))
         known, letters = set(self.pieces), set(_byte_letters())
-        if self.level == "word":
-            fits = not self.merges and all(w.split() == [w] for w in self.pieces)
-        else:
-            joined = {part for a, b in self.merges for part in (a, b, a + b)}
-            fits = letters <= known >= joined and letters >= set("".join(known))
-        if not fits or len(known) < len(self.pieces):
+        joined = {part for a, b in self.merges for part in (a, b, a + b)}
+        fits = {
+            "word": not self.merges and all(w.split() == [w] for w in self.pieces),
+            "bpe": letters <= known >= joined and letters >= set("".join(known)),
+        }
+        if not fits.get(self.level) or len(known) < len(self.pieces):
             raise ValueError(
-                f"pieces and merges do not make a {self.level!r} vocabulary: words hold "
-                "no white space and need no merges; subwords hold the 256 byte letters "
-                "and what the merges join; none stands there twice"
+                f"pieces and merges do not make a vocabulary of level {self.level!r}: "
+                'at level "word", words without white space and no merges; at level '
+                '"bpe", the 256 byte letters and what the merges join; nothing twice'
             )
 
     @classmethod
-    @explained
     def train(
         cls, texts: Iterable[str], vocab_size: int | None = None, level: str = "bpe"
     ) -> "Tokenizer":
-        """Learn a vocabulary from texts: those of the training split, and no other.
+        """Learn a vocabulary from the texts of the training split, and no other.
 
         Args:
             texts: the sentences; for a joint vocabulary those of both languages.
             vocab_size: the largest number of ids, the four special ones included. At
-                level "bpe" at least 260; at level "word" None stands for all words.
-            level: "bpe" or "word".
-
-        Returns:
-            The tokenizer, always the same for the same texts.
-
-        Raises:
-            ValueError: no words to learn from, an unknown level, or a vocabulary that
-                is too small.
-
-        Chapter: From words to batches.
+                level "word" None stands for all words.
         """
-        check_choice("level", level, ("bpe", "word"))
-        if level == "bpe" or vocab_size is not None:
-            least = _N_SPECIAL + (256 if level == "bpe" else 1)
-            vocab_size = check_whole("vocab_size", vocab_size, least)
-        lines = check_texts(texts)
+        lines = _texts(texts)
         if not any(map(str.strip, lines)):
-            raise ValueError(
-                f"texts holds no words to learn from: {len(lines)} texts"
-            )
-        if vocab_size is None or level == "word":
-            return cls(level, _learn_words(lines, vocab_size))
-        return cls(level, *_learn_merges(lines, vocab_size))
+            raise ValueError(f"{len(lines)} texts hold no words to learn from")
+        least = _N_SPECIAL + (256 if level == "bpe" else 1)
+        size = least if vocab_size is None and level == "word" else vocab_size
+        if type(size) is not int or size < least:
+            raise ValueError(f"vocab_size={vocab_size} must be at least {least}")
+        if level == "bpe":
+            return cls(level, *_learn_merges(lines, size))
+        return cls(level, _learn_words(lines, vocab_size))
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids, special ones included. Chapter: From words to batches."""
+        """The number of ids, special ones included."""
         return _N_SPECIAL + len(self.pieces)
 
     def __len__(self) -> int:
@@ -201,9 +195,13 @@ class Tokenizer:
 
     @cached_property
     def _bytes(self) -> list[bytes]:
-        """The bytes that every piece stands for, at level "bpe"."""
-        letters = _byte_letters()
-        return [bytes(letters[letter] for letter in piece) for piece in self.pieces]
+        """The bytes of every id; an unknown word has a text of its own."""
+        letters = _byte_letters() if self.level == "bpe" else {}
+        words = [
+            bytes(map(letters.__getitem__, piece)) if letters else piece.encode()
+            for piece in self.pieces
+        ]
+        return [b"", b"", b"", _UNK_TEXT.encode(), *words]
 
     @cached_property
     def _rank(self) -> dict[tuple[str, str], int]:
@@ -223,149 +221,111 @@ class Tokenizer:
         return model
 
     def encode(
-        self, text: str, *, dropout: float | int = 0.0, seed: int = 0
+        self, text: str, *, dropout: float = 0.0, seed: int = 0
     ) -> list[int]:
-        """The ids of a text, without special ones around it; none for the empty text.
-
-        Args:
-            text: any string.
-            dropout: at level "bpe", the probability of leaving out a merge
-                (BPE-dropout), so that a model in training sees words cut in many ways.
-            seed: of that chance; the same seed cuts the same way.
-
-        Raises:
-            TypeError: the text is not a string.
-            ValueError: the text is not valid Unicode.
-
-        Chapter: From words to batches.
-        """
+        """The ids of a text, without special ones around it; see ``encode_batch``."""
         return self.encode_batch([text], dropout=dropout, seed=seed)[0]
 
     def encode_batch(
-        self, texts: Iterable[str], *, dropout: float | int = 0.0, seed: int = 0
+        self, texts: Iterable[str], *, dropout: float = 0.0, seed: int = 0
     ) -> list[list[int]]:
-        """The ids of many texts, faster than one by one.
+        """The ids of many texts.
 
         Args:
             texts: any strings.
-            dropout: as for ``encode``.
-            seed: as for ``encode``; one seed for all texts.
-
-        Chapter: From words to batches.
+            dropout: at level "bpe", the probability of leaving out a merge
+                (BPE-dropout), so that a model in training sees words cut in many ways.
+            seed: of the dropout, for all texts together.
         """
-        check_probability(dropout=dropout)
-        lines = check_texts(texts)
+        lines = _texts(texts)
+        if (
+            not 0 <= dropout < 1
+            or (dropout and self.level == "word")
+            or seed is None
+        ):
+            raise ValueError(
+                f"dropout={dropout}, seed={seed}: expected a share below 1, none of "
+                "words, and a seed"
+            )
         if self.level == "word":
             return [[self._ids.get(word, UNK) for word in x.split()] for x in lines]
         # A space in front makes the first word the same piece as elsewhere.
         lines = [" " + line if line else "" for line in lines]
         if not dropout:
             return [encoding.ids for encoding in self._model.encode_batch(lines)]
-        chance, split = (
-            random.Random(seed),
-            self._model.pre_tokenizer.pre_tokenize_str,
-        )
-        joined = (
+        rng, split = random.Random(seed), self._model.pre_tokenizer.pre_tokenize_str
+        return [
             [
-                _join_at_random([*word], self._rank, dropout, chance)
+                self._ids[piece]
                 for word, _ in split(line)
+                for piece in _join_at_random([*word], self._rank, dropout, rng)
             ]
             for line in lines
-        )
-        return [
-            [self._ids[piece] for word in line for piece in word] for line in joined
         ]
 
-    @explained
     def decode(self, ids: Iterable[int] | Int[Tensor, " T"]) -> str:
         """The text of the ids: up to the first EOS, without PAD and BOS.
 
-        Args:
-            ids: from 0 to ``vocab_size`` - 1; a row of a tensor will do.
-
-        Returns:
-            The text. Words are joined by single spaces; subwords give back the text
-            exactly, and bytes that are no valid UTF-8 become U+FFFD.
-
-        Raises:
-            ValueError: an id is no whole number, or out of range.
-
-        Chapter: From words to batches.
+        Words are joined by single spaces; subwords give back the text exactly, and bytes
+        that are no valid UTF-8 become U+FFFD.
         """
-        kept = []
-        for index in ids:
-            index = check_whole("an id", index, 0)
-            if index >= self.vocab_size:
-                raise ValueError(f"an id={index} must be below {self.vocab_size}")
+        if isinstance(ids, bytes | str):
+            raise TypeError(f"ids is {ids!r:.60}: text that is already decoded?")
+        indices: list[int] = []
+        for index in ids.tolist() if isinstance(ids, Tensor) else ids:
+            if type(index) is not int or not 0 <= index < self.vocab_size:
+                raise ValueError(
+                    f"{index!r} is no id: they go from 0 to {self.vocab_size - 1}"
+                )
             if index == EOS:
                 break
             if index not in (PAD, BOS):
-                kept.append(index - _N_SPECIAL)
+                indices.append(index)
+        pieces = [self._bytes[index] for index in indices]
         if self.level == "word":
-            return " ".join(_UNK_TEXT if i < 0 else self.pieces[i] for i in kept)
-        pieces = (_UNK_TEXT.encode() if i < 0 else self._bytes[i] for i in kept)
+            return b" ".join(pieces).decode()
         return b"".join(pieces).decode("utf-8", "replace").removeprefix(" ")
 
     def tokens(self, text: str) -> list[str]:
-        """The pieces of a text as strings to look at, one for each id of ``encode``.
-
-        Args:
-            text: any string.
-
-        Returns:
-            The pieces. A space inside a piece is written ▁, and a byte that is no
-            letter by itself like \\xf0.
-
-        Chapter: From words to batches.
-        """
-        indices = [index - _N_SPECIAL for index in self.encode(text)]
-        if self.level == "word":
-            return [_UNK_TEXT if i < 0 else self.pieces[i] for i in indices]
-        texts = (
-            self._bytes[i].decode("utf-8", "backslashreplace") for i in indices
-        )
-        return [text.replace(" ", "▁") for text in texts]
+        """The pieces of a text, to look at: ▁ is a space, \\xf0 a byte that is no letter."""
+        return [
+            self._bytes[i].decode("utf-8", "backslashreplace").replace(" ", "▁")
+            for i in self.encode(text)
+        ]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tokenizer to one JSON file, completely or not at all.
-
-        Args:
-            path: the file; its folder is made if need be.
-
-        Chapter: From words to batches.
-        """
+        """Write the tokenizer to one JSON file, completely or not at all."""
         content = {"format": "transformer_lib.Tokenizer", "version": 1} | asdict(
             self
         )
+        content["sha256"] = self._checksum()
         text = json.dumps(content, ensure_ascii=False)
         write_atomically(Path(path), text.encode("utf-8"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
-        """Read a tokenizer that ``save`` wrote.
-
-        Args:
-            path: the file.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: the file is damaged, or something else.
-
-        Chapter: From words to batches.
-        """
+        """Read a tokenizer that ``save`` wrote; a damaged file is refused."""
         try:
             content = json.loads(Path(path).read_bytes())
-            kind, version = content["format"], content["version"]
-            if (kind, version) != ("transformer_lib.Tokenizer", 1):
+            if (content["format"], content["version"]) != (
+                "transformer_lib.Tokenizer",
+                1,
+            ):
                 raise ValueError(
-                    f"it has another format: {kind}, version {version}"
+                    f"it has another format, {content['format']!r:.60}"
                 )
-            if not isinstance(content["pieces"], list):
-                raise ValueError("pieces is no list")
-            pieces = tuple(check_texts(content["pieces"], "pieces"))
             merges = tuple((left, right) for left, right in content["merges"])
-            return cls(content["level"], pieces, merges)
+            loaded = cls(
+                content["level"], tuple(_texts([*content["pieces"]])), merges
+            )
+            if content.get("sha256", loaded._checksum()) != loaded._checksum():
+                raise ValueError("its pieces are not those that were saved")
+            return loaded
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(
                 f"{os.fspath(path)} cannot be read as a tokenizer: {error}"
             ) from error
+
+    def _checksum(self) -> str:
+        """A number that changes when a piece or a merge changes, or its place."""
+        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()

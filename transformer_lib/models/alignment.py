@@ -212,8 +212,8 @@ class Attention(nn.Module):
         return AlignedMemory(
             memory.outputs,
             memory.mask,
-            memory.final,
             self.score.prepare(memory.outputs),
+            final=memory.final,
         )
 
     def forward(

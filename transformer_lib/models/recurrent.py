@@ -301,7 +301,7 @@ class RecurrentEncoder(nn.Module):
             source = reverse_padded(source, source_mask)
         embedded = self.dropout(self.embedding(source))  # (B, S, D)
         outputs, final = self.gru(embedded, source_mask)
-        return Memory(outputs, source_mask, final)
+        return Memory(outputs, source_mask, final=final)
 
 
 class RecurrentDecoder(nn.Module):

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import torch.distributed as dist
 import tyro
@@ -283,7 +283,7 @@ class Translate:
             raise OSError("standard input is closed: name a file")
         return nullcontext(sys.stdin.buffer)
 
-    def opened_output(self, stream: BinaryIO) -> Any:
+    def opened_output(self, stream: Any) -> Any:
         """The output as a stream of bytes; a file is begun anew."""
         if self.output is None:
             if sys.stdout is None:

@@ -448,7 +448,8 @@ def open_run(
         if left := len(getattr(corpus, part)) - len(parts[-1]):
             notes.append(f"left out {left:,} pairs of the {part} part that are too long")
     notes += _unknown(options, corpus, translator)
-    planned = TrainingConfig(**config.training | changes)
+    betas = {"betas": tuple(config.training["betas"])}  # bridge: settings take lists
+    planned = TrainingConfig(**config.training | betas | changes)
     run = Run(folder, options, translator, trainer(translator.model, *parts, planned, folder), notes)
     if last.is_file():
         run.trainer.resume()

@@ -28,9 +28,8 @@ if TYPE_CHECKING:  # read by type checkers, and by __getattr__ to know where a n
     from .models.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, Transformer, TransformerConfig  # isort: split
     from .models.convert import from_torch, load_marian, to_torch  # isort: split
     from .training.loop import evaluate_loss, train_on  # isort: split
-    from .training.loss import smoothed_loss  # isort: split
-    from .training.schedule import TrainingConfig  # isort: split
-    from .training.trainer import Trainer  # isort: split
+    from .training.loss import r_drop_loss, translation_loss  # isort: split
+    from .training.trainer import Trainer, TrainingConfig  # isort: split
     from .training.checkpoints import average_checkpoints  # isort: split
     from .decoding.greedy import greedy_decode  # isort: split
     from .decoding.search import Hypothesis, SearchConfig, beam_search  # isort: split
@@ -96,7 +95,8 @@ __all__ = [  # noqa: RUF022  in the order of the book
     "to_torch",
     "evaluate_loss",
     "train_on",
-    "smoothed_loss",
+    "r_drop_loss",
+    "translation_loss",
     "TrainingConfig",
     "Trainer",
     "average_checkpoints",

@@ -29,8 +29,8 @@ from transformer_lib.data.recipes import ZAPIER
 from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.models.registry import model_entry
 from transformer_lib.training.checkpoints import average_checkpoints, save_tensors
-from transformer_lib.training.distributed import DistributedTrainer, process_group
-from transformer_lib.training.schedule import TrainingConfig
+from transformer_lib.training.distributed import process_group
+from transformer_lib.training.trainer import Trainer, TrainingConfig
 from transformer_lib.translation.evaluation import evaluate_run
 from transformer_lib.translation.export import ONNX_CARD, export_onnx, export_run, import_onnxruntime
 from transformer_lib.translation.run import (
@@ -163,7 +163,7 @@ class Train:
             if problem[0] is not None:  # every process has it; one tells
                 return fail(problem[0]) if leads else 1
             try:
-                return self.follow(device, leads, trainer=DistributedTrainer)
+                return self.follow(device, leads, trainer=Trainer)
             finally:
                 lock.__exit__(None, None, None)
 

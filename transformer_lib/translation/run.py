@@ -19,9 +19,9 @@ from transformer_lib.data.captions import Pair, make_captions
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.registry import build_model, model_entry
-from transformer_lib.settings import Count, Size, settings
-from transformer_lib.training.schedule import TrainingConfig
-from transformer_lib.training.trainer import Trainer
+from transformer_lib.settings import Count, Probability, Size, settings
+from transformer_lib.training.trainer import Trainer, TrainingConfig
+from transformer_lib.training.transforms import BPEDropout, SpellingNoise
 from transformer_lib.translation.translator import (
     SHIPPED,
     Language,
@@ -80,6 +80,10 @@ class TrainOptions:
     """The longest pair to train on, in tokens of its longer side."""
     skip_bad: bool = False
     """Leave out lines that are no pair or too long, and say how many, instead of refusing the file."""
+    noise: Probability = 0.0
+    """Probability of a typing error, of a missing capital and of a missing full stop in a source in training."""
+    bpe_dropout: Probability = 0.0
+    """Probability of leaving out a merge when a source is cut into subwords, in every other sentence."""
     seed: Count = 0
     """Seed of the captions, the split of a file, the first weights, the order of batches and dropout."""
     model_options: dict[str, Any] = Field(default_factory=dict)
@@ -441,7 +445,11 @@ def open_run(
             notes.append(f"left out {left:,} pairs of the {part} part that are too long")
     notes += _unknown(options, corpus, translator)
     planned = TrainingConfig(**config.training | changes)
-    run = Run(folder, options, translator, trainer(translator.model, *parts, planned, folder), notes)
+    words = translator.source_tokenizer
+    transforms: list[Any] = [SpellingNoise(words, *[options.noise] * 3)] if options.noise else []
+    transforms += [BPEDropout(words, options.bpe_dropout)] if options.bpe_dropout else []
+    made = trainer(translator.model, *parts, planned, folder, transforms=transforms)
+    run = Run(folder, options, translator, made, notes)
     if last.is_file():
         run.trainer.resume()
     if planned.epochs < run.trainer.progress.epoch:

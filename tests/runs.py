@@ -10,7 +10,7 @@ import torch
 
 from transformer_lib.data.captions import make_captions
 from transformer_lib.training.checkpoints import load_tensors
-from transformer_lib.translation.run import TrainOptions, create_run, fit_run, open_run
+from transformer_lib.translation.run import TrainOptions, create_run, open_run
 
 CPU = torch.device("cpu")
 TINY = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1, "n_decoder_layers": 1}
@@ -59,7 +59,7 @@ def run_folder(model: str = "gru") -> Path:
 @functools.cache
 def _finished(model: str) -> Path:
     run = begin(options(model), workplace() / model)
-    assert fit_run(run)
+    assert run.trainer.fit()
     return run.folder
 
 

@@ -16,7 +16,7 @@ from transformer_lib.models import registry
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.training.trainer import Trainer
-from transformer_lib.translation.run import TrainOptions, create_run, fit_run, locked, open_run, read_options
+from transformer_lib.translation.run import TrainOptions, create_run, locked, open_run, read_options
 from transformer_lib.translation.translator import Translator, UnknownWordWarning, find_pretrained
 
 
@@ -36,7 +36,7 @@ def test_the_same_options_give_the_same_bits_and_leave_the_world_its_random_numb
     run = begin(options(), tmp_path / "again")
     torch.rand(1)  # whatever the caller draws in between
     torch.manual_seed(5)
-    assert fit_run(run) and torch.equal(torch.rand(3), drawn)
+    assert run.trainer.fit() and torch.equal(torch.rand(3), drawn)
     assert_same_run(run_folder(), tmp_path / "again")
 
 
@@ -53,15 +53,15 @@ def test_a_run_that_is_stopped_and_resumed_ends_the_same_to_the_bit(tmp_path, mo
 
     monkeypatch.setattr(Trainer, "update", update_and_count)
     run = begin(options(), tmp_path / "stopped")
-    assert fit_run(run) is False and len(taken) == stop_after
-    assert fit_run(open_run(tmp_path / "stopped", CPU))
+    assert run.trainer.fit() is False and len(taken) == stop_after
+    assert open_run(tmp_path / "stopped", CPU).trainer.fit()
     assert_same_run(run_folder(), tmp_path / "stopped")
 
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path):
     folder = shutil.copytree(run_folder(), tmp_path / "copy")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert fit_run(open_run(folder, CPU))
+    assert open_run(folder, CPU).trainer.fit()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -72,7 +72,7 @@ def test_a_finished_run_is_trained_longer_than_planned(model, tmp_path):
     before = load_tensors(folder / "last.safetensors")[1]["progress"]["log"]
     run = open_run(folder, CPU, epochs=planned + 2)
     assert run.trainer.config.epochs == planned + 2
-    assert fit_run(open_run(folder, CPU))  # the new plan is stored
+    assert open_run(folder, CPU).trainer.fit()  # the new plan is stored
     log = load_tensors(folder / "last.safetensors")[1]["progress"]["log"]
     assert len(log) == planned + 2 and log[:planned] == before
     with pytest.raises(ValueError, match="has trained for"):
@@ -83,7 +83,7 @@ def test_a_recurrent_model_is_slowed_down_and_stopped_when_the_validation_loss_s
     losses = iter([2.0, 1.0, 1.5, 1.25, 0.5])
     monkeypatch.setattr(trainer_module, "evaluate_loss", lambda *_: next(losses))
     run = begin(options(training={"epochs": 9, "patience": 2}), tmp_path / "run")
-    assert fit_run(run) is True
+    assert run.trainer.fit() is True
     assert run.trainer.progress.epoch == 4 and run.trainer.progress.best == 1.0
     assert [line["learning_rate"] for line in run.trainer.progress.log] == [0.002, 0.002, 0.002, 0.001]
 
@@ -140,7 +140,7 @@ def registered(monkeypatch):
 def test_a_model_of_ones_own_trains_saves_loads_and_translates(registered, tmp_path):
     mine = options("mine", model_options={"d_model": 8, "d_hidden": 8, "shout": 2})
     run = begin(mine, tmp_path / "run")
-    assert fit_run(run)
+    assert run.trainer.fit()
     loaded = Translator.from_pretrained(tmp_path / "run", device="cpu")
     assert type(loaded.model) is MyModel and loaded.model.config.shout == 2
     saved = run.translator.save_pretrained(tmp_path / "saved")
@@ -173,7 +173,7 @@ def test_a_shipped_translator_is_fine_tuned_and_says_what_it_cannot_learn(tmp_pa
     assert run.translator.target_tokenizer == start.target_tokenizer
     same = zip(run.translator.model.parameters(), start.model.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in same)
-    assert fit_run(run)
+    assert run.trainer.fit()
     assert open_run(tmp_path / "fine", CPU).trainer.progress.epoch == 1
     assert Translator.from_pretrained(tmp_path / "fine", device="cpu").text.kind == "captions"
 

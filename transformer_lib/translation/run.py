@@ -126,7 +126,7 @@ def model_config(options: TrainOptions, source_vocab_size: int, target_vocab_siz
     sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
     sizes = {name: size for name, size in sizes.items() if name in names} or {"vocab_size": source_vocab_size}
     chosen = {k: v for k, v in MODEL_DEFAULTS.get(options.model, {}).items() if k in names} | options.model_options
-    if unknown := sorted(chosen.keys() - names) + ["preset"] * (options.preset is not None and "tie_embeddings" not in names):
+    if unknown := sorted(chosen.keys() - names) + ["preset"] * (options.preset is not None and options.model != "transformer"):
         raise ValueError(f"{', '.join(unknown)}: no option of the model {options.model!r}; leave it out")
     if options.model == "transformer":
         make = getattr(make, options.preset or "tiny")

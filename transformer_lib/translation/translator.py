@@ -297,7 +297,7 @@ class Translator:
     @classmethod
     def from_marian(cls, folder: Path | str, *, device: str = "auto") -> "Translator":
         """A translator from the downloaded folder of an Opus-MT model; its tokenizers need ``sentencepiece``."""
-        from transformer_lib.models.convert import load_marian
+        from transformer_lib.models.marian import load_marian
 
         model, *tokenizers = load_marian(folder)
         return cls(model.to(pick_device(device)), *tokenizers)

@@ -23,8 +23,11 @@ _BUILT_IN = {
     "luong": ("luong", "LuongConfig", "LuongSeq2Seq"),
     "hard": ("hard_attention", "HardConfig", "HardSeq2Seq"),
     "transformer": ("transformer", "TransformerConfig", "Transformer"),
-    "gpt": ("gpt", "GPTConfig", "GPT"),
-    "llama": ("llama", "LlamaConfig", "Llama"),
+    "gpt": ("gpt", "GPTConfig", "GPTTranslator"),
+    "llama": ("llama", "LlamaConfig", "LlamaTranslator"),
+    "gpt-lm": ("gpt", "GPTConfig", "GPT"),
+    "llama-lm": ("llama", "LlamaConfig", "Llama"),
+    "bert": ("bert", "BertConfig", "Bert"),
 }
 _REGISTERED: dict[str, Entry] = {}
 

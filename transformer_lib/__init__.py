@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # read by type checkers, and by __getattr__ to know where a n
     from .models.seq2seq import Memory, Seq2Seq, State, register_model  # isort: split
     from .models.recurrent import GRU, RecurrentConfig, RecurrentSeq2Seq  # isort: split
     from .models.masked_softmax import attend, masked_softmax  # isort: split
-    from .models.alignment import AdditiveScore, AlignedSeq2Seq  # isort: split
-    from .models.scores import LocalAttention, LuongConfig, LuongSeq2Seq  # isort: split
+    from .models.bahdanau import AdditiveScore, BahdanauSeq2Seq  # isort: split
+    from .models.luong import LocalAttention, LuongConfig, LuongSeq2Seq  # isort: split
     from .models.hard_attention import HardConfig, HardSeq2Seq  # isort: split
     from .models.latent_attention import IfThenConfig, IfThenModel  # isort: split
     from .models.self_attention import SelfAttention  # isort: split
@@ -69,7 +69,7 @@ __all__ = [  # noqa: RUF022  in the order of the book
     "attend",
     "masked_softmax",
     "AdditiveScore",
-    "AlignedSeq2Seq",
+    "BahdanauSeq2Seq",
     "LocalAttention",
     "LuongConfig",
     "LuongSeq2Seq",

@@ -22,7 +22,7 @@ from transformer_lib.checks import check_positive, explained
 from transformer_lib.data.batching import batches, encode_pairs
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.tokenizer import PAD, Tokenizer
-from transformer_lib.models.masked_softmax import attend
+from transformer_lib.models.attention import attend
 from transformer_lib.models.recurrent import (
     RecurrentConfig,
     RecurrentDecoder,

@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # read by type checkers, and by __getattr__ to know where a n
     from .models.seq2seq import Memory, Seq2Seq, State, register_model  # isort: split
     from .models.recurrent import GRU, RecurrentConfig, RecurrentSeq2Seq  # isort: split
     from .models.masked_softmax import attend, masked_softmax  # isort: split
-    from .models.alignment import AdditiveScore, AlignedSeq2Seq  # isort: split
-    from .models.scores import LocalAttention, LuongConfig, LuongSeq2Seq  # isort: split
+    from .models.bahdanau import AdditiveScore, BahdanauSeq2Seq  # isort: split
+    from .models.luong import LocalAttention, LuongConfig, LuongSeq2Seq  # isort: split
     from .models.hard_attention import HardConfig, HardSeq2Seq  # isort: split
     from .models.latent_attention import IfThenConfig, IfThenModel  # isort: split
     from .models.self_attention import SelfAttention  # isort: split
@@ -26,7 +26,11 @@ if TYPE_CHECKING:  # read by type checkers, and by __getattr__ to know where a n
     from .models.positions import LearnedPositions, SinusoidalPositions  # isort: split
     from .models.sublayers import FeedForward, LayerNorm  # isort: split
     from .models.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, Transformer, TransformerConfig  # isort: split
-    from .models.convert import from_torch, load_marian, to_torch  # isort: split
+    from .models.gpt import GPT, GPTConfig  # isort: split
+    from .models.bert import Bert, BertClassifier, BertConfig  # isort: split
+    from .models.llama import Llama, LlamaConfig  # isort: split
+    from .models.convert import from_hf, from_torch, to_hf, to_torch  # isort: split
+    from .models.marian import load_marian  # isort: split
     from .training.loop import evaluate_loss, train_on  # isort: split
     from .training.loss import r_drop_loss, translation_loss  # isort: split
     from .training.trainer import Trainer, TrainingConfig  # isort: split
@@ -65,7 +69,7 @@ __all__ = [  # noqa: RUF022  in the order of the book
     "attend",
     "masked_softmax",
     "AdditiveScore",
-    "AlignedSeq2Seq",
+    "BahdanauSeq2Seq",
     "LocalAttention",
     "LuongConfig",
     "LuongSeq2Seq",
@@ -90,9 +94,18 @@ __all__ = [  # noqa: RUF022  in the order of the book
     "EncoderLayer",
     "Transformer",
     "TransformerConfig",
+    "GPT",
+    "GPTConfig",
+    "Bert",
+    "BertClassifier",
+    "BertConfig",
+    "Llama",
+    "LlamaConfig",
+    "from_hf",
     "from_torch",
-    "load_marian",
+    "to_hf",
     "to_torch",
+    "load_marian",
     "evaluate_loss",
     "train_on",
     "r_drop_loss",

@@ -14,12 +14,12 @@ import pytest
 import torch
 from browser import NARROW, launch, serve
 
-from transformer_lib import Tokenizer, Transformer, TransformerConfig, Translator, make_captions
+from transformer_lib import Tokenizer, Transformer, TransformerConfig, Translator, make_captions, results
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.translation.translator import TextPreparation, find_pretrained
 
 ROOT = Path(__file__).resolve().parents[1]
-RECORD = json.loads((ROOT / "results" / "page-translator.json").read_text(encoding="utf-8"))
+RECORD = results.load("page-translator")
 SENTENCES = ["Ein Hund läuft im Schnee.", "Two dogs are playing, aren't they?", "naïve Größe 42", "🐕 … Ġ"]
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
 

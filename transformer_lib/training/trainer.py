@@ -16,16 +16,17 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 from transformer_lib.data.batching import Batch, Example
 from transformer_lib.settings import Count, Positive, Probability, Size, settings
 from transformer_lib.training.distributed import process, total
-from transformer_lib.training.loss import Loss, translation_loss
+from transformer_lib.training.loss import Loss, r_drop_loss, translation_loss
 from transformer_lib.training.run_state import Interrupt, RunState
 from transformer_lib.training.transforms import Transform, batch_loader
 
@@ -56,7 +57,9 @@ class TrainingConfig:
     eps: Positive = 1e-9
     """Added to the root of Adam's second mean."""
     smoothing: Probability = 0.1
-    """Label smoothing of the default loss."""
+    """Label smoothing."""
+    consistency: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the divergence between two passes with different dropout (R-Drop); 0 for one pass."""
     clip: Positive | None = 1.0
     """The longest gradient; a longer one is scaled down."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -73,6 +76,10 @@ class TrainingConfig:
     """Processes that prepare batches."""
     seed: Count = 0
     """Seed of the order of batches, dropout and transforms."""
+
+    def __post_init__(self) -> None:
+        if self.learning_rate is None and (self.schedule != "inverse-sqrt" or not self.warmup):
+            raise ValueError("an unset learning_rate is the paper's: it needs schedule='inverse-sqrt' and a warmup")
 
 # %% ../../book/translation/training.ipynb #cb372f99
 def rate_factor(step: int, config: TrainingConfig, total: int) -> float:
@@ -154,7 +161,7 @@ class Trainer(Updater):
     validation loss), ``epoch-N.safetensors`` and their mean ``averaged.safetensors``, and ``log.jsonl``.
 
     Args:
-        loss: the sum over the target tokens; None for ``translation_loss`` with the smoothing of the configuration.
+        loss: the sum over the target tokens; None for the one that the configuration describes.
         transforms: what changes the training examples, such as noise; see ``training.transforms``.
         optimizer: None for Adam. The schedule sets its learning rate.
     """
@@ -172,12 +179,14 @@ class Trainer(Updater):
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         super().__init__(model, config, folder, optimizer, (train, validation))
-        self.train = batch_loader(train, config, model, transforms, self.device, shuffle=True)
-        self.validation = batch_loader(validation, config, model, (), self.device)
-        self.total = config.epochs * math.ceil(len(self.train) / config.accumulate)
+        self.train, self.validation = train, validation
+        self.batches = batch_loader(train, config, model, transforms, self.device, shuffle=True)
+        self.validation_batches = batch_loader(validation, config, model, (), self.device)
+        self.total = config.epochs * math.ceil(len(self.batches) / config.accumulate)
         if config.warmup >= self.total:
             raise ValueError(f"warmup={config.warmup} must be less than the {self.total} updates of the run")
-        self.loss = loss or partial(translation_loss, smoothing=config.smoothing)
+        default = partial(r_drop_loss, weight=config.consistency) if config.consistency else translation_loss
+        self.loss = loss or partial(default, smoothing=config.smoothing)
         self.objective = Objective(model, self.loss)
         if config.compile:
             self.objective.compile(dynamic=True)
@@ -217,12 +226,12 @@ class Trainer(Updater):
 
     def epoch(self, progress_bar: bool = False) -> Iterator[Batch]:
         """The rest of the batches of this epoch."""
-        sampler, progress = self.train.batch_sampler, self.progress
-        sampler.epoch = self.train.dataset.epoch = progress.epoch
+        sampler, progress = self.batches.batch_sampler, self.progress
+        sampler.epoch = self.batches.dataset.epoch = progress.epoch
         sampler.start = progress.batch
         label, silent = f"epoch {progress.epoch + 1}", not progress_bar or process()[0] > 0
         yield from tqdm(
-            self.train, label, len(sampler), False, initial=progress.batch, unit=" batches", disable=silent
+            self.batches, label, len(sampler), False, initial=progress.batch, unit=" batches", disable=silent
         )
 
     @torch.no_grad()
@@ -231,7 +240,7 @@ class Trainer(Updater):
         sums = torch.zeros(2, dtype=torch.float64)
         with self.averaged():
             self.model.eval()
-            for batch in self.validation:
+            for batch in self.validation_batches:
                 loss = self.loss(self.model, batch.to(self.device))
                 sums += torch.tensor([loss.item(), batch.n_tokens])
         loss, n_tokens = total(*sums.tolist())

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
-from transformer_lib.models.convert import from_marian
+from transformer_lib.models.convert import from_hf
 from transformer_lib.models.transformer import Transformer
 
 
@@ -52,4 +52,4 @@ def marian_model(
 def marian_pair(*sizes: Any, **more: Any) -> tuple[Transformer, nn.Module]:
     """Our model and theirs, in evaluation mode, with the same random weights."""
     theirs = marian_model(*sizes, **more)
-    return from_marian(theirs.config.to_dict(), theirs.state_dict()), theirs
+    return from_hf(theirs), theirs

@@ -10,11 +10,10 @@ import torch
 
 from transformer_lib.data.captions import make_captions
 from transformer_lib.training.checkpoints import load_tensors
-from transformer_lib.translation.options import TrainOptions
-from transformer_lib.translation.runs import create_run, train
+from transformer_lib.translation.run import TrainOptions, create_run, open_run
 
 CPU = torch.device("cpu")
-TINY = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_layers": 1}
+TINY = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1, "n_decoder_layers": 1}
 SMALL = {"d_model": 16, "d_hidden": 32, "dropout": 0.2}
 SHORT = {"epochs": 2, "max_tokens": 300}
 
@@ -39,12 +38,17 @@ def pairs_file() -> Path:
     return path
 
 
-def options(model: str = "gru", **changes) -> TrainOptions:
+def options(model: str = "gru", training: dict | None = None, **changes) -> TrainOptions:
     """A training of a second."""
     sizes = TINY if model == "transformer" else SMALL
     own = {"average": 2, "warmup": 3, "epochs": 3} if model == "transformer" else {}
     given = {"data": str(pairs_file()), "model": model, "model_options": sizes, "vocab_size": 300}
-    return TrainOptions(**{**given, **SHORT, **own, **changes})
+    return TrainOptions(**{**given, "training": {**SHORT, **own, **(training or {})}, **changes})
+
+
+def begin(plan: TrainOptions, folder):
+    """A run before its first update."""
+    return open_run(folder, CPU, create_run(plan, folder))
 
 
 def run_folder(model: str = "gru") -> Path:
@@ -54,8 +58,8 @@ def run_folder(model: str = "gru") -> Path:
 
 @functools.cache
 def _finished(model: str) -> Path:
-    run = create_run(options(model), workplace() / model, CPU)
-    assert train(run)
+    run = begin(options(model), workplace() / model)
+    assert run.trainer.fit()
     return run.folder
 
 

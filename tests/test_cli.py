@@ -12,21 +12,18 @@ import stat
 import subprocess
 import sys
 import time
-from dataclasses import fields
 
 import pytest
 from runs import assert_same_run, options, pairs_file, run_folder
 
 import transformer_lib
-from transformer_lib.decoding.search import SearchConfig
+from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.translation import cli
-from transformer_lib.translation.arguments import build_parser
 from transformer_lib.translation.cli import main
-from transformer_lib.translation.evaluation import typed
-from transformer_lib.translation.options import TrainOptions
-from transformer_lib.translation.runs import locked
-from transformer_lib.translation.translator import Translator, pretrained_names
+from transformer_lib.translation.export import command as typed
+from transformer_lib.translation.run import TrainOptions, locked
+from transformer_lib.translation.translator import Translation, Translator, pretrained_names
 
 SENTENCE = "The dog does not cross the street because it is too tired."
 SATZ = "Der Hund überquert die Straße nicht, weil er zu müde ist."
@@ -59,7 +56,7 @@ def test_a_finished_run_is_trained_longer_by_the_command(tmp_path, capsys):
     assert main(["train", "--resume", "--output", str(folder), "--epochs", "3", "--device", "cpu"]) == 0
     assert len(load_tensors(folder / "last.safetensors")[1]["progress"]["log"]) == 3
     assert main(["train", "--resume", "--output", str(folder), "--d-model", "3"]) == 1
-    assert "leave out model_options" in capsys.readouterr().err
+    assert "leave out d_model" in capsys.readouterr().err
 
 
 def test_the_command_fine_tunes(tmp_path, capsys):
@@ -98,7 +95,7 @@ def test_a_run_that_is_killed_and_resumed_ends_the_same_to_the_bit(tmp_path):
 def test_the_command_translates_files_and_streams(tmp_path, capsys, monkeypatch):
     text = f"{SENTENCE}\n\nthe cat\n"
     expected = f"{SATZ}\n\n{Translator.from_pretrained('captions-en-de', device='cpu').translate(['the cat'])[0]}\n"
-    for content in (text, "\ufeff" + text, text.replace("\n", "\r\n"), text.replace("\n", "\r"), text.rstrip("\n")):
+    for content in (text, "\ufeff" + text, text.replace("\n", "\r\n"), text.rstrip("\n")):
         feed(monkeypatch, content.encode())
         assert translate() == 0
         assert capsys.readouterr().out == expected, repr(content)
@@ -106,8 +103,13 @@ def test_the_command_translates_files_and_streams(tmp_path, capsys, monkeypatch)
     assert translate("-") == 0 and capsys.readouterr().out == expected
     path = tmp_path / "in.txt"
     path.write_text("\ufeff" + text, encoding="utf-8")
-    assert translate(str(path), "--output", str(path)) == 0  # the input may be the output
-    assert path.read_text(encoding="utf-8") == expected
+    assert translate("--beam-size", "5", str(path), "--output", str(tmp_path / "new" / "out.txt")) == 0
+    assert (tmp_path / "new" / "out.txt").read_text(encoding="utf-8") == expected
+    capsys.readouterr()
+    assert translate(str(path), "--output", str(path)) == 1
+    assert "is the input" in capsys.readouterr().err and path.read_text(encoding="utf-8-sig") == text
+    feed(monkeypatch, b"the dog\reats\nthe cat\n")
+    assert translate() == 0 and capsys.readouterr().out.count("\n") == 2  # a carriage return ends no line
     feed(monkeypatch, b"")
     assert translate() == 0 and capsys.readouterr().out == ""
 
@@ -117,10 +119,9 @@ def test_the_command_searches_as_the_folder_says_unless_told_otherwise(tmp_path,
     translator.decoding = SearchConfig(beam_size=2, length_penalty=1.25)
     translator.save_pretrained(tmp_path / "own")
     seen = []
-    monkeypatch.setattr(Translator, "search", lambda self, lines, config: seen.append(config) or [])
+    monkeypatch.setattr(Translator, "search", lambda self, lines, config: seen.append(config) or [[Translation("")]])
     for typed_options in ((), ("--length-penalty", "0")):
-        feed(monkeypatch, b"")
-        monkeypatch.setattr("transformer_lib.translation.cli._chunks", lambda name: [[]])
+        feed(monkeypatch, b"the cat\n")
         assert main(["translate", str(tmp_path / "own"), "--device", "cpu", *typed_options]) == 0
     assert seen == [SearchConfig(beam_size=2, length_penalty=1.25), SearchConfig(beam_size=2, length_penalty=0.0)]
 
@@ -230,10 +231,9 @@ def test_nobody_needs_to_listen_to_errors(monkeypatch):
 
 def test_evaluate_prints_lines_or_json(tmp_path, capsys):
     given = ["evaluate", str(run_folder()), "--device", "cpu", "--beam-size", "1"]
-    assert main([*given, "--json", "--record", str(tmp_path / "record.json")]) == 0
+    assert main([*given, "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
-    assert scores["data"] == "pairs.tsv" and scores["beam_size"] == 1
-    assert json.loads((tmp_path / "record.json").read_text())["metrics"]["test_bleu"]["value"] == scores["bleu"]
+    assert scores["data"] == "pairs.tsv" and scores["beam_size"] == 1 and scores["epochs"] == "2 of 2"
     assert main(given) == 0
     assert f"bleu: {scores['bleu']}\n" in capsys.readouterr().out
 
@@ -274,57 +274,80 @@ def help_of(*command, capsys) -> str:
 
 
 @pytest.mark.parametrize("command", ["download", "train", "translate", "evaluate", "average", "export"])
-def test_every_command_explains_itself_with_examples(command, capsys):
-    shown = help_of(command, capsys=capsys)
-    assert "examples:\n  transformer-lib " + command in shown and "``" not in shown and "%%" not in shown
-    assert len(shown.split("positional arguments" if command != "train" else "options:")[0]) > 100
-
-
-def test_every_option_of_a_training_is_explained_to_its_end(capsys):
-    shown = " ".join(help_of("train", capsys=capsys).split())
-    names = {entry.name.replace("_", "-") for entry in fields(TrainOptions)} - {"model-options", "start-from"}
-    for name in names | {"from", "d-model", "n-layers", "input-feeding", "estimator", "n-encoder-layers"}:
+def test_every_command_explains_itself(command, capsys):
+    shown = " ".join(help_of(command, capsys=capsys).replace("│", " ").split())
+    examples = (
+        [] if command == "download" else re.findall(f"transformer-lib ({command} .*?)(?= transformer-lib| ╭)", shown)
+    )
+    assert len(examples) >= (command != "download")
+    for name in {"train": ["from", "d-model", "epochs", "seed"], "translate": ["beam-size"]}.get(command, ()):
         assert f"--{name}" in shown
-    for told in (
-        "halved after each epoch that does not lower the validation loss",
-        "order of batches and dropout (0)",
-    ):
-        assert told in shown, told
-    lists = [set(told.split(", ")) for told in re.findall(r"\(([a-z_, ]+)\)", shown)]  # the models of each option
-    assert any({"gru", "bahdanau", "luong", "hard", "transformer"} <= models for models in lists)
 
 
-def test_the_examples_of_the_help_can_be_typed():
-    from transformer_lib.translation.arguments import _ABOUT
-
-    for _, examples in _ABOUT.values():
-        for example in examples:
-            build_parser().parse_args(shlex.split(example.split(" < ")[0]))
+def test_the_options_of_a_model_are_shown_with_its_name(capsys):
+    shown = help_of("train", "--model", "luong", capsys=capsys)
+    assert "--input-feeding" in shown and "--n-encoder-layers" not in shown and "--source-vocab-size" not in shown
 
 
-def test_a_module_can_register_models_first(tmp_path, monkeypatch, capsys):
-    from transformer_lib.models import seq2seq
+def test_modules_register_models_first(tmp_path, monkeypatch, capsys):
+    from transformer_lib.models import registry
 
-    monkeypatch.setattr(seq2seq, "_MODELS", dict(seq2seq._MODELS))
-    for module in ("options", "arguments"):
-        monkeypatch.setattr(f"transformer_lib.translation.{module}._MODELS", seq2seq._MODELS)
+    monkeypatch.setattr(registry, "_REGISTERED", dict(registry._REGISTERED))
     monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "nothing_here.py").write_text("")
     (tmp_path / "my_models.py").write_text(
         "from dataclasses import dataclass\n"
         "from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq\n"
-        "from transformer_lib.models.seq2seq import register_model\n"
+        "from transformer_lib.models.registry import register_model\n"
         "@dataclass(frozen=True)\n"
         "class MyConfig(RecurrentConfig):\n"
-        '    """Mine.\n\n    Args:\n        shout: how loud.\n    """\n\n'
-        "    shout: int = 1\n"
+        "    shout: int = 1  # how loud\n"
         "class MyModel(RecurrentSeq2Seq):\n    pass\n"
         'register_model("mine", MyConfig, MyModel)\n'
     )
     monkeypatch.chdir(tmp_path)
+    modules = ["--import=nothing_here", "--import", "my_models"]
+    assert "how loud" in help_of(*modules, "train", "--model", "mine", capsys=capsys)
     small = shlex.split("--model mine --shout 3 --d-model 8 --d-hidden 8 --epochs 1 --vocab-size 300 --device cpu")
-    command = ["--import", "my_models", "train", "--data", str(pairs_file()), "--output", "run", *small]
-    assert main(command) == 0, capsys.readouterr().err
+    assert main([*modules, "train", "--data", str(pairs_file()), "--output", "run", *small]) == 0, capsys.readouterr()
     assert json.loads((tmp_path / "run" / "config.json").read_text())["model"]["config"]["shout"] == 3
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_translated_is_kept_whatever_happens(stop, tmp_path):
+    (tmp_path / "in.txt").write_text(f"{SENTENCE}\n" * 3000)
+    out = tmp_path / "out.txt"
+    command = [sys.executable, "-m", "transformer_lib", "translate", "captions-en-de", "--output", str(out)]
+    with subprocess.Popen([*command, str(tmp_path / "in.txt")], stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not (out.exists() and out.stat().st_size):
+            time.sleep(0.05)
+        process.send_signal(stop)
+        _, error = process.communicate(timeout=60)
+    lines = out.read_text().splitlines()
+    assert lines and set(lines) == {SATZ} and len(lines) < 3000
+    assert process.returncode == 128 + stop and f"stopped after {len(lines)} lines of {out}" in error
+
+
+def test_the_lines_before_a_bad_one_are_kept(tmp_path, capsys):
+    (tmp_path / "in.txt").write_bytes(b"the cat\n" * 40 + b"\xff\n" + b"the cat\n")
+    assert translate(str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.txt")) == 1
+    assert "line 41 is not UTF-8" in capsys.readouterr().err
+    assert len((tmp_path / "out.txt").read_text().splitlines()) == 40
+
+
+def test_a_terminal_is_told_no_commands(capsys, monkeypatch):
+    feed(monkeypatch, b"\x1b]0;pwned\x07dog zzz\n" + b"z" * 5000 + b"\n")
+    assert translate() == 0
+    error = capsys.readouterr().err
+    assert "\x1b" not in error and "\x07" not in error and "zzz" in error and len(error) < 500
+
+
+@pytest.mark.slow
+def test_the_command_needs_no_docstrings():
+    start = [sys.executable, "-OO", "-m", "transformer_lib", "translate", "--help"]
+    shown = subprocess.run(start, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert "hypotheses that go on" in shown or "--beam-size" in shown
 
 
 @pytest.mark.slow
@@ -356,25 +379,24 @@ def test_an_early_ctrl_c_is_quiet():
 
 BAD_COMMANDS = {
     "unknown language": ("train --output {tmp}/x --source fr", "'fr'"),
+    "a language that is a path": ("train --output {tmp}/x --source ../../x", "source="),
+    "a language of two lines": ("train --output {tmp}/x --source 'en\nde'", "source="),
     "batch too small": ("train --output {tmp}/x --data {pairs} --max-tokens 3", "the 3 there is room for"),
     "vocabulary too small": ("train --output {tmp}/x --data {pairs} --vocab-size 7", "vocab_size=7"),
-    "no window": ("train --output {tmp}/x --model luong-local-m --window 0", "window=0"),
-    "odd width": ("train --output {tmp}/x --data {pairs} --model bahdanau --d-hidden 33", "d_hidden=33"),
-    "both ways and backwards": (
-        "train --output {tmp}/x --data {pairs} --model luong --reverse-source",
-        "reverse_source",
-    ),
-    "width of nothing": ("train --output {tmp}/x --d-model 0", "d_model=0"),
+    "vocabulary too large": ("train --output {tmp}/x --data {pairs} --vocab-size 1000000000", "vocab_size=1000000000"),
+    "too few captions": ("train --output {tmp}/x --n-captions 1", "n_captions=1"),
+    "an endless seed": ("train --output {tmp}/x --seed 99999999999999999999999", "seed="),
+    "width of nothing": ("train --output {tmp}/x --d-model 0", "d_model"),
     "a run is there": ("train --output {run} --data {pairs}", "holds a run already"),
+    "no name for the run": ("train --output '' --data {pairs}", "name one for the run"),
     "nothing to resume": ("train --output {tmp}/none --resume", "holds no run"),
     "resume with options": ("train --output {run} --resume --clip 9", "leave out clip"),
     "save never": ("train --output {tmp}/x --data {pairs} --save-every 0", "save_every=0"),
-    "a rate that no tensor holds": ("train --output {tmp}/x --learning-rate 1e40", "learning_rate=1e+40"),
     "no such device": ("translate {run} --device cuda:99", "cuda:99"),
     "no such backend": ("translate {run} --device abacus", "abacus"),
     "a warm-up without end": ("train --output {tmp}/x --data {pairs} --warmup 50000", "warmup=50000"),
     "no file of pairs": ("train --output {tmp}/x --data {tmp}/none.tsv", "none.tsv"),
-    "heads that do not divide": ("train --output {tmp}/x --data {pairs} --n-heads 3", "n_heads=3"),
+    "heads that do not divide": ("train --output {tmp}/x --data {pairs} --n-heads 3", "n_heads"),
     "other weights": ("translate {run} --weights epoch-7", "epoch-7"),
     "weights elsewhere": ("translate {run} --weights ../x/best", "name of a file in the folder"),
     "average without passes": ("average {run}", "keeps no epochs"),
@@ -382,12 +404,10 @@ BAD_COMMANDS = {
     "export without a run": ("export {tmp}/none --output {tmp}/x", "holds no run"),
     "no beam": ("translate {run} {tmp}/in.txt --beam-size 0", "beam_size=0"),
     "more than the beam": ("translate {run} {tmp}/in.txt --n-best 9", "n_best=9"),
-    "nothing to record": ("evaluate captions-en-de --record {tmp}/x.json", "no course of training"),
-    "translate without a run": ("translate {tmp}/none", "holds no run"),
     "evaluate without a run": ("evaluate {tmp}/none", "holds no run"),
     "no input file": ("translate {run} {tmp}/none.txt", "none.txt"),
-    "no length": ("translate {run} {tmp}/in.txt --max-length 0", "max_length=0"),
     "no module": ("--import no_such_module translate {run}", "no_such_module"),
+    "no second module": ("--import json --import=no_such_module translate {run}", "no_such_module"),
 }
 
 

@@ -10,16 +10,9 @@ from torch import nn
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.decoding.search import beam_search
-from transformer_lib.models.convert import (
-    config_from_torch,
-    from_marian,
-    from_torch,
-    load_marian,
-    marian_config,
-    to_marian,
-    to_torch,
-)
-from transformer_lib.models.masks import causal_mask
+from transformer_lib.models.attention import causal_mask
+from transformer_lib.models.convert import from_hf, from_torch, to_hf, to_torch
+from transformer_lib.models.marian import load_marian
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.transformer import (
     Decoder,
@@ -39,15 +32,14 @@ def draw(*shape: int) -> torch.Tensor:
 
 
 def same(ours: nn.Module, theirs: nn.Module) -> None:
-    """Equal outputs, under a causal mask and, in a decoder, a memory."""
+    """Equal outputs, of self-attention without a mask in an encoder and a causal one in a decoder."""
     x, memory, later = draw(2, 5, 16), draw(2, 7, 16), ~causal_mask(5)[0, 0]
     if isinstance(ours, MultiHeadAttention):
         found, expected = ours(x, memory), theirs(x, memory, memory)[0]
     elif isinstance(ours, (DecoderLayer, Decoder)):
-        found, expected = ours(x, memory, causal_mask(5)), theirs(x, memory, tgt_mask=later)
+        found, expected = ours(x, memory), theirs(x, memory, tgt_mask=later)
     else:
-        name = "mask" if isinstance(theirs, nn.TransformerEncoder) else "src_mask"
-        found, expected = ours(x, causal_mask(5)), theirs(x, **{name: later})
+        found, expected = ours(x), theirs(x)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
@@ -84,10 +76,8 @@ def test_pytorchs_modules_become_ours_and_ours_pytorchs(kind):
     theirs = build().eval()
     for parameter in theirs.parameters():
         nn.init.normal_(parameter, std=0.3)
-    bias = getattr(theirs, "in_proj_bias", 0) is not None
-    ours = MultiHeadAttention(16, 4, bias=bias) if ours_class is None else ours_class(config_from_torch(theirs))
-    ours.eval()
-    from_torch(ours, theirs)
+    ours = from_torch(theirs)
+    assert type(ours) is (ours_class or MultiHeadAttention) and not ours.training
     same(ours, theirs)
     back = to_torch(ours)
     assert type(back) is type(theirs)
@@ -97,9 +87,53 @@ def test_pytorchs_modules_become_ours_and_ours_pytorchs(kind):
         ours.load_state_dict(theirs.state_dict())
 
 
-def test_zero_attention_is_refused():
-    with pytest.raises(ValueError, match="zero attention=False here, but True"):
-        from_torch(MultiHeadAttention(16, 4), nn.MultiheadAttention(16, 4, add_zero_attn=True))
+def test_a_whole_transformer_goes_there_and_back():
+    torch.manual_seed(0)
+    theirs = nn.Transformer(16, 4, 2, 3, 32, 0.0, batch_first=True).eval()
+    ours = from_torch(theirs, source_vocab_size=30, target_vocab_size=30)
+    same(ours.encoder, theirs.encoder)
+    same(ours.decoder, theirs.decoder)
+    back = to_torch(ours)
+    assert all(torch.equal(tensor, theirs.state_dict()[name]) for name, tensor in back.state_dict().items())
+
+
+ODD = {
+    "add_zero_attn": lambda: nn.MultiheadAttention(16, 4, add_zero_attn=True),
+    "bias_k": lambda: nn.MultiheadAttention(16, 4, add_bias_kv=True),
+    "activation": lambda: nn.TransformerEncoderLayer(16, 4, 32, activation=nn.Tanh()),
+    "bias": lambda: nn.TransformerEncoderLayer(16, 4, 32, bias=False),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_ours_would_compute_differently_is_refused(name):
+    with pytest.raises(ValueError, match=name):
+        from_torch(ODD[name]())
+
+
+def test_layers_of_a_stack_that_differ_are_refused():
+    stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32), 2, enable_nested_tensor=False)
+    stack.layers[1].norm2.eps = 0.1
+    with pytest.raises(ValueError, match=r"eps=0\.1"):
+        from_torch(stack)
+    stack.layers[1] = nn.TransformerEncoderLayer(16, 2, 32)
+    with pytest.raises(ValueError, match="n_heads=2"):
+        from_torch(stack)
+
+
+def test_a_class_of_ones_own_is_refused():
+    class Mine(nn.TransformerEncoderLayer):
+        pass
+
+    with pytest.raises(TypeError, match="Mine"):
+        from_torch(Mine(16, 4, 32))
+
+
+@pytest.mark.parametrize("changes", [{"d_key": 5}, {"bias": False}])
+def test_what_pytorch_cannot_compute_is_refused(changes):
+    sizes = {"source_vocab_size": 30, "target_vocab_size": 30, "d_model": 16, "n_heads": 4, "d_ff": 32}
+    with pytest.raises((ValueError, RuntimeError), match=r"in_proj|size of tensor"):
+        to_torch(Transformer(TransformerConfig(**sizes, **changes)).encoder)
 
 
 # ---------------------------------------------------------------- Marian
@@ -122,10 +156,9 @@ def test_a_marian_model_with_our_ids_goes_there_and_back():
         ).logits
         torch.testing.assert_close(model(SOURCE, TARGET), expected, atol=1e-4, rtol=1e-4)
         assert expected.std() > 0.5
-        back = to_marian(model)
-        for name, tensor in theirs.state_dict().items():
-            if "positions" not in name:
-                assert torch.equal(tensor, back[name]), name
+        back = to_hf(model)
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(tensor, back.state_dict()[name]), name
 
 
 def opus_like(**changes):
@@ -134,7 +167,7 @@ def opus_like(**changes):
     theirs = marian_model(30, 16, 4, (6, 6), 32, 40, 0.3, **{**OPUS, **changes})
     nn.init.normal_(theirs.final_logits_bias)
     theirs.final_logits_bias[0, 29] = 0
-    return from_marian(theirs.config.to_dict(), theirs.state_dict(), unk=1), theirs
+    return from_hf(theirs), theirs
 
 
 def test_the_four_differences_of_an_opus_model():
@@ -238,11 +271,11 @@ def test_a_folder_with_pickled_weights_is_read_safely(opus_folder, tmp_path):
     torch.save({"weights": print}, tmp_path / "pytorch_model.bin")
     with pytest.raises(Exception, match=r"[Uu]nsafe|weights_only|Unsupported"):
         load_marian(tmp_path)
-    (tmp_path / "pytorch_model.bin").unlink()
-    with pytest.raises(ValueError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
-        load_marian(tmp_path)
     (tmp_path / "vocab.json").unlink()
     with pytest.raises(ValueError, match=r"has no vocab.json: is it the folder of an Opus-MT model\?"):
+        load_marian(tmp_path)
+    (tmp_path / "pytorch_model.bin").unlink()
+    with pytest.raises(ValueError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
         load_marian(tmp_path)
 
 
@@ -256,49 +289,50 @@ def test_a_tokenizer_of_an_opus_model_decodes_what_it_encodes(opus_folder):
     assert target.vocab_size == source.vocab_size
 
 
-BAD = {
-    "another kind of model": ({"model_type": "bart"}, "model_type='bart'"),
-    "embeddings that are not scaled": ({"scale_embedding": False}, "scaled embeddings"),
-    "heads": ({"decoder_attention_heads": 2}, "decoder_attention_heads must be equal"),
-    "activation": ({"activation_function": "tanh"}, "activation='tanh' is unknown"),
-}
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("scale_embedding", False), ("decoder_attention_heads", 2), ("activation", "tanh")],
+)
+def test_a_marian_model_that_computes_something_else_is_refused(option, value):
+    theirs = marian_model(30, 16, 4, (1, 1), 32, 40, 0.3)
+    setattr(theirs.config, "activation_function" if option == "activation" else option, value)
+    with pytest.raises(ValueError, match=option):
+        from_hf(theirs)
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_named(case):
-    changes, message = BAD[case]
-    config = {
-        "model_type": "marian",
-        "vocab_size": 30,
-        "d_model": 16,
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 32,
-        "decoder_ffn_dim": 32,
-        "activation_function": "swish",
-        "max_position_embeddings": 40,
-        "scale_embedding": True,
-    }
-    assert marian_config(config).d_model == 16
-    with pytest.raises(ValueError, match=message):
-        marian_config({**config, **changes})
-
-
-def test_what_marian_cannot_compute_is_not_given_away():
+@pytest.mark.parametrize("changes", [{"norm_first": True}, {"bias": False}, {"positions": "learned"}, {"d_key": 5}])
+def test_what_marian_cannot_compute_is_not_given_away(changes):
     sizes = {"source_vocab_size": 30, "target_vocab_size": 30, "d_model": 16, "n_heads": 4, "d_ff": 32}
-    for changes, message in (({"norm_first": True}, "post-norm"), ({"bias": False}, "bias=False")):
-        with pytest.raises(ValueError, match=message):
-            to_marian(Transformer(TransformerConfig(**sizes, **changes)))
-    with pytest.raises(ValueError, match=r"weights have no model\.decoder\.embed_tokens\.weight"):
-        config = {"pad_token_id": 0, "decoder_start_token_id": 1, "eos_token_id": 2}
-        config |= {"model_type": "marian", "scale_embedding": True, "vocab_size": 30, "d_model": 16}
-        config |= {
-            f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in (("layers", 1), ("ffn_dim", 8))
-        }
-        config |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "activation_function": "relu"}
-        from_marian({**config, "max_position_embeddings": 40}, {"model.encoder.embed_tokens.weight": draw(30, 16)})
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        to_hf(Transformer(TransformerConfig(**sizes, **changes)))
+
+
+def test_a_folder_is_read_without_hugging_face(tmp_path):
+    """In the files of older versions, too: the base of the rotary positions stands elsewhere in them."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
+    sizes |= {"num_attention_heads": 4, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
+    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).eval()
+    theirs.save_pretrained(tmp_path)
+    with torch.no_grad():
+        expected = theirs(SOURCE).logits
+        torch.testing.assert_close(from_hf(tmp_path)(SOURCE), expected, atol=1e-5, rtol=1e-5)
+        path = tmp_path / "config.json"
+        settings = json.loads(path.read_text())
+        del settings["rope_parameters"]
+        path.write_text(json.dumps(settings | {"rope_theta": 500.0, "rope_scaling": None}))
+        torch.testing.assert_close(from_hf(tmp_path)(SOURCE), expected, atol=1e-5, rtol=1e-5)
+    path.write_text(json.dumps(settings | {"rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 2.0}}))
+    with pytest.raises(ValueError, match="type='linear'"):
+        from_hf(tmp_path)
+
+
+def test_other_models_have_no_counterpart():
+    for convert in (to_hf, to_torch):
+        with pytest.raises(TypeError, match="Linear has no counterpart"):
+            convert(nn.Linear(2, 2))
+    with pytest.raises(TypeError, match="Linear has no counterpart"):
+        from_torch(nn.Linear(2, 2))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,26 +1,34 @@
-"""The decoder-only model: equal to GPT-2, the same with and without padding, cache and company."""
+"""The decoder-only model: a language model, equal to GPT-2, and a translator with one stack."""
 
 import copy
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from transformer_lib.data.batching import collate
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
-from transformer_lib.decoding.greedy import greedy_decode
-from transformer_lib.models.gpt import GPT, GPTConfig, from_hugging_face, to_hugging_face
+from transformer_lib.models.convert import from_hf, to_hf
+from transformer_lib.models.gpt import GPT, GPTConfig, GPTTranslator, OneStack
+from transformer_lib.models.multi_head import record_attention
+from transformer_lib.models.registry import build_model, model_name
 from transformer_lib.models.seq2seq import reorder
 
 SIZES = {"vocab_size": 13, "d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 16, "dropout": 0.0, "max_length": 16}
-EMPTY = torch.empty(2, 0, dtype=torch.long)
-EXAMPLES = [([5, 6, 7, EOS], [BOS, 8, 9, EOS]), ([10, EOS], [BOS, 11, EOS])]
+IDS = torch.tensor([[0, 5, 0, 12, 7, 1, 2], [3, 3, 4, 11, 10, 9, 0]])
 
 
 def build(**options: object) -> GPT:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return GPT(GPTConfig(**SIZES | options)).double().eval()
+        model = GPT(GPTConfig(**SIZES | options)).double().eval()
+        with torch.no_grad():
+            for weights in model.parameters():
+                weights.add_(0.3 * torch.randn_like(weights))
+    return model
 
 
 def gpt2(dtype: torch.dtype = torch.float64, **options: object) -> GPT2LMHeadModel:
@@ -35,140 +43,173 @@ def gpt2(dtype: torch.dtype = torch.float64, **options: object) -> GPT2LMHeadMod
     return model.to(dtype)
 
 
+def same(ours: Tensor, theirs: Tensor, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
 # GPT-2 ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=str)
-def test_the_same_scores_and_gradients_as_gpt2_both_ways(dtype: torch.dtype, tolerance: float) -> None:
-    theirs, ids = gpt2(dtype), torch.tensor([[0, 5, 0, 12, 7, 1, 2], [3, 3, 4, 11, 10, 9, 0]])
-    ours = from_hugging_face(theirs)
-    back = to_hugging_face(ours)
-    gradients = []
-    for model, scores in (
-        (theirs, theirs(ids).logits),
-        (ours, ours(EMPTY, ids)),
-        (back, back(ids).logits),
-    ):
-        torch.nn.functional.cross_entropy(scores[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
+def test_the_same_scores_and_gradients_as_gpt2_both_ways(dtype: torch.dtype, tolerance: float, tied: bool) -> None:
+    theirs = gpt2(dtype, tie_word_embeddings=tied)
+    ours = from_hf(theirs)
+    back = to_hf(ours)
+    results = []
+    for model, scores in ((theirs, theirs(IDS).logits), (ours, ours(IDS)), (back, back(IDS).logits)):
+        F.cross_entropy(scores[:, :-1].flatten(0, 1), IDS[:, 1:].flatten()).backward()
         tables = model.embedding if model is ours else model.transformer.wte
-        layer = model.stack.layers[0].norm1 if model is ours else model.transformer.h[0].ln_1
-        gradients.append((scores.detach(), tables.weight.grad, layer.weight.grad, layer.bias.grad))
-    for found in gradients[1:]:
-        for one, expected in zip(found, gradients[0], strict=True):
-            torch.testing.assert_close(one, expected, rtol=tolerance, atol=tolerance)
+        layer = model.layers[0].norm1 if model is ours else model.transformer.h[0].ln_1
+        results.append((scores.detach(), tables.weight.grad, layer.weight.grad, layer.bias.grad))
+    for other in results[1:]:
+        for one, expected in zip(other, results[0], strict=True):
+            same(one, expected, tolerance)
     assert {n: p.shape for n, p in back.named_parameters()} == {n: p.shape for n, p in theirs.named_parameters()}
 
 
 def test_steps_continue_a_prompt_as_gpt2_does() -> None:
     theirs, prompt = gpt2(), torch.tensor([[7, 0, 5, 9]])
-    ours, full = from_hugging_face(theirs), prompt
+    ours, full = from_hf(theirs), prompt
     with torch.no_grad():
-        state = ours.start(ours.encode(prompt[:, :-1], torch.ones(1, 3, dtype=torch.bool)))
-        token = prompt[:, -1]
-        for _ in range(5):
+        state = ours.start(prompt)
+        for token in prompt.T:
             logits, state = ours.step(token, state)
-            expected = theirs(full).logits[:, -1]
-            torch.testing.assert_close(logits, expected, rtol=1e-10, atol=1e-10)
+        for _ in range(5):
+            same(logits, theirs(full).logits[:, -1])
             token = logits.argmax(dim=-1)
             full = torch.cat([full, token[:, None]], dim=1)
+            logits, state = ours.step(token, state)
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("activation_function", "relu"), ("scale_attn_by_inverse_layer_idx", True), ("tie_word_embeddings", False)],
+    [
+        ("activation_function", "relu"),
+        ("scale_attn_by_inverse_layer_idx", True),
+        ("scale_attn_weights", False),
+        ("add_cross_attention", True),
+    ],
 )
 def test_a_gpt2_that_computes_something_else_is_refused(option: str, value: object) -> None:
     with pytest.raises(ValueError, match=option):
-        from_hugging_face(gpt2(**{option: value}))
+        from_hf(gpt2(**{option: value}))
 
 
-# One sequence ---------------------------------------------------------------------------------------------------------
+# The laws of a language model -----------------------------------------------------------------------------------------
 
 
-def test_source_and_target_are_one_sequence() -> None:
-    """Read as a target without a source, the joined tokens have the same scores."""
-    model, batch = build(), collate(EXAMPLES)
-    found = model(batch.source, batch.target_input)
-    for i, (source, target) in enumerate(EXAMPLES):
-        alone = model(EMPTY[:1], torch.tensor([source + target[:-1]]))[0, len(source) :]
-        torch.testing.assert_close(found[i, : len(alone)], alone, rtol=1e-10, atol=1e-10)
+def test_logits_depend_on_the_past_alone_and_on_all_of_it() -> None:
+    model = build()
+    before = model(IDS[:1])
+    for t in range(IDS.shape[1]):
+        changed = IDS[:1].clone()
+        changed[0, t] = 8
+        moved = (model(changed) - before).abs().amax(dim=-1)[0]
+        assert (moved[:t] == 0).all() and (moved[t:] > 1e-6).all()
 
 
-def test_a_full_source_sees_all_of_itself() -> None:
-    """The last source word changes what the first layer makes of the first one, and only then."""
-    for full in (False, True):
-        model = build(full_source=full)
-        made = []
-        for last in (7, 8):
-            source = torch.tensor([[5, 6, last]])
-            memory = model.encode(source, source != PAD)
-            made.append(model._read(torch.tensor([[BOS]]), memory)[0, 0])
-        assert made[0].equal(made[1]) != full
+@pytest.mark.parametrize("prompt", [0, 3])
+def test_steps_equal_the_whole_text(prompt: int) -> None:
+    model = build()
+    state, logits = model.start(IDS[:, :prompt]), []
+    for token in IDS.T:
+        scores, state = model.step(token, state)
+        logits.append(scores)
+    same(torch.stack(logits, dim=1), model(IDS))
 
 
-def test_the_loss_counts_the_source_where_asked() -> None:
-    batch = collate(EXAMPLES)
-    plain, both = build(), build(source_loss=True)
-    tokens = [[*source, *target] for source, target in EXAMPLES]
-    sums = {"target": [], "source": []}
-    for row, (source, _) in zip(tokens, EXAMPLES, strict=True):
-        log_p = plain(EMPTY[:1], torch.tensor([row[:-1]]))[0].log_softmax(dim=-1)
-        for t, token in enumerate(row[1:], start=1):
-            if token != BOS:
-                sums["target" if t > len(source) else "source"].append(-log_p[t - 1, token])
-    mean = torch.stack(sums["target"]).mean()
-    torch.testing.assert_close(plain.loss(batch), mean)
-    torch.testing.assert_close(both.loss(batch), torch.stack(sums["target"] + sums["source"]).mean())
+def test_a_state_can_be_continued_in_two_ways_and_in_another_order() -> None:
+    model = build()
+    _, state = model.step(IDS[:, 0], model.start(IDS))
+    first, _ = model.step(IDS[:, 1], state)
+    again, _ = model.step(IDS[:, 1], state)
+    assert first.equal(again)
+    rows = torch.tensor([1, 1, 0])
+    moved, _ = model.step(IDS[rows, 1], reorder(state, rows))
+    same(moved, first[rows])
 
 
-def test_a_prompt_without_a_source_is_continued() -> None:
-    model, prompt = build(max_source_length=0), torch.tensor([[5, 6], [7, PAD]])
-    ids = greedy_decode(model, EMPTY, max_length=40, min_length=15, prefix=prompt)
-    assert ids.shape[1] == 16 and ids[0, :2].tolist() == [5, 6] and ids[1, 0] == 7
+def test_more_tokens_than_positions_are_refused() -> None:
+    with pytest.raises(ValueError, match="max_length=16"):
+        build()(torch.full((1, 17), 5))
 
 
-def test_a_state_is_used_up_and_a_reordered_one_is_not() -> None:
-    model, batch = build(), collate(EXAMPLES)
-    with torch.no_grad():
-        state = model.start(model.encode(batch.source, batch.source_mask))
-        kept = reorder(state, torch.tensor([0, 1]))
-        first, _ = model.step(torch.tensor([BOS, BOS]), state)
-        with pytest.raises(ValueError, match="reorder it first"):
-            model.step(torch.tensor([BOS, BOS]), state)
-        assert first.equal(model.step(torch.tensor([BOS, BOS]), kept)[0])
-
-
-def test_training_reaches_every_parameter() -> None:
-    model = copy.deepcopy(build(source_loss=True)).train()
-    model.loss(collate(EXAMPLES)).backward()
+def test_dropout_acts_in_training_only_and_training_reaches_every_parameter() -> None:
+    model = copy.deepcopy(build(dropout=0.5))
+    same(model(IDS), model(IDS), 0)
+    assert not model.train()(IDS).equal(model(IDS))
+    model(IDS.repeat(1, 2)).square().sum().backward()
     assert all(weights.grad is not None and weights.grad.abs().sum() > 0 for weights in model.parameters())
 
 
-# Wrong input ----------------------------------------------------------------------------------------------------------
+def test_the_weights_can_be_recorded() -> None:
+    model = build()
+    with record_attention(model) as maps:
+        model(IDS)
+    for (weights,) in maps.values():
+        same(weights.sum(dim=-1), torch.ones(2, 2, 7).double())
+        assert (weights.triu(1) == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"vocab_size": 0}, "vocab_size"),
-        ({"n_layers": 0}, "n_layers"),
-        ({"d_model": 9}, "n_heads"),
-        ({"max_source_length": 16}, "room for a target"),
-        ({"source_loss": True, "full_source": True}, "tokens that it sees"),
-    ],
-)
-def test_sizes_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build(**options)
+# One stack as a translator --------------------------------------------------------------------------------------------
+
+SOURCE = torch.tensor([[5, 6, 7, EOS], [10, EOS, PAD, PAD]])
+TARGET = torch.tensor([[BOS, 8, 9], [BOS, 11, 4]])
 
 
-def test_wrong_tokens_are_named() -> None:
-    model, ids = build(), torch.tensor([[5, 6]])
-    with pytest.raises(ValueError, match="source_mask"):
-        model.encode(ids, torch.ones(1, 3, dtype=torch.bool))
-    with pytest.raises(ValueError, match="max_length=16"):
-        model(EMPTY[:1], torch.full((1, 17), 5))
-    with pytest.raises(ValueError, match="max_length=16"):
-        model(torch.full((1, 10), 5), torch.full((1, 7), 5))
-    with pytest.raises((ValueError, IndexError), match=r"out of range|target"):
-        model(EMPTY[:1], torch.tensor([[13]]))
+def test_source_and_target_are_one_text() -> None:
+    """A source of half of the positions leaves no gap: the language model reads both as one text."""
+    model = build(max_length=8)
+    translator = OneStack(model)
+    source, target = SOURCE[:1], TARGET[:1]
+    joined = torch.cat([source, target], dim=1)
+    same(translator(source, target), model(joined)[:, 4:])
+
+
+def test_padding_and_company_change_nothing() -> None:
+    translator = OneStack(build())
+    together = translator(SOURCE, TARGET)
+    alone = translator(SOURCE[1:, :2], TARGET[1:])
+    same(together[1:], alone)
+    longer = F.pad(SOURCE, (0, 3))
+    same(translator(longer, TARGET), together)
+
+
+def test_target_positions_do_not_depend_on_the_length_of_the_source() -> None:
+    """With attention to the source cut off by zero values, only positions could tell two sources apart."""
+    translator = OneStack(build())
+    for layer in translator.model.layers:
+        layer.self_attn.in_proj_weight.data.zero_()
+        layer.self_attn.in_proj_bias.data.zero_()
+    same(translator(SOURCE[:1], TARGET[:1]), translator(SOURCE[1:, :2], TARGET[:1]), 0)
+
+
+def test_steps_equal_the_whole_target_for_every_beam() -> None:
+    translator = OneStack(build())
+    beams = TARGET.repeat_interleave(3, dim=0)
+    beams[1, 2], beams[5, 1] = 12, 6
+    whole = translator.output(translator.hidden(beams, translator.encode(SOURCE)))
+    rows = torch.arange(2).repeat_interleave(3)
+    state, logits = reorder(translator.start(SOURCE), rows), []
+    for token in beams.T:
+        scores, state = translator.step(token, state)
+        logits.append(scores)
+    same(torch.stack(logits, dim=1), whole)
+
+
+def test_a_source_of_more_than_half_of_the_positions_is_refused() -> None:
+    """Its last words would have the positions of the target."""
+    with pytest.raises(ValueError, match="at most 8"):
+        GPTTranslator(GPTConfig(**SIZES)).encode(torch.full((1, 9), 5))
+
+
+@pytest.mark.parametrize("kind", ["gpt", "gpt-lm"])
+def test_a_model_is_built_again_from_its_name_and_configuration(kind: str, tmp_path: Path) -> None:
+    model = build_model(kind, SIZES)
+    assert model_name(model) == kind
+    torch.save(model.state_dict(), tmp_path / "weights")
+    again = build_model(kind, asdict(model.config))
+    again.load_state_dict(torch.load(tmp_path / "weights"))
+    inputs = (SOURCE, TARGET) if kind == "gpt" else (IDS,)
+    same(again.eval()(*inputs), model.eval()(*inputs), 0)

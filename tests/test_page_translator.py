@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
 import page_translator  # noqa: E402
 
 ask_node = page_translator.ask_node
-RECORD = json.loads((ROOT / "results" / "page-translator.json").read_text(encoding="utf-8"))
+RECORD = json.loads((ROOT / "transformer_lib/results/page-translator.json").read_text(encoding="utf-8"))
 SENTENCES = ["Ein Hund läuft im Schnee.", "Two dogs are playing, aren't they?", "naïve Größe 42", "🐕 … Ġ"]
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
 

@@ -63,7 +63,6 @@ TRANSLATORS = {
     "transformer, wide heads": ("transformer", TRANSFORMER | {"d_key": 3, "d_value": 5, "activation": "gelu"}),
     "transformer, one sided": ("transformer", TRANSFORMER | {"n_encoder_layers": 1, "n_decoder_layers": 3}),
     "gpt": ("gpt", GPT),
-    "gpt, full source": ("gpt", GPT | {"full_source": True}),
     "llama, two groups": ("llama", LLAMA),
     "llama, as qwen 3": ("llama", LLAMA | {"qk_norm": True, "d_head": 6, "tie_embeddings": True}),
 }

@@ -8,18 +8,16 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from runs import CPU, assert_same_run, everything, options, run_folder, write_pairs
+from runs import CPU, assert_same_run, begin, everything, options, run_folder, write_pairs
 
 import transformer_lib.training.trainer as trainer_module
-import transformer_lib.translation.options as options_module
-from transformer_lib.models import seq2seq
+import transformer_lib.translation.run as run_module
+from transformer_lib.models import registry
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
-from transformer_lib.models.transformer import TransformerConfig
 from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.training.trainer import Trainer
-from transformer_lib.translation.options import TrainOptions, read_options
-from transformer_lib.translation.runs import create_run, locked, resume_run, train
-from transformer_lib.translation.translator import Translator, UnknownWordWarning
+from transformer_lib.translation.run import TrainOptions, create_run, locked, open_run, read_options
+from transformer_lib.translation.translator import Translator, UnknownWordWarning, find_pretrained
 
 
 def test_training_lowers_the_loss_and_leaves_a_complete_folder():
@@ -28,17 +26,17 @@ def test_training_lowers_the_loss_and_leaves_a_complete_folder():
     assert files == {"config.json", "source.json", "target.json", "last.safetensors", "best.safetensors", "log.jsonl"}
     log = load_tensors(folder / "last.safetensors")[1]["progress"]["log"]
     assert log[1]["validation_loss"] < log[0]["validation_loss"] < 6
-    assert read_options(folder) == options()
+    assert read_options(folder)[1] == options()
 
 
 def test_the_same_options_give_the_same_bits_and_leave_the_world_its_random_numbers(tmp_path):
     torch.manual_seed(5)
     drawn = torch.rand(3)
     torch.manual_seed(5)
-    run = create_run(options(), tmp_path / "again", CPU)
+    run = begin(options(), tmp_path / "again")
     torch.rand(1)  # whatever the caller draws in between
     torch.manual_seed(5)
-    assert train(run) and torch.equal(torch.rand(3), drawn)
+    assert run.trainer.fit() and torch.equal(torch.rand(3), drawn)
     assert_same_run(run_folder(), tmp_path / "again")
 
 
@@ -54,38 +52,38 @@ def test_a_run_that_is_stopped_and_resumed_ends_the_same_to_the_bit(tmp_path, mo
         return done
 
     monkeypatch.setattr(Trainer, "update", update_and_count)
-    run = create_run(options(), tmp_path / "stopped", CPU)
-    assert train(run) is False and len(taken) == stop_after
-    assert train(resume_run(tmp_path / "stopped", CPU))
+    run = begin(options(), tmp_path / "stopped")
+    assert run.trainer.fit() is False and len(taken) == stop_after
+    assert open_run(tmp_path / "stopped", CPU).trainer.fit()
     assert_same_run(run_folder(), tmp_path / "stopped")
 
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path):
     folder = shutil.copytree(run_folder(), tmp_path / "copy")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert train(resume_run(folder, CPU))
+    assert open_run(folder, CPU).trainer.fit()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 @pytest.mark.parametrize("model", ["gru", "transformer"])
 def test_a_finished_run_is_trained_longer_than_planned(model, tmp_path):
     folder = shutil.copytree(run_folder(model), tmp_path / "copy")
-    planned = read_options(folder).epochs
+    planned = read_options(folder)[1].training["epochs"]
     before = load_tensors(folder / "last.safetensors")[1]["progress"]["log"]
-    run = resume_run(folder, CPU, epochs=planned + 2)
+    run = open_run(folder, CPU, epochs=planned + 2)
     assert run.trainer.config.epochs == planned + 2
-    assert train(resume_run(folder, CPU))  # the new plan is stored
+    assert open_run(folder, CPU).trainer.fit()  # the new plan is stored
     log = load_tensors(folder / "last.safetensors")[1]["progress"]["log"]
     assert len(log) == planned + 2 and log[:planned] == before
     with pytest.raises(ValueError, match="has trained for"):
-        resume_run(folder, CPU, epochs=1)
+        open_run(folder, CPU, epochs=1)
 
 
 def test_a_recurrent_model_is_slowed_down_and_stopped_when_the_validation_loss_stops_falling(tmp_path, monkeypatch):
     losses = iter([2.0, 1.0, 1.5, 1.25, 0.5])
     monkeypatch.setattr(trainer_module, "evaluate_loss", lambda *_: next(losses))
-    run = create_run(options(epochs=9, patience=2), tmp_path / "run", CPU)
-    assert train(run) is True
+    run = begin(options(training={"epochs": 9, "patience": 2}), tmp_path / "run")
+    assert run.trainer.fit() is True
     assert run.trainer.progress.epoch == 4 and run.trainer.progress.best == 1.0
     assert [line["learning_rate"] for line in run.trainer.progress.log] == [0.002, 0.002, 0.002, 0.001]
 
@@ -96,26 +94,20 @@ def test_a_recurrent_model_is_slowed_down_and_stopped_when_the_validation_loss_s
 @pytest.fixture
 def other_defaults(monkeypatch):
     """The library as it may be in a year: every default is another."""
-    tiny = TransformerConfig.tiny
-    presets = {
-        name: lambda **given: replace(tiny(**given), n_heads=8, norm_first=True) for name in ("tiny", "base", "big")
-    }
-    monkeypatch.setattr(options_module, "PRESETS", presets)
-    monkeypatch.setattr(options_module, "MODEL_DEFAULTS", {})
-    monkeypatch.setattr(options_module, "VARIANTS", {})
-    monkeypatch.setattr(options_module, "_SIZES", {})
+    monkeypatch.setattr(run_module, "MODEL_DEFAULTS", {})
     changed = {"epochs": 1, "learning_rate": 1.0, "schedule": "constant", "warmup": 0, "smoothing": 0.5, "average": 0}
-    monkeypatch.setattr(options_module, "TRAINING_DEFAULTS", dict.fromkeys(seq2seq.model_names(), changed))
+    monkeypatch.setattr(run_module, "OTHER_TRAINING", changed)
+    monkeypatch.setattr(run_module, "TRANSFORMER_TRAINING", changed)
 
 
 @pytest.mark.parametrize("model", ["gru", "transformer"])
 def test_a_saved_model_depends_on_no_default(model, request, tmp_path):
     folder = shutil.copytree(run_folder(model), tmp_path / "copy")
     before = [Translator.from_pretrained(name, device="cpu") for name in (folder, "captions-en-de")]
-    resumed = resume_run(folder, CPU).trainer.config
+    resumed = open_run(folder, CPU).trainer.config
     request.getfixturevalue("other_defaults")
     after = [Translator.from_pretrained(name, device="cpu") for name in (folder, "captions-en-de")]
-    assert resume_run(folder, CPU).trainer.config == resumed
+    assert open_run(folder, CPU).trainer.config == resumed
     for one, other in zip(before, after, strict=True):
         assert one.model.config == other.model.config
         assert one.search(["the dog is sleeping"]) == other.search(["the dog is sleeping"])
@@ -141,22 +133,20 @@ class MyModel(RecurrentSeq2Seq):
 
 @pytest.fixture
 def registered(monkeypatch):
-    monkeypatch.setattr(seq2seq, "_MODELS", dict(seq2seq._MODELS))
-    for module in ("options", "arguments"):
-        monkeypatch.setattr(f"transformer_lib.translation.{module}._MODELS", seq2seq._MODELS)
-    seq2seq.register_model("mine", MyConfig, MyModel)
+    monkeypatch.setattr(registry, "_REGISTERED", dict(registry._REGISTERED))
+    registry.register_model("mine", MyConfig, MyModel)
 
 
 def test_a_model_of_ones_own_trains_saves_loads_and_translates(registered, tmp_path):
     mine = options("mine", model_options={"d_model": 8, "d_hidden": 8, "shout": 2})
-    run = create_run(mine, tmp_path / "run", CPU)
-    assert train(run)
+    run = begin(mine, tmp_path / "run")
+    assert run.trainer.fit()
     loaded = Translator.from_pretrained(tmp_path / "run", device="cpu")
     assert type(loaded.model) is MyModel and loaded.model.config.shout == 2
     saved = run.translator.save_pretrained(tmp_path / "saved")
     texts = ["the dog is sleeping", "a cat"]
     assert Translator.from_pretrained(saved, device="cpu").search(texts) == run.translator.search(texts)
-    with pytest.raises(ValueError, match="shout=2 is no option of the model 'gru'"):
+    with pytest.raises(ValueError, match="shout: no option of the model 'gru'"):
         options("gru", model_options={"shout": 2})
 
 
@@ -175,16 +165,16 @@ def test_a_shipped_translator_is_fine_tuned_and_says_what_it_cannot_learn(tmp_pa
     path = tmp_path / "mine.tsv"
     pairs = write_pairs(path, 60)
     path.write_text("".join(f"{pair.source}\t{pair.target} fürwahr\n" for pair in pairs), encoding="utf-8")
-    plan = TrainOptions(data=str(path), start_from="captions-en-de", epochs=1)
+    plan = TrainOptions(data=str(path), start_from="captions-en-de", training={"epochs": 1})
     with pytest.warns(UnknownWordWarning, match="target words are unknown to captions-en-de.*fürwahr"):
-        run = create_run(plan, tmp_path / "fine", CPU)
+        run = begin(plan, tmp_path / "fine")
     start = Translator.from_pretrained("captions-en-de", device="cpu")
     assert run.translator.model.config == start.model.config and run.translator.text == start.text
     assert run.translator.target_tokenizer == start.target_tokenizer
     same = zip(run.translator.model.parameters(), start.model.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in same)
-    assert train(run)
-    assert resume_run(tmp_path / "fine", CPU).trainer.progress.epoch == 1
+    assert run.trainer.fit()
+    assert open_run(tmp_path / "fine", CPU).trainer.progress.epoch == 1
     assert Translator.from_pretrained(tmp_path / "fine", device="cpu").text.kind == "captions"
 
 
@@ -195,29 +185,29 @@ def test_a_corpus_that_has_changed_is_not_resumed_and_a_moved_one_is_found(tmp_p
     path = tmp_path / "mine.tsv"
     write_pairs(path)
     monkeypatch.chdir(tmp_path)
-    create_run(options(data="mine.tsv"), tmp_path / "run", CPU)
+    begin(options(data="mine.tsv"), tmp_path / "run")
     monkeypatch.chdir("/")
-    resume_run(tmp_path / "run", CPU)  # the path is stored whole
+    open_run(tmp_path / "run", CPU)  # the path is stored whole
     moved = path.rename(tmp_path / "moved.tsv")
-    with pytest.raises(OSError, match=r"mine\.tsv"):
-        resume_run(tmp_path / "run", CPU)
-    resume_run(tmp_path / "run", CPU, data=str(moved))
+    with pytest.raises(ValueError, match=r"mine\.tsv.* is no file"):
+        open_run(tmp_path / "run", CPU)
+    open_run(tmp_path / "run", CPU, data=str(moved))
     moved.write_text(moved.read_text() + "one more\teins mehr\n")
     with pytest.raises(ValueError, match="has changed since the training began"):
-        resume_run(tmp_path / "run", CPU, data=str(moved))
+        open_run(tmp_path / "run", CPU, data=str(moved))
 
 
 def test_a_pair_that_is_too_long_is_named_by_its_line_or_left_out(tmp_path):
     path = tmp_path / "mine.tsv"
     write_pairs(path)
     path.write_text(path.read_text() + f"{'the dog ' * 600}\tder Hund\n")
-    plan = options("transformer", data=str(path), max_tokens=None)
-    with pytest.raises(ValueError, match=r"line 121 has more tokens than the 1024 .* --max-length 1024 or --skip-bad"):
-        create_run(plan, tmp_path / "run", CPU)
+    plan = options("transformer", data=str(path), training={"max_tokens": 1024})
+    with pytest.raises(ValueError, match="a pair has more tokens than the 1024 .*the dog.*--skip-bad"):
+        create_run(plan, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    run = create_run(replace(plan, skip_bad=True), tmp_path / "run", CPU)
-    assert "left out 1 pairs of more than 1,024 tokens" in run.notes and len(run.trainer.train) == 108
-    short = create_run(replace(plan, max_length=20), tmp_path / "short", CPU)
+    run = begin(replace(plan, skip_bad=True), tmp_path / "run")
+    assert "left out 1 pairs of the train part that are too long" in run.notes and len(run.trainer.train) == 108
+    short = begin(replace(plan, max_length=20), tmp_path / "short")
     assert max(len(side) for pair in short.trainer.train for side in pair) <= 20
 
 
@@ -239,18 +229,12 @@ def test_a_truncated_checkpoint_is_not_resumed(tmp_path):
     path = folder / "last.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match="not a readable checkpoint"):
-        resume_run(folder, CPU)
+        open_run(folder, CPU)
 
 
 def test_what_was_only_handed_on_is_not_resumed():
     with pytest.raises(ValueError, match="fine-tune it with --from"):
-        resume_run(Translator.from_pretrained("captions-en-de") and _shipped("captions-en-de"), CPU)
-
-
-def _shipped(name):
-    from transformer_lib.translation.translator import find_pretrained
-
-    return find_pretrained(name)
+        open_run(find_pretrained("captions-en-de"), CPU)
 
 
 def test_config_json_tells_everything_and_nothing_is_left_open():

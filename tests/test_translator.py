@@ -1,26 +1,25 @@
 """From text to text: order, scores, unknown words, streaming, attention, saving; and what is refused."""
 
-import json
 import re
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from jaxtyping import TypeCheckError
-from runs import SMALL, options, run_folder
+from runs import run_folder
 
 import transformer_lib.translation.translator as module
-from transformer_lib.decoding.search import SearchConfig
+from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.models.alignment import AlignedSeq2Seq
 from transformer_lib.models.recurrent import RecurrentConfig
-from transformer_lib.models.seq2seq import build_model
 from transformer_lib.training.checkpoints import load_tensors
-from transformer_lib.translation.text import TextPreparation
 from transformer_lib.translation.translator import (
+    TextPreparation,
     Translator,
     UnknownWordWarning,
     find_pretrained,
-    pretrained_names,
 )
 
 
@@ -125,19 +124,6 @@ def test_it_searches_as_its_folder_says_unless_told_otherwise(tmp_path):
     assert again.search(texts, length_penalty=0.0)[0][0].score == pytest.approx(
         again.search(texts, length_penalty=0.0)[0][0].log_probability
     )
-    path = folder / "config.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
-    for told, size in (({"beam_size": 3, "epoch": 19, "tried": []}, 3), (None, SearchConfig().beam_size)):
-        changed = {k: v for k, v in (content | {"decoding": told}).items() if v is not None}
-        path.write_text(json.dumps(changed), encoding="utf-8")
-        assert Translator.from_pretrained(folder, device="cpu").decoding == SearchConfig(beam_size=size)
-
-
-@pytest.mark.parametrize("name", pretrained_names())
-def test_shipped_translators_search_as_their_scores_were_made(name):
-    told = module.read_config(find_pretrained(name)).get("decoding", {})
-    decoding = Translator.from_pretrained(name, device="cpu").decoding
-    assert decoding.length_penalty == told.get("length_penalty", SearchConfig().length_penalty)
 
 
 def spied(monkeypatch):
@@ -229,33 +215,57 @@ def test_any_trained_model_with_its_tokenizers_can_be_saved(tmp_path):
     assert again.search(["the cat"], max_length=5) == translator.search(["the cat"], max_length=5)
 
 
-def test_names_are_found_and_are_not_shadowed_by_a_folder(tmp_path, monkeypatch):
+def test_a_folder_of_ones_own_comes_before_a_shipped_translator(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="captions-en-de"):
         find_pretrained("no-such-model")
-    shutil.copytree(run_folder(), tmp_path / "captions-en-de")
     monkeypatch.chdir(tmp_path)
-    for name in pretrained_names():
-        assert find_pretrained(name).parent.name == "pretrained"
-    assert find_pretrained("./captions-en-de").resolve() == tmp_path / "captions-en-de"
+    assert find_pretrained("multi30k-en-de/").parent.name == "pretrained"
+    shutil.copytree(run_folder(), tmp_path / "captions-en-de")
+    assert find_pretrained("captions-en-de").resolve() == tmp_path / "captions-en-de"
 
 
 DAMAGES = {
     "weights cut": ("best.safetensors", lambda content: content[: len(content) // 2], "not a readable checkpoint"),
     "weights gone": ("best.safetensors", lambda content: b"", "not a readable checkpoint"),
     "config cut": ("config.json", lambda content: content[:20], "not the configuration of a translator"),
-    "config of another kind": ("config.json", lambda content: b"[1, 2]", "not the configuration of a translator"),
-    "deep config": ("config.json", lambda content: b"[" * 100_000, "not the configuration of a translator"),
-    "an older version": (
+    "config of another kind": ("config.json", lambda content: b"[1, 2]", "not the configuration"),
+    "deep config": ("config.json", lambda content: b"[" * 100_000, "not the configuration"),
+    "no source": ("config.json", lambda content: content.replace(b'"source": "source.json"', b'"x": 1'), "tokenizers"),
+    "a tokenizer that is no name": (
         "config.json",
-        lambda content: b'{"model": "gru", "moses": false}',
-        "older version",
+        lambda content: content.replace(b'"source": "source.json"', b'"source": null'),
+        "tokenizers.source",
     ),
-    "no source": ("config.json", lambda content: content.replace(b'"source": "source.json"', b'"x": 1'), "'source'"),
     "unknown model": ("config.json", lambda content: content.replace(b'"name": "gru"', b'"name": "xyz"'), "'xyz'"),
     "other width": ("config.json", lambda content: content.replace(b'"d_hidden": 32', b'"d_hidden": 31'), "has shape"),
+    "far too wide": (
+        "config.json",
+        lambda content: content.replace(b'"d_hidden": 32', b'"d_hidden": 10000000000'),
+        "more than the weights can have",
+    ),
+    "far too deep": (
+        "config.json",
+        lambda content: content.replace(b'"n_layers": 1', b'"n_layers": 10000000'),
+        "more than the weights can have",
+    ),
     "a field too many": ("config.json", lambda content: content.replace(b'"d_model"', b'"d_mode"'), "d_mode"),
-    "text of another kind": ("config.json", lambda content: content.replace(b'"raw"', b'"rot13"'), "rot13"),
+    "text of another kind": ("config.json", lambda content: content.replace(b'"raw"', b'"rot13"'), "text.kind"),
+    "no way to decode": (
+        "config.json",
+        lambda content: content.replace(b'"decoding": {', b'"decoding": null, "notes": {'),
+        "decoding",
+    ),
+    "an endless beam": (
+        "config.json",
+        lambda content: content.replace(b'"beam_size": 5', b'"beam_size": "5"'),
+        "decoding.beam_size",
+    ),
     "vocabulary cut": ("source.json", lambda content: content[:50], "source.json"),
+    "another piece": (
+        "target.json",
+        lambda content: content.replace(b'"pieces": ["', b'"pieces": ["q'),
+        "not the vocabulary",
+    ),
 }
 
 
@@ -269,20 +279,22 @@ def test_damaged_files_are_refused(case, tmp_path):
 
 
 REFUSED = {
-    "one string": (lambda t: t.translate("the cat"), "texts is 'the cat'|single string"),
-    "a generator": (lambda t: t.translate(text for text in ["the cat"]), "texts is a generator"),
+    "one string": (lambda t: t.translate("the cat"), "texts is 'the cat': expected a list"),
+    "a generator": (lambda t: t.translate(text for text in ["the cat"]), "expected a list"),
+    "several of each": (lambda t: t.translate(["the cat"], n_best=3), "call search for the n_best"),
+    "a number for a search": (lambda t: t.translate(["the cat"], 3), "config is 3, expected a SearchConfig"),
     "a number among texts": (lambda t: t.translate(["the cat", 5]), r"texts\[1\] is 5"),
-    "a number for a sentence": (lambda t: t.attention("the cat", 5), "translation is 5"),
+    "a number for a sentence": (lambda t: t.attention("the cat", 5), r"texts\[1\] is 5"),
     "half a character": (lambda t: t.translate(["\ud800"]), "half a surrogate pair"),
     "more than the beam": (lambda t: t.search(["a"], beam_size=2, n_best=3), "n_best=3 is more than beam_size=2"),
-    "no beam": (lambda t: t.translate([""], beam_size=0), "beam_size=0"),
-    "no length": (lambda t: t.translate([""], max_length=0), "max_length=0"),
+    "no beam": (lambda t: t.translate([""], beam_size=0), "beam_size"),
+    "no length": (lambda t: t.translate([""], max_length=0), "max_length"),
     "no batch": (lambda t: t.translate([""], max_tokens=-3), "max_tokens=-3"),
-    "no penalty": (lambda t: t.translate(["a"], length_penalty=float("nan")), "length_penalty=nan"),
+    "no penalty": (lambda t: t.translate(["a"], length_penalty=float("nan")), "length_penalty"),
     "an option that is none": (lambda t: t.translate(["a"], alpha=1.0), "alpha"),
     "nothing": (lambda t: t.attention(" "), "empty sentence"),
     "no attention": (lambda t: t.attention("the cat"), "has no attention to show.*align"),
-    "no model": (lambda t: Translator(None, t.source_tokenizer, t.target_tokenizer), "expected (a )?Seq2Seq"),
+    "no model": (lambda t: Translator(None, t.source_tokenizer, t.target_tokenizer), "expected a Seq2Seq"),
 }
 
 
@@ -294,11 +306,45 @@ def test_what_cannot_be_translated_is_named(case):
     assert isinstance(caught.value, TypeCheckError) or re.search(message, str(caught.value))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["bahdanau", "luong-local-p", "hard-gumbel"])
-def test_other_models_translate_too(model):
-    made = options(model, model_options=SMALL)
-    tokenizers = load().source_tokenizer, load().target_tokenizer
-    sizes = [tokenizer.vocab_size for tokenizer in tokenizers]
-    translator = Translator(build_model(*made.model_config(*sizes)), *tokenizers)
-    assert len(translator.translate(["the cat", "a dog"], max_length=5)) == 2
+def test_threads_share_a_translator():
+    translator = captions()
+    sentences = ["The dog is sleeping.", "A cat.", "The small dog is running.", "A boy is playing."]
+    alone = [translator.attention(text, text) for text in sentences]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda text: translator.attention(text, text), sentences * 5))
+    for one, other in zip(together, alone * 5, strict=True):
+        assert torch.equal(one.cross, other.cross)
+    translator.model.train()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda text: translator.translate([text]), sentences * 3))
+    assert translator.model.training
+
+
+def test_a_stream_that_waits_leaves_the_model_as_it_was():
+    translator = captions()
+    translator.model.train()
+    stream = translator.stream("The dog is sleeping.")
+    next(stream)
+    assert translator.model.training
+
+
+def test_many_full_stops_take_no_time():
+    started = time.process_time()
+    captions().text.prepare("." * 200_000 + "a", captions().source_tokenizer)
+    assert time.process_time() - started < 5
+
+
+def test_nothing_is_left_of_a_translator_that_cannot_be_saved(tmp_path):
+    translator = aligned()
+    for notes, message in (({"x": object()}, "serialize|JSON"), ({"x": float("nan")}, None)):
+        if message is None:
+            continue
+        with pytest.raises(Exception, match=message):
+            translator.save_pretrained(tmp_path / "x", notes=notes)
+    with torch.no_grad():
+        next(translator.model.parameters()).fill_(1e6)
+    with pytest.raises(ValueError, match="not finite in half precision"):
+        translator.save_pretrained(tmp_path / "x", half=True)
+    with pytest.raises(ValueError, match="choose another"):
+        translator.save_pretrained("")
+    assert not (tmp_path / "x").exists()

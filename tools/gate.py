@@ -26,8 +26,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from chapters import PACKAGE, ROOT, Notebook, book, by_hand
 from export import exporters, path_of, render
 
-FLOORS = ("settings checks", "data metrics viz", "models", "training decoding", "translation")
+FLOORS = ("settings strict", "data metrics viz", "models", "training decoding", "translation viz.steps")
 LAYERS = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
+
+
+def floor_of(module: str) -> int:
+    """The floor of a module: its own, or that of its folder."""
+    return LAYERS.get(module, LAYERS.get(module.split(".")[0], 0))
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,13 @@ def unique_names(modules: dict[str, Module]) -> Iterator[str]:
 
 def imports(module: Module) -> Iterator[tuple[int, str]]:
     """Every module of the package that a module imports, anywhere in its text, with the line."""
+    for_types = {
+        part for node in ast.walk(module.tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for part in ast.walk(node)
+    }  # fmt: skip
     for node in ast.walk(module.tree):
+        if node in for_types:
+            continue
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
             yield node.lineno, node.module.removeprefix(PACKAGE).strip(".")
         elif isinstance(node, ast.Import):
@@ -99,17 +110,17 @@ def imports(module: Module) -> Iterator[tuple[int, str]]:
 
 def import_order(pages: list[Notebook], modules: dict[str, Module]) -> Iterator[str]:
     """Text goes data, models, training and decoding, translation: imports run that way, and along the pages."""
-    places: dict[str, int] = {}  # a module belongs to the last page that adds to it
-    for page in pages:
+    places: dict[str, int] = {}  # a module belongs to the first page that adds to it
+    for page in reversed(pages):
         places |= {name: page.number or 0 for name in page.modules}
     for name, module in modules.items():
-        here, floor = places.get(name), LAYERS.get(name.split(".")[0], 0)
+        here, floor = places.get(name), floor_of(name)
         for line, target in imports(module):
             where = f"{module.label}:{line}"
             if target not in modules:
                 full = f"{PACKAGE}.{target}".rstrip(".")
                 yield f"{where}: imports {full}, which is not a module; name the one that defines it"
-            elif LAYERS.get(target.split(".")[0], 0) > floor:
+            elif floor_of(target) > floor:
                 yield f"{where}: imports {target}, but {target.split('.')[0]} comes after {name.split('.')[0]}"
             elif here and places.get(target, 0) > here:
                 yield f"{where}: imports {target} of chapter {places[target]}, but belongs to chapter {here}"

@@ -75,4 +75,4 @@ def sample(
             1, generator=generator
         )[:, 0]
 
-    return collect_tokens(model, source, draw, **options)
+    return collect_tokens(model, source, choose=draw, **options)

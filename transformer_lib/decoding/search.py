@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..data.tokenizer import PAD
-from .beam_search import SearchConfig as SearchConfig
-from .beam_search import beam_search as tensors
+from transformer_lib.data.tokenizer import PAD
+from transformer_lib.decoding.beam_search import SearchConfig as SearchConfig
+from transformer_lib.decoding.beam_search import beam_search as tensors
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
-from importlib import import_module, util
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -19,17 +19,16 @@ class Entry(NamedTuple):
 # module, configuration and model; a module is imported when its model is asked for
 _BUILT_IN = {
     "gru": ("recurrent", "RecurrentConfig", "RecurrentSeq2Seq"),
-    "bahdanau": ("bahdanau", "RecurrentConfig", "AlignedSeq2Seq"),
+    "bahdanau": ("bahdanau", "RecurrentConfig", "BahdanauSeq2Seq"),
     "luong": ("luong", "LuongConfig", "LuongSeq2Seq"),
     "hard": ("hard_attention", "HardConfig", "HardSeq2Seq"),
     "transformer": ("transformer", "TransformerConfig", "Transformer"),
-    "gpt": ("gpt", "GPTConfig", "GPT"),
-    "llama": ("llama", "LlamaConfig", "Llama"),
+    "gpt": ("gpt", "GPTConfig", "GPTTranslator"),
+    "llama": ("llama", "LlamaConfig", "LlamaTranslator"),
+    "gpt-lm": ("gpt", "GPTConfig", "GPT"),
+    "llama-lm": ("llama", "LlamaConfig", "Llama"),
+    "bert": ("bert", "BertConfig", "Bert"),
 }
-_OLD = {"bahdanau": "alignment", "luong": "scores"}  # bridge
-for _name, _module in _OLD.items():  # bridge
-    if util.find_spec(f"transformer_lib.models.{_BUILT_IN[_name][0]}") is None:  # bridge
-        _BUILT_IN[_name] = (_module, *_BUILT_IN[_name][1:])  # bridge
 _REGISTERED: dict[str, Entry] = {}
 
 

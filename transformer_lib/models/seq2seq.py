@@ -165,7 +165,7 @@ def bridge(cls: type) -> None:  # bridge
         masks = len(inspect.signature(encode).parameters) > 2  # bridge
 
         @functools.wraps(encode)  # bridge
-        def encode_any(self, source, source_mask=None):  # noqa: ANN  # bridge
+        def encode_any(self, source, source_mask=None):  # bridge
             if isinstance(source, Memory):  # bridge
                 return source  # bridge
             mask = source != PAD if source_mask is None else source_mask  # bridge
@@ -180,7 +180,7 @@ def bridge(cls: type) -> None:  # bridge
     ):  # bridge
 
         @functools.wraps(start)  # bridge
-        def start_any(self, memory):  # noqa: ANN  # bridge
+        def start_any(self, memory):  # bridge
             tokens = isinstance(memory, Tensor)  # bridge
             return start(self, self.encode(memory) if tokens else memory)  # bridge
 

@@ -15,9 +15,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
-import torch.distributed as dist
+import torch
 import tyro
 from pydantic import ValidationError
 from tqdm import tqdm
@@ -29,8 +29,8 @@ from transformer_lib.data.recipes import ZAPIER
 from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.models.registry import model_entry
 from transformer_lib.training.checkpoints import average_checkpoints, save_tensors
-from transformer_lib.training.distributed import DistributedTrainer, process_group
-from transformer_lib.training.schedule import TrainingConfig
+from transformer_lib.training.distributed import process, process_group
+from transformer_lib.training.trainer import TrainingConfig
 from transformer_lib.translation.evaluation import evaluate_run
 from transformer_lib.translation.export import ONNX_CARD, export_onnx, export_run, import_onnxruntime
 from transformer_lib.translation.run import (
@@ -39,7 +39,6 @@ from transformer_lib.translation.run import (
     TRANSFORMERS,
     TrainOptions,
     create_run,
-    fit_run,
     locked,
     model_config,
     open_run,
@@ -145,29 +144,21 @@ class Train:
         """Train, alone or with the other processes of torchrun."""
         if self.save_every < 1:
             raise ValueError(f"save_every={self.save_every} must be at least 1")
-        if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        if "WORLD_SIZE" not in os.environ:  # torchrun sets it
             with locked(self.output):
-                self.begin()
-                return self.follow(pick_device(self.device))
-        with process_group(self.device) as device:
-            leads = dist.get_rank() == 0
-            problem: list[Exception | None] = [None]
-            lock = locked(self.output) if leads else nullcontext()
-            try:
-                lock.__enter__()
-                if leads:
-                    self.begin()
-            except (ValueError, TypeError, OSError) as error:
-                problem[0] = error
-            dist.broadcast_object_list(problem)
-            if problem[0] is not None:  # every process has it; one tells
-                return fail(problem[0]) if leads else 1
-            try:
-                return self.follow(device, leads, trainer=DistributedTrainer)
-            finally:
-                lock.__exit__(None, None, None)
+                return self.follow(pick_device(self.device), self.begin())
+        device = "cuda" if self.device == "auto" and torch.cuda.is_available() else self.device.replace("auto", "cpu")
+        with process_group(device, self.begun()) as place:
+            return self.follow(place)
 
-    def begin(self) -> None:
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """The locked folder of the run, new or resumed."""
+        with locked(self.output):
+            self.begin()
+            yield
+
+    def begin(self) -> Any:
         """Make the folder of a new run."""
         options, training = typed(self.plan), typed(self.training)
         if not self.resume:
@@ -175,21 +166,22 @@ class Train:
         fixed = {**options, **training, **typed(self.model)}.keys() - {"data", "epochs", "patience", "model"}
         if fixed:
             raise ValueError(f"--resume goes on with the run's own options; leave out {', '.join(sorted(fixed))}")
+        return None
 
-    def follow(self, device: Any, leads: bool = True, **kind: Any) -> int:
+    def follow(self, device: Any, corpus: Any = None) -> int:
         """Train, and tell how it goes."""
         moved = {"data": self.plan.data} if self.resume else {}
         changes = typed(self.training) if self.resume else {}
         warnings.simplefilter("ignore", UnknownWordWarning)  # the notes tell
-        run = open_run(self.output, device, **moved, **kind, **changes)
-        say = (lambda line: print(line, file=sys.stderr, flush=True)) if leads else (lambda line: None)
+        run = open_run(self.output, device, corpus, **moved, **changes)
+        rank, world = process()
+        say = (lambda line: print(line, file=sys.stderr, flush=True)) if rank == 0 else (lambda line: None)
         trainer = run.trainer
         size = sum(parameter.numel() for parameter in trainer.model.parameters())
-        say(f"{type(trainer.model).__name__}: {size:,} parameters, {len(trainer.train):,} pairs, on {device}")
+        say(f"{type(trainer.model).__name__}: {size:,} parameters, {len(trainer.train):,} pairs, on {device}" + f", {world} processes" * (world > 1))
         for note in run.notes:
             say(note)
-        bar = leads and sys.stderr.isatty()
-        if not fit_run(run, say, save_every=self.save_every, progress_bar=bar):
+        if not trainer.fit(say, self.save_every, sys.stderr.isatty()):
             say(f"stopped and saved; go on with: transformer-lib train --output {self.output} --resume")
             return 130
         say(f"done: lowest validation loss {trainer.progress.best:.3f} without smoothing; {weights_file(self.output)}")
@@ -283,7 +275,7 @@ class Translate:
             raise OSError("standard input is closed: name a file")
         return nullcontext(sys.stdin.buffer)
 
-    def opened_output(self, stream: BinaryIO) -> Any:
+    def opened_output(self, stream: Any) -> Any:
         """The output as a stream of bytes; a file is begun anew."""
         if self.output is None:
             if sys.stdout is None:

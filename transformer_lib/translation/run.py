@@ -19,9 +19,9 @@ from transformer_lib.data.captions import Pair, make_captions
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.registry import build_model, model_entry
-from transformer_lib.settings import Count, Size, settings
-from transformer_lib.training.schedule import TrainingConfig
-from transformer_lib.training.trainer import Trainer
+from transformer_lib.settings import Count, Probability, Size, settings
+from transformer_lib.training.trainer import Trainer, TrainingConfig
+from transformer_lib.training.transforms import BPEDropout, SpellingNoise
 from transformer_lib.translation.translator import (
     SHIPPED,
     Language,
@@ -39,7 +39,7 @@ from transformer_lib.translation.translator import (
 TRANSFORMERS = ("transformer", "gpt", "llama")
 PARTS = ("train", "validation", "test")
 _RECURRENT = {"d_model": 128, "d_hidden": 256, "n_layers": 1, "dropout": 0.1}
-_LANGUAGE_MODEL = {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 256, "dropout": 0.1}
+_LANGUAGE_MODEL = {"d_model": 128, "n_heads": 4, "n_kv_heads": 2, "n_layers": 4, "d_ff": 256, "dropout": 0.1}
 MODEL_DEFAULTS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gru", "bahdanau", "luong", "hard"), _RECURRENT),
     **dict.fromkeys(("gpt", "llama"), _LANGUAGE_MODEL),
@@ -80,6 +80,10 @@ class TrainOptions:
     """The longest pair to train on, in tokens of its longer side."""
     skip_bad: bool = False
     """Leave out lines that are no pair or too long, and say how many, instead of refusing the file."""
+    noise: Probability = 0.0
+    """Probability of a typing error, of a missing capital and of a missing full stop in a source in training."""
+    bpe_dropout: Probability = 0.0
+    """Probability of leaving out a merge when a source is cut into subwords, in every other sentence."""
     seed: Count = 0
     """Seed of the captions, the split of a file, the first weights, the order of batches and dropout."""
     model_options: dict[str, Any] = Field(default_factory=dict)
@@ -122,7 +126,7 @@ def model_config(options: TrainOptions, source_vocab_size: int, target_vocab_siz
     sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
     sizes = {name: size for name, size in sizes.items() if name in names} or {"vocab_size": source_vocab_size}
     chosen = {k: v for k, v in MODEL_DEFAULTS.get(options.model, {}).items() if k in names} | options.model_options
-    if unknown := sorted(chosen.keys() - names) + ["preset"] * (options.preset is not None and "tie_embeddings" not in names):
+    if unknown := sorted(chosen.keys() - names) + ["preset"] * (options.preset is not None and options.model != "transformer"):
         raise ValueError(f"{', '.join(unknown)}: no option of the model {options.model!r}; leave it out")
     if options.model == "transformer":
         make = getattr(make, options.preset or "tiny")
@@ -302,8 +306,8 @@ class Run:
     notes: list[str]
 
 
-def create_run(options: TrainOptions, folder: Path | str) -> None:
-    """Begin a run: vocabularies and ``config.json``, in a folder without one. Training begins with ``open_run``.
+def create_run(options: TrainOptions, folder: Path | str) -> Corpus:
+    """Begin a run: vocabularies and ``config.json``, in a folder without one; ``open_run`` reads it, the corpus too.
 
     Raises:
         ValueError: if the folder holds a run already, or there is nothing to train on.
@@ -331,6 +335,7 @@ def create_run(options: TrainOptions, folder: Path | str) -> None:
         "sha256": sums,
     }
     write_config(folder, translator.config(**more))
+    return corpus
 
 
 def _first(options: TrainOptions, corpus: Corpus, text: TextPreparation) -> Translator:
@@ -409,11 +414,17 @@ def read_corpus(config: TranslatorConfig, options: TrainOptions, parts: Sequence
 
 
 def open_run(
-    folder: Path | str, device: torch.device, *, data: str | None = None, trainer: Any = Trainer, **changes: Any
+    folder: Path | str,
+    device: torch.device,
+    corpus: Corpus | None = None,
+    *,
+    data: str | None = None,
+    **changes: Any,
 ) -> Run:
     """A run as its folder says, where it was last saved, or before its first update.
 
     Args:
+        corpus: if it has been read already.
         data: where the file of sentence pairs is now, if it has moved.
         changes: of the trainer's configuration, such as ``epochs``, to train longer than first planned.
 
@@ -425,7 +436,7 @@ def open_run(
     last = folder / "last.safetensors"
     if config.training is None or (folder / "weights.safetensors").is_file():
         raise ValueError(f"{folder} was not trained here: fine-tune it with --from {folder}")
-    corpus = read_corpus(config, options, ("train", "validation"))
+    corpus = corpus or read_corpus(config, options, ("train", "validation"))
     if last.is_file():
         tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
         model = config.build(None, folder / "config.json")
@@ -441,7 +452,11 @@ def open_run(
             notes.append(f"left out {left:,} pairs of the {part} part that are too long")
     notes += _unknown(options, corpus, translator)
     planned = TrainingConfig(**config.training | changes)
-    run = Run(folder, options, translator, trainer(translator.model, *parts, planned, folder), notes)
+    words = translator.source_tokenizer
+    transforms: list[Any] = [SpellingNoise(words, *[options.noise] * 3)] if options.noise else []
+    transforms += [BPEDropout(words, options.bpe_dropout)] if options.bpe_dropout else []
+    trainer = Trainer(translator.model, *parts, planned, folder, transforms=transforms)
+    run = Run(folder, options, translator, trainer, notes)
     if last.is_file():
         run.trainer.resume()
     if planned.epochs < run.trainer.progress.epoch:
@@ -500,18 +515,3 @@ def locked(folder: Path | str) -> Iterator[None]:
         if new and not any(folder.iterdir()):
             folder.rmdir()
 
-
-def fit_run(
-    run: Run, report: Callable[[str], None] | None = None, *, save_every: int = 500, progress_bar: bool = False
-) -> bool:
-    """Train a run to its end; False if it was interrupted, and saved. The caller's random numbers are left alone.
-
-    Args:
-        report: gets a line for every epoch.
-        save_every: updates between two saves.
-    """
-    with torch.random.fork_rng():
-        torch.manual_seed(run.options.seed)
-        if (run.folder / "last.safetensors").is_file():
-            run.trainer.resume()
-        return run.trainer.fit(report, save_every, progress_bar)

@@ -5,7 +5,6 @@ import math
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,7 +28,7 @@ from transformer_lib.training.checkpoints import load_tensors, load_weights, sav
 SHIPPED = Path(__file__).parents[1] / "pretrained"
 FORMAT = "attention-step-by-step 2"
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*$")]
-_LOCK = threading.RLock()  # for what changes the mode of a model, or records its attention
+_LOCK = threading.RLock()  # searches change the mode of a model, and attention is recorded in it
 _STOPS = ".!?…" + "".join(filter(str.isspace, map(chr, range(0x3001))))
 
 
@@ -298,7 +297,7 @@ class Translator:
     @classmethod
     def from_marian(cls, folder: Path | str, *, device: str = "auto") -> "Translator":
         """A translator from the downloaded folder of an Opus-MT model; its tokenizers need ``sentencepiece``."""
-        from transformer_lib.models.convert import load_marian
+        from transformer_lib.models.marian import load_marian
 
         model, *tokenizers = load_marian(folder)
         return cls(model.to(pick_device(device)), *tokenizers)
@@ -397,7 +396,7 @@ class Translator:
         best = [[Translation("")] * config.n_best for _ in lines]
         for rows in self._batches([index for index, text in enumerate(ready) if text.strip()], ids, max_tokens, config):
             source = pad_sequence([torch.tensor(ids[row]) for row in rows], True, PAD)
-            with self._lock():
+            with _LOCK:
                 hypotheses = beam_search(self.model, source.to(self.device), config)
             for row, *of_row in zip(rows, *(part.tolist() for part in hypotheses), strict=True):
                 unknown = unknown_words(ready[row], self.source_tokenizer) if UNK in ids[row] else ()
@@ -506,10 +505,6 @@ class Translator:
             batch.append(row)
         if batch:
             yield batch
-
-    def _lock(self) -> Any:
-        """A lock while a search changes the mode of the model; a model in evaluation mode needs none."""
-        return _LOCK if self.model.training else nullcontext()
 
     @property
     def device(self) -> torch.device:

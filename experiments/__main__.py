@@ -1,0 +1,64 @@
+"""Repeat what the book measured, or try to break it."""
+
+import argparse
+import os
+import shlex
+import sys
+import tempfile
+
+from experiments import claims, numbers
+from experiments.harness import get_study, names, run
+
+
+def seeds(text):
+    """0-4 or 0,3,7 as a list."""
+    first, dash, last = text.partition("-")
+    return list(range(int(first), int(last) + 1)) if dash else [int(number) for number in text.split(",")]
+
+
+def report(name, section, smoke):
+    """One line for each finding, and one for each rate that lies at the edge of its grid."""
+    for key, found in section["findings"].items():
+        verdict = "computed" if smoke else "holds" if found["holds"] else "BROKEN"
+        interval = f"{found['value']:+9.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
+        print(f"{verdict:9}{name + '/' + key:36}{interval}  {found['how']}")
+    for arm, choice in section["tuned"].items():
+        if choice["edge"]:
+            print(f"EDGE     the best rate of {arm}, {choice['rate']}, is the first or last that was tried")
+
+
+def main():
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    parser.add_argument("do", choices=("list", "run", "claims", "numbers"))
+    parser.add_argument("names", nargs="*", help="studies, or files whose numbers are rewritten")
+    parser.add_argument("--all", action="store_true", help="all studies")
+    parser.add_argument("--smoke", action="store_true", help="in miniature, recording nothing")
+    parser.add_argument("--seeds", type=seeds, metavar="100-104", help="other seeds, kept beside ours as a challenge")
+    parser.add_argument("--budget", type=int, help="another budget, likewise; rates are tuned again")
+    parser.add_argument("--tried", help="what was changed, if it is not only seeds and budget")
+    parser.add_argument("--check", action="store_true", help="only list the numbers that are stale")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    args, command = parser.parse_args(), f"python -m experiments {shlex.join(sys.argv[1:])}"
+    if args.do == "list":
+        print(*(f"{name:24}{get_study(name).question}" for name in names()), sep="\n")
+    elif args.do == "claims":
+        claims.write()
+    elif args.do == "numbers":
+        return numbers.main(args.names, args.check)
+    for study in map(get_study, names() if args.all else args.names) if args.do == "run" else ():
+        if args.smoke:
+            os.environ["SMOKE"] = "1"
+            with tempfile.TemporaryDirectory() as folder:
+                section = run(study, [0, 1], study.smoke, command, folder=folder, workers=args.jobs, smoke=True)
+        else:
+            chosen, budget = args.seeds or list(study.seeds), args.budget or study.budget
+            other = f"seeds {chosen[0]} to {chosen[-1]}, {budget:,} {study.unit}"
+            tried = args.tried or (other if args.seeds or args.budget else None)
+            section = run(study, chosen, budget, command, tried=tried, workers=args.jobs)
+        report(study.name, section, args.smoke)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

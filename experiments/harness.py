@@ -1,0 +1,239 @@
+"""A study trains every arm with every seed and keeps a row for each; a finding is a sentence and an interval.
+
+Learning rates are tuned first, for each arm and on seeds of their own. Only then are the seeds measured that count.
+"""
+
+import importlib
+import inspect
+import json
+import math
+import pkgutil
+import platform
+import re
+import subprocess
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import date
+from functools import partial
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from transformer_lib import results
+
+TUNING = (50, 51)  # the seeds on which rates are chosen
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence, the effect behind it (see `statistics`), and when it holds: `low > 0.5`, written before the run."""
+
+    text: str
+    effect: object
+    holds: str
+    withdrawn: str = ""  # why it is no longer believed; it stays on record
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question, asked by `measure(seed=, budget=, **settings)`, which returns the numbers of one row.
+
+    `arms` gives the settings of each name. An arm without a `rate` is trained with all `rates` on the tuning seeds, and
+    measured with the one whose `valid` is best (the lowest, or the highest if `higher`). The arms of
+    `every_rate` are measured with all of them, for a figure.
+    """
+
+    chapter: str
+    equal: str
+    arms: dict
+    measure: object
+    metric: str
+    findings: dict
+    budget: int
+    smoke: int
+    rates: tuple = ()
+    seeds: object = range(5)
+    unit: str = "updates"
+    higher: bool = False
+    every_rate: tuple = ()
+    fell: dict = field(default_factory=dict)  # sentences of earlier editions that broke, and what broke them
+
+    name = property(lambda self: self.measure.__module__.rpartition(".")[2])
+    question = property(lambda self: inspect.getmodule(self.measure).__doc__.strip().splitlines()[0])
+
+    def rates_of(self, arm):
+        """The rates between which an arm may choose: one tuple for all, or one for each."""
+        rates = self.rates.get(arm, ()) if isinstance(self.rates, dict) else self.rates
+        return () if "rate" in self.arms[arm] else tuple(rates)
+
+
+def names():
+    """Every file in `experiments/studies` is a study."""
+    folder = importlib.import_module("experiments.studies").__path__
+    return [module.name for module in pkgutil.iter_modules(folder)]
+
+
+def get_study(name):
+    """A study by name."""
+    if name not in names():
+        raise SystemExit(f"no study is called {name!r}; there are {', '.join(names())}")
+    return importlib.import_module(f"experiments.studies.{name}").STUDY
+
+
+def provenance(command):
+    """What it takes to believe a row, and to repeat it."""
+    git = partial(subprocess.run, cwd=Path(__file__).parent, capture_output=True, text=True)
+    commit = git(["git", "rev-parse", "HEAD"]).stdout.strip() or version("attention-step-by-step")
+    changed = git(["git", "status", "--porcelain", ":/", ":!/transformer_lib/results"]).stdout.strip()
+    cpu = Path("/proc/cpuinfo")
+    model = re.search("model name.*: (.*)", cpu.read_text()) if cpu.exists() else None
+    return {
+        "command": command,
+        "commit": commit + (" with changes" if changed else ""),
+        "date": str(date.today()),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "hardware": model[1] if model else platform.machine(),
+    }
+
+
+def train(name, settings, seed, budget):
+    """The numbers of one row."""
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    start = time.perf_counter()
+    numbers = get_study(name).measure(seed=seed, budget=budget, **settings)
+    rounded = {key: float(f"{value:.5g}") for key, value in numbers.items()}
+    return rounded | {"seconds": round(time.perf_counter() - start, 1)}
+
+
+def key_of(row):
+    """What tells a row from all others."""
+    return row["arm"], row["rate"], row["seed"], row["budget"], row["tuning"]
+
+
+def fill(study, section, jobs, workers, save):
+    """Add the rows that are not there yet, saving after each of them."""
+    done = set(map(key_of, section["rows"]))
+    jobs = [job for job in jobs if key_of(job) not in done]
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn")) if workers > 1 and jobs else nullcontext()
+    calls = {}
+    for number, job in enumerate(jobs):
+        settings = study.arms[job["arm"]] | ({} if job["rate"] is None else {"rate": job["rate"]})
+        calls[number] = study.name, settings, job["seed"], job["budget"]
+    with pool, tqdm(total=len(jobs), desc=study.name, unit="run", disable=not jobs) as bar:
+        if workers > 1 and jobs:
+            futures = {pool.submit(train, *call): number for number, call in calls.items()}
+            finished = ((futures[future], future.result()) for future in as_completed(futures))
+        else:
+            finished = ((number, train(*call)) for number, call in calls.items())
+        for number, numbers in finished:
+            section["rows"].append(jobs[number] | numbers | {"run": len(section["runs"]) - 1})
+            save()
+            bar.update()
+
+
+def choose(study, rows):
+    """For each tuned arm the best rate on the tuning seeds, and whether it lies at the edge of its grid."""
+    tuned = {}
+    for arm in study.arms:
+        losses = {}
+        for rate in study.rates_of(arm):
+            values = [row["valid"] for row in rows if row["tuning"] and (row["arm"], row["rate"]) == (arm, rate)]
+            mean = sum(values) / len(values)
+            losses[rate] = -mean if study.higher else mean
+            losses[rate] = math.inf if math.isnan(mean) else losses[rate]
+        if losses:
+            best = min(losses, key=losses.get)
+            tuned[arm] = {"rate": best, "edge": best in (min(losses), max(losses)) and len(losses) > 1}
+    return tuned
+
+
+def measured(section):
+    """The rows of the measured seeds, of each arm only those at its own rate."""
+    tuned = {arm: choice["rate"] for arm, choice in section["tuned"].items()}
+    rows = (row for row in section["rows"] if not row["tuning"] and row["budget"] == section["budget"])
+    return [row for row in rows if row["seed"] in section["seeds"] and row["rate"] == tuned.get(row["arm"])]
+
+
+def judge(study, section):
+    """Every finding as numbers, with its words and criterion, and whether it holds on these rows."""
+    judged = {}
+    for name, finding in study.findings.items():
+        numbers = finding.effect(measured(section))
+        holds = bool(eval(finding.holds, {"__builtins__": {"abs": abs}}, numbers))
+        judged[name] = {"text": finding.text, "criterion": finding.holds, **numbers, "holds": holds}
+        judged[name] |= {"withdrawn": finding.withdrawn} if finding.withdrawn else {}
+    return judged
+
+
+def run(study, seeds, budget, command, *, tried=None, folder=None, workers=1, smoke=False):
+    """Train what the record lacks, writing it after every row, and judge. `tried`: a referee's words for their rows."""
+    if overlap := set(seeds) & set(TUNING):
+        raise SystemExit(f"rates are tuned on the seeds {sorted(overlap)}: choose others")
+    path = Path(folder or Path(results.__file__).parent, f"{study.name}.json")
+    record = (
+        json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"challenges": [], "rows": [], "runs": []}
+    )
+    record |= {key: getattr(study, key) for key in ("question", "chapter", "equal", "metric", "unit", "fell")}
+    section = record
+    if tried:
+        known = {old["tried"]: old for old in record["challenges"]}
+        section = known.setdefault(tried, {"tried": tried, "rows": [], "runs": []})
+        record["challenges"] = list(known.values())
+    source = provenance(command)
+    if source not in section["runs"]:
+        section["runs"].append(source)
+    section |= {"seeds": list(seeds), "budget": budget}
+
+    def save():
+        write(record, path)
+
+    def jobs(seeds, tuning, rates):
+        return [  # in turns: timings of one repetition stand side by side
+            {"arm": arm, "rate": rate, "seed": seed, "budget": budget, "tuning": tuning}
+            for seed in seeds
+            for arm in study.arms
+            for rate in rates(arm)
+        ]
+
+    def grid(arm):
+        rates = study.rates_of(arm)
+        return rates[len(rates) // 2 :][:1] if smoke else rates
+
+    def final(arm):
+        return (grid(arm) if arm in study.every_rate else ()) or [section["tuned"].get(arm, {}).get("rate")]
+
+    fill(study, section, jobs(TUNING[: 1 if smoke else None], True, grid), workers, save)
+    section["tuned"] = (
+        choose(study, section["rows"])
+        if not smoke
+        else {a: {"rate": grid(a)[0], "edge": False} for a in study.arms if grid(a)}
+    )
+    fill(study, section, jobs(seeds, False, final), workers, save)
+    arms = list(study.arms)
+    section["rows"].sort(
+        key=lambda row: (
+            row["budget"],
+            not row["tuning"],
+            arms.index(row["arm"]) if row["arm"] in arms else -1,
+            row["rate"] or 0,
+            row["seed"],
+        )
+    )
+    section["findings"] = judge(study, section)
+    save()
+    return section
+
+
+def write(record, path):
+    """Write JSON with a row a line, so that a diff can be read, and never half a file."""
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    text = re.sub(r"\{[^{}]*(\{[^{}]*\}[^{}]*)?\}|\[[^][{}]*\]", lambda match: re.sub(r"\n *", " ", match[0]), text)
+    part = path.with_suffix(".part")
+    part.write_text(text + "\n", encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,83 @@
+"""Effects with 95 % intervals. Each function here returns another one, from rows to an effect.
+
+Rows are those of the measured seeds, at each arm's own learning rate.
+"""
+
+import numpy as np
+from scipy import stats
+
+
+def by_seed(rows, metric, arm):
+    """The metric of an arm for each seed."""
+    values = {row["seed"]: row[metric] for row in rows if row["arm"] == arm}
+    if not values:
+        raise ValueError(f"no row of the arm {arm!r} has been measured")
+    return values
+
+
+def effect(metric, value, low, high, how, *arms):
+    """What is kept of a finding."""
+    numbers = {"value": float(value), "low": float(low), "high": float(high)}
+    return numbers | {"how": how, "metric": metric, "arms": list(arms)}
+
+
+def student(values):
+    """Mean and interval of a sample; equal values have an interval of no width."""
+    if np.allclose(values, values[0], rtol=1e-9):
+        return (values[0],) * 3
+    return np.mean(values), *stats.ttest_1samp(values, 0).confidence_interval()
+
+
+def gaps(rows, metric, a, b):
+    """The differences between two arms, seed by seed."""
+    first, second = by_seed(rows, metric, a), by_seed(rows, metric, b)
+    return [first[seed] - second[seed] for seed in first if seed in second]
+
+
+def level(metric, arm):
+    """The mean of an arm."""
+
+    def of(rows):
+        values = list(by_seed(rows, metric, arm).values())
+        return effect(metric, *student(values), f"mean of {arm}, {len(values)} seeds", arm)
+
+    return of
+
+
+def difference(metric, a, b, margin=None):
+    """The mean of a minus b, paired by seed. With a margin, also p of two one-sided tests for equivalence."""
+
+    def of(rows):
+        values = gaps(rows, metric, a, b)
+        found = effect(metric, *student(values), f"{a} minus {b}, {len(values)} seeds, paired", a, b)
+        if margin is not None:
+            sides = ((-margin, "greater"), (margin, "less"))
+            tests = [stats.ttest_1samp(values, bound, alternative=side).pvalue for bound, side in sides]
+            found["p"] = float(max(tests)) if np.ptp(values) else float(abs(values[0]) >= margin)
+        return found
+
+    return of
+
+
+def ratio(metric, a, b):
+    """How many times as large as b a is: the geometric mean of the ratios, paired by seed or by repetition."""
+
+    def of(rows):
+        first, second = by_seed(rows, metric, a), by_seed(rows, metric, b)
+        logs = np.log([first[seed] / second[seed] for seed in first if seed in second])
+        return effect(metric, *np.exp(student(logs)), f"{a} divided by {b}, {len(logs)} pairs", a, b)
+
+    return of
+
+
+def share(metric, arm, least):
+    """The share of seeds that reach a value, with the exact (Clopper-Pearson) interval: for outcomes in two groups."""
+
+    def of(rows):
+        values = list(by_seed(rows, metric, arm).values())
+        hits = sum(value >= least for value in values)
+        interval = stats.binomtest(hits, len(values)).proportion_ci()
+        how = f"{hits} of {len(values)} seeds of {arm} reach {least}, exact interval"
+        return effect(metric, hits / len(values), *interval, how, arm)
+
+    return of

@@ -1,0 +1,53 @@
+"""Is a wide state harder to train, or did it only get the learning rate of a narrow one?"""
+
+from experiments.harness import Finding, Study
+from experiments.statistics import difference
+from experiments.tasks import captions, fit, mean_loss, right, stream, translation_loss
+from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
+
+DATA = {"n": 6000, "shortest": 4, "longest": 10}
+
+
+def measure(seed, budget, width, rate, **options):
+    """Exact matches on new captions of 4 to 10 words."""
+    data = captions(seed, **DATA)
+    model = RecurrentSeq2Seq(RecurrentConfig(*data.sizes, d_model=64, d_hidden=width, dropout=0.0, **options))
+    fit(model, translation_loss, stream(data.rows["train"], 64, seed), rate, budget, betas=(0.9, 0.999))
+    return {"valid": mean_loss(model, data.rows["valid"]), "exact": right(model, data.rows["test"])}
+
+
+ARMS = {f"width {width}": {"width": width} for width in (64, 128, 192)}
+STUDY = Study(
+    chapter="history/encoder_decoder",
+    equal="captions and order of batches (by seed), embeddings, Adam, clipping at 1, linear decay, updates, greedy decoding",
+    arms=ARMS
+    | {
+        "width 128, source reversed": {"width": 128, "reverse_source": True},
+        "width 192 at 0.002": {"width": 192, "rate": 0.002},
+    },
+    rates=(0.002, 0.004, 0.008, 0.016, 0.032),
+    measure=measure,
+    metric="% of new captions translated exactly",
+    budget=800,
+    smoke=2,
+    findings={
+        "wide": Finding(
+            "Within the same 800 updates and at its own learning rate, a state of 192 numbers does better than one of 64.",
+            difference("exact", "width 192", "width 64"),
+            "low > 0",
+        ),
+        "rate": Finding(
+            "The same wide state at a rate of 0.002 has hardly begun to learn.",
+            difference("exact", "width 192", "width 192 at 0.002"),
+            "low > 15",
+        ),
+        "reversed": Finding(
+            "Reading the source backwards helps a model that has one vector.",
+            difference("exact", "width 128, source reversed", "width 128"),
+            "low > 0",
+        ),
+    },
+    fell={
+        "In 810 updates a wide state has hardly begun to learn.": "It had the learning rate of a narrow one. At twice the rate it does better than the narrow one."
+    },
+)

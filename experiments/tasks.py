@@ -1,0 +1,131 @@
+"""What most studies share: two small tasks whose data a seed draws, so that an interval covers them, and a training loop."""
+
+import os
+import random
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from transformer_lib.data.captions import make_captions
+from transformer_lib.data.recipes import RecipeCoder, make_recipes
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+
+
+class Rows(NamedTuple):
+    """Inputs and outputs side by side, one row for each example, filled up with PAD."""
+
+    source: Tensor
+    target: Tensor
+
+    def take(self, rows):
+        """Some of the rows, as short as they can be."""
+        return Rows(*(part[rows][:, : int((part[rows] != PAD).sum(1).max())] for part in self))
+
+    def __len__(self):
+        return len(self.source)
+
+
+def pad(rows):
+    """Lists of numbers as a tensor."""
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
+
+
+class Captions:
+    """Captions with German translations, and new ones of the same lengths to tune and to test on: as pairs and as rows."""
+
+    def __init__(self, seed, n=2500, shortest=4, longest=7, new=300):
+        if os.environ.get("SMOKE"):  # in miniature
+            n, new = 300, 40
+        lengths = {"min_length": shortest, "max_length": longest}
+        train = make_captions(n, seed=2 * seed, **lengths)
+        known = {pair.source for pair in train}
+        others = [pair for pair in make_captions(n, seed=2 * seed + 1, **lengths) if pair.source not in known]
+        self.pairs = {"train": train, "valid": others[:new], "test": others[new : 2 * new]}
+        self.en = Tokenizer.train([pair.source for pair in train], level="word")
+        self.de = Tokenizer.train([pair.target for pair in train], level="word")
+        self.sizes = len(self.en), len(self.de)
+        self.rows = {name: self.encode(pairs) for name, pairs in self.pairs.items()}
+
+    def encode(self, pairs):
+        """Sources with EOS, targets between BOS and EOS."""
+        sources = pad([*self.en.encode(pair.source), EOS] for pair in pairs)
+        return Rows(sources, pad([BOS, *self.de.encode(pair.target), EOS] for pair in pairs))
+
+
+captions = lru_cache(16)(Captions)
+
+
+@lru_cache(16)
+def recipes(seed):
+    """Sizes, and 2,000 recipes to train on. Those to tune and to test on combine trigger and action as no other does."""
+    n = 300 if os.environ.get("SMOKE") else 2000
+    train, new = make_recipes(n, seed=2 * seed), make_recipes(3 * n // 5, seed=2 * seed + 1, held_out=True)
+    pairs = sorted({(recipe.trigger, recipe.action) for recipe in new})
+    random.Random(seed).shuffle(pairs)
+    tune, coder = set(pairs[: len(pairs) // 2]), RecipeCoder.train(train)
+    parts = train, *([r for r in new if ((r.trigger, r.action) in tune) == side] for side in (True, False))
+    rows = (zip(*coder.encode(part), strict=True) for part in parts)
+    return (coder.words.vocab_size, coder.n_labels), *(
+        Rows(pad(tokens), torch.tensor(labels)) for tokens, labels in rows
+    )
+
+
+def stream(rows, size, seed):
+    """Batches of similar length without end: every epoch is shuffled anew."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = (rows.source != PAD).sum(1)
+    while True:
+        order = torch.randperm(len(rows), generator=generator)
+        order = order[lengths[order].argsort(stable=True)]
+        groups = order.split(size)
+        for group in torch.randperm(len(groups), generator=generator).tolist():
+            yield rows.take(groups[group])
+
+
+def decay(update, budget):
+    """A straight line from the peak to zero; updates count from 1."""
+    return 1 - (update - 1) / budget
+
+
+def fit(model, loss, batches, rate, budget, schedule=decay, betas=(0.9, 0.98), clip=1.0):
+    """Train with Adam for `budget` updates, at `rate` times what the schedule says."""
+    adam = torch.optim.Adam(model.train().parameters(), betas=betas, eps=1e-9)
+    for update, batch in zip(range(1, budget + 1), batches, strict=False):
+        adam.param_groups[0]["lr"] = rate * schedule(update, budget)
+        adam.zero_grad()
+        loss(model, batch).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        adam.step()
+    return model.eval()
+
+
+def translation_loss(model, batch, smoothing=0.0, reduction="mean"):
+    """Cross-entropy of the next word, in nats."""
+    logits = model(batch.source, batch.target[:, :-1])
+    options = {"ignore_index": PAD, "label_smoothing": smoothing, "reduction": reduction}
+    return F.cross_entropy(logits.flatten(0, 1), batch.target[:, 1:].flatten(), **options)
+
+
+@torch.no_grad()
+def mean_loss(model, rows, size=200):
+    """Nats a word on new sentences."""
+    model.eval()
+    batches = [rows.take(group) for group in torch.arange(len(rows)).split(size)]
+    total = sum(translation_loss(model, batch, reduction="sum").item() for batch in batches)
+    return total / (rows.target[:, 1:] != PAD).sum().item()
+
+
+@torch.no_grad()
+def right(model, rows, size=200):
+    """Percent of the sentences that greedy decoding translates word for word: those whose every next word comes first."""
+    hits = 0
+    for group in torch.arange(len(rows)).split(size):
+        batch = rows.take(group)
+        target = batch.target[:, 1:]
+        best = model.eval()(batch.source, batch.target[:, :-1]).argmax(-1)
+        hits += ((best == target) | (target == PAD)).all(1).sum().item()
+    return 100 * hits / len(rows)

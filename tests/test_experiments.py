@@ -1,0 +1,133 @@
+"""Studies can be run again, judge as they promise, and keep the pages' numbers true."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from experiments import claims, numbers  # noqa: E402
+from experiments.harness import TUNING, Finding, Study, get_study, measured, names, run  # noqa: E402
+from experiments.statistics import difference, level, ratio, share  # noqa: E402
+from transformer_lib import results  # noqa: E402
+
+CALLS = []
+
+
+def measure(seed, budget, worth, rate=0.0):
+    """A study of no cost: best at a rate of 2 everywhere; a larger `worth` lowers the loss."""
+    CALLS.append((seed, worth, rate))
+    noise = 0.1 * np.random.default_rng([seed, worth]).normal()
+    return {"valid": (rate - 2) ** 2, "loss": 5 - worth + noise + (rate - 2) ** 2}
+
+
+@pytest.fixture
+def study(monkeypatch):
+    CALLS.clear()
+    one = Study(
+        chapter="history/latent_attention",
+        equal="everything",
+        arms={"a": {"worth": 1}, "b": {"worth": 2}, "fixed": {"worth": 2, "rate": 7}},
+        rates=(1, 2, 3),
+        measure=measure,
+        metric="loss",
+        budget=10,
+        smoke=1,
+        findings={"gap": Finding("a loses more than b.", difference("loss", "a", "b"), "low > 0.5")},
+    )
+    monkeypatch.setattr("experiments.harness.get_study", lambda name: one)
+    return one
+
+
+def test_rates_are_tuned_on_seeds_that_are_not_measured(study, tmp_path):
+    section = run(study, study.seeds, 10, "it", folder=tmp_path)
+    assert {seed for seed, _, rate in CALLS if rate in (1, 3)} == set(TUNING)  # the losing rates are never measured
+    assert {row["rate"] for row in measured(section) if row["arm"] != "fixed"} == {2}
+    assert not set(TUNING) & {row["seed"] for row in measured(section)}
+    assert section["findings"]["gap"]["value"] == pytest.approx(1, abs=0.2) and section["findings"]["gap"]["holds"]
+    with pytest.raises(SystemExit, match="tuned on the seeds"):
+        run(study, range(49, 52), 10, "it", folder=tmp_path)
+
+
+def test_a_best_rate_at_the_edge_of_its_grid_is_reported(study, tmp_path):
+    assert not run(study, [0, 1], 10, "it", folder=tmp_path)["tuned"]["a"]["edge"]
+    object.__setattr__(study, "rates", (2, 3))
+    assert run(study, [0, 1], 11, "it", folder=tmp_path)["tuned"]["a"] == {"rate": 2, "edge": True}
+
+
+def test_rows_that_are_there_are_not_run_again_and_a_challenge_is_kept_apart(study, tmp_path):
+    run(study, [0, 1], 10, "first", folder=tmp_path)
+    before = len(CALLS)
+    run(study, [0, 1, 2], 10, "second", folder=tmp_path)
+    assert len(CALLS) == before + 3  # one more seed for each arm
+    ours = json.loads((tmp_path / "test_experiments.json").read_text())
+    run(study, range(100, 104), 20, "theirs", tried="seeds 100 to 103", folder=tmp_path)
+    record = json.loads((tmp_path / "test_experiments.json").read_text())
+    assert record["rows"] == ours["rows"] and record["findings"] == ours["findings"]
+    (challenge,) = record["challenges"]
+    assert challenge["findings"]["gap"]["holds"] and {row["budget"] for row in challenge["rows"]} == {20}
+    assert [record["runs"][row["run"]]["command"] for row in record["rows"] if row["seed"] == 2] == ["second"] * 3
+    source = record["runs"][0]
+    assert source["commit"] and source["versions"]["torch"] and source["hardware"] and source["date"]
+
+
+def test_effects_are_those_of_the_textbook():
+    a, b = [5.0, 7.0, 6.0], [4.0, 4.5, 5.5]
+    rows = [{"arm": arm, "seed": s, "x": x} for arm, xs in (("a", a), ("b", b)) for s, x in enumerate(xs)]
+    gaps = np.subtract(a, b)  # 1, 2.5, 0.5
+    half = 4.302653 * gaps.std(ddof=1) / math.sqrt(3)  # Student's t, two degrees of freedom
+    found = difference("x", "a", "b", margin=10)(rows)
+    assert (found["low"], found["high"]) == pytest.approx((gaps.mean() - half, gaps.mean() + half), rel=1e-5)
+    assert 0 < found["p"] < 0.05  # equal within ten
+    assert level("x", "b")(rows)["value"] == pytest.approx(14 / 3)
+    assert ratio("x", "a", "b")(rows)["value"] == pytest.approx((5 / 4 * 7 / 4.5 * 6 / 5.5) ** (1 / 3))
+    all_three = share("x", "a", 5)(rows)
+    assert all_three["value"] == 1 and all_three["low"] == pytest.approx(0.025 ** (1 / 3))  # Clopper-Pearson
+
+
+def test_a_stale_number_is_found_and_rewritten(monkeypatch):
+    monkeypatch.setattr(numbers, "load", lambda name: {"findings": {"gap": {"value": -2.345}}})
+    line = "costs 2.10<!-- any/findings/gap/value:.2f --> nats"
+    new = numbers.rewrite(line, stale := [])
+    assert len(stale) == 1 and new.startswith("costs \u22122.35<!-- any")
+    assert numbers.rewrite(new, again := []) == new and not again
+    with pytest.raises(SystemExit, match="names nothing"):
+        numbers.rewrite("1<!-- any/findings/other:.1f -->", [])
+
+
+def test_the_numbers_of_the_pages_are_those_of_the_records(capsys):
+    assert numbers.main([], check=True) == 0, capsys.readouterr().out
+
+
+def test_the_claims_page_is_what_the_records_say():
+    page = claims.PAGE.read_text(encoding="utf-8")
+    assert page == claims.page(), "python -m experiments claims"
+
+
+def test_a_record_belongs_to_a_study_or_says_how_it_was_made():
+    for name in results.names():
+        record = results.load(name)
+        if "findings" not in record:
+            assert len(record["commit"]) == 40 and record["command"] and record["hardware"], name
+            continue
+        assert record["findings"].keys() <= get_study(name).findings.keys(), name
+        rows = [row for part in (record, *record["challenges"]) for row in part["rows"]]
+        assert rows and all("with changes" not in run["commit"] for run in record["runs"]), name
+    with pytest.raises(ValueError, match="no record is called"):
+        results.load("nothing")
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_study_runs_in_miniature(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("SMOKE", "1")
+    study = get_study(name)
+    assert study.question.endswith("?") and (ROOT / f"book/{study.chapter}.ipynb").is_file()
+    assert set(study.every_rate) <= set(study.arms)
+    section = run(study, [0, 1], study.smoke, "smoke", folder=tmp_path, smoke=True)
+    assert section["findings"].keys() == study.findings.keys()
+    assert not (tmp_path / f"{name}.part").exists()

@@ -1,0 +1,145 @@
+"""Corpora of any size: read as a stream, tokenised once, and mapped from disk by every process.
+
+Chapter: Scaling out.
+"""
+
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from transformer_lib.data.batching import Example, encode_pairs
+from transformer_lib.data.tokenizer import Tokenizer
+
+__all__ = ["TokenCorpus", "read_pairs", "sample_pairs", "tokenize_corpus"]
+
+CHUNK = 10_000
+
+
+class TokenCorpus(Sequence[Example]):
+    """Encoded sentence pairs in a folder, mapped into memory; made by ``tokenize_corpus``.
+
+    Raises:
+        ValueError: if the folder holds no complete corpus.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        folder = Path(folder)
+        if not (folder / "corpus.json").is_file():
+            raise ValueError(f"{folder} holds no tokenised corpus: there is no corpus.json")
+        notes = json.loads((folder / "corpus.json").read_bytes())
+        self.fingerprint: str = notes["sha256"]
+        self.tokens = np.memmap(folder / "tokens.bin", dtype=notes["dtype"], mode="r")
+        self.lengths = np.memmap(folder / "lengths.bin", dtype=np.uint32, mode="r").reshape(-1, 2)
+        self.ends = self.lengths.sum(axis=1, dtype=np.int64).cumsum()
+        if len(self.ends) != notes["pairs"] or self.ends[-1] != len(self.tokens):
+            raise ValueError(f"{folder} is damaged: delete it, and it is made again")
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: int) -> Example:  # type: ignore[override]
+        source, target = self.lengths[index]
+        start = self.ends[index] - source - target
+        row = self.tokens[start : self.ends[index]].astype(np.int64)
+        return row[:source], row[source:]
+
+
+def tokenize_corpus(
+    pairs: Iterable[tuple[str, str]],
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    folder: Path | str,
+    *,
+    max_length: int | None = None,
+    progress_bar: bool = False,
+) -> TokenCorpus:
+    """Encode pairs once, as a stream, into a folder; a folder that is complete is opened as it is.
+
+    Args:
+        max_length: leave out pairs with more tokens on their longer side.
+
+    Raises:
+        ValueError: if no pair is left.
+    """
+    folder = Path(folder)
+    if (folder / "corpus.json").is_file():
+        return TokenCorpus(folder)
+    size = max(source_tokenizer.vocab_size, target_tokenizer.vocab_size)
+    dtype, digest, count = np.uint16 if size <= 2**16 else np.uint32, hashlib.sha256(), 0
+    part = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    stream = iter(pairs)
+    with (
+        (part / "tokens.bin").open("wb") as tokens,
+        (part / "lengths.bin").open("wb") as lengths,
+        tqdm(desc="tokenising", unit=" pairs", disable=not progress_bar) as bar,
+    ):
+        while chunk := list(islice(stream, CHUNK)):
+            rows = encode_pairs(chunk, source_tokenizer, target_tokenizer)
+            rows = [row for row in rows if max_length is None or max(map(len, row)) <= max_length]
+            content = np.array([i for row in rows for side in row for i in side], dtype=dtype).tobytes()
+            sizes = np.array([len(side) for row in rows for side in row], dtype=np.uint32).tobytes()
+            digest.update(content + sizes)
+            tokens.write(content)
+            lengths.write(sizes)
+            count += len(rows)
+            bar.update(len(chunk))
+    if not count:
+        raise ValueError(f"there are no pairs of at most {max_length} tokens to train on")
+    notes = {"pairs": count, "dtype": np.dtype(dtype).name, "sha256": digest.hexdigest()}
+    (part / "corpus.json").write_text(json.dumps(notes))
+    shutil.rmtree(folder, ignore_errors=True)
+    part.replace(folder)
+    return TokenCorpus(folder)
+
+
+def read_pairs(name: str | Path, split: str = "train") -> Iterator[tuple[str, str]]:
+    """The pairs of a file with a tab in each line, or of ``hf:NAME``, a Hugging Face data set, as a stream.
+
+    Args:
+        name: a path, or ``hf:NAME`` or ``hf:NAME:CONFIGURATION``.
+        split: of a Hugging Face data set.
+
+    Raises:
+        ValueError: for a line or row that is no pair.
+    """
+    if not str(name).startswith("hf:"):
+        with open(name, encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                columns = [" ".join(column.split()) for column in line.split("\t")]
+                if len(columns) == 2 and all(columns):
+                    yield columns[0], columns[1]
+                elif line.strip():
+                    raise ValueError(f"{name}, line {number}: expected two texts with one tab in between")
+        return
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise ValueError(f"{name} needs the package datasets: pip install datasets") from error
+    for row in load_dataset(*str(name)[3:].split(":"), split=split, streaming=True):
+        texts = [text for text in row.get("translation", row).values() if isinstance(text, str)]
+        if len(texts) != 2:
+            raise ValueError(f"{name} has rows with {', '.join(row)}: expected two texts, or a translation")
+        yield texts[0], texts[1]
+
+
+def sample_pairs(pairs: Iterable[tuple[str, str]], size: int, seed: int = 0) -> list[tuple[str, str]]:
+    """A sample of a stream in which every pair is equally likely, such as to train a vocabulary on.
+
+    Source: Vitter (1985), algorithm R.
+    """
+    rng, sample = random.Random(seed), []
+    for i, pair in enumerate(pairs):
+        if i < size:
+            sample.append(pair)
+        elif (j := rng.randrange(i + 1)) < size:
+            sample[j] = pair
+    return sample

@@ -1,0 +1,71 @@
+"""Translators of Opus-MT: a model and two tokenizers from one downloaded folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK
+from transformer_lib.models.convert import from_hf, marian_ids, marian_vocabularies, read_hf
+from transformer_lib.models.transformer import Transformer
+
+
+class MarianTokenizer:
+    """Tokenizer of one side of an Opus-MT model: SentencePiece, and ids 0 to 3 as in this library."""
+
+    level = "sentencepiece"
+
+    def __init__(self, path: Path | str, vocab: Mapping[str, int], ids: Sequence[int]) -> None:
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError as error:
+            hint = "pip install 'attention-step-by-step[marian]'"
+            raise ImportError(f"Opus-MT models need SentencePiece: {hint}") from error
+        self._cutter = SentencePieceProcessor(model_file=str(path))
+        pieces = {theirs: piece for piece, theirs in vocab.items()}
+        self._pieces = [pieces.get(theirs, "<unk>") for theirs in ids]
+        self._ids = {piece: ours for ours, piece in enumerate(self._pieces)}
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids."""
+        return len(self._pieces)
+
+    def tokens(self, text: str) -> list[str]:
+        """Pieces of a text; a language code such as ``>>deu<<`` at its beginning is one."""
+        code = re.match(r"(>>.+?<<)?", text)[0]  # type: ignore[index]
+        return [code] * bool(code) + self._cutter.encode(text[len(code) :], out_type=str)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without beginning and end."""
+        return [self._ids.get(piece, UNK) for piece in self.tokens(text)]
+
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+        """Ids of several texts."""
+        return [self.encode(text) for text in texts]
+
+    def decode(self, ids: Iterable[int] | Tensor) -> str:
+        """Text of ids, up to the first EOS."""
+        ids = [int(i) for i in ids]
+        ids = ids[: ids.index(EOS)] if EOS in ids else ids
+        pieces = [self._pieces[i] for i in ids if i not in (PAD, BOS)]
+        return self._cutter.decode_pieces(pieces).replace("\u2581", " ").strip()
+
+
+def load_marian(folder: Path | str) -> tuple[Transformer, MarianTokenizer, MarianTokenizer]:
+    """Model and tokenizers, of source and target, from the folder of an Opus-MT model.
+
+    Raises:
+        ImportError: if ``sentencepiece`` is not installed.
+        ValueError: if a file is missing, or the model cannot be converted.
+    """
+    folder = Path(folder)
+    settings, model = read_hf(folder)[0], from_hf(folder)
+    source, target = (
+        MarianTokenizer(folder / f"{name}.spm", vocab, marian_ids(settings, side))
+        for side, (name, vocab) in enumerate(zip(("source", "target"), marian_vocabularies(folder), strict=True))
+    )
+    return model, source, target

@@ -1,0 +1,286 @@
+"""What a training run remembers: progress, the averages of the weights, its log, and checkpoints to go on from.
+
+Chapter: Training.
+"""
+
+import hashlib
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transformer_lib.data.batching import Example
+from transformer_lib.data.files import write_atomically
+from transformer_lib.training.checkpoints import average_checkpoints, load_tensors, load_weights, save_tensors
+from transformer_lib.training.distributed import process, total
+
+__all__ = ["Interrupt", "Progress", "RunState"]
+
+
+@dataclass
+class Progress:
+    """How far a run has come; loss, tokens and seconds are sums over the present epoch."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    loss: float = 0.0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: float = math.inf
+    bad_epochs: int = 0
+    lr_scale: float = 1.0
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Interrupt:
+    """Turns Ctrl-C, or SIGTERM, into a request to stop after the present update; a second one, a second later, stops at once."""
+
+    def __init__(self) -> None:
+        self.requested, self._since = False, 0.0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupt":
+        if threading.current_thread() is threading.main_thread():  # only there can signals be caught
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._request)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+
+    def _request(self, *_: object) -> None:
+        if self.requested and time.monotonic() - self._since > 1:  # torchrun repeats a signal at once
+            raise KeyboardInterrupt
+        if not self.requested:
+            self.requested, self._since = True, time.monotonic()
+
+
+class RunState:
+    """Model, optimiser, running average and progress of a run, and the files it keeps. Only rank 0 writes.
+
+    Raises:
+        ValueError: if every parameter is frozen, or the optimiser holds parameters of another model.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: Any,
+        folder: Path | str | None,
+        optimizer: torch.optim.Optimizer | None,
+        data: Sequence[Sequence[Example]],
+    ) -> None:
+        self.model, self.config, self.data, self.progress = model, config, data, Progress()
+        self.folder, self.device = None if folder is None else Path(folder), next(model.parameters()).device
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise ValueError("every parameter of the model is frozen: there is nothing to train")
+        self.optimizer = optimizer or torch.optim.Adam(
+            self.parameters, lr=0.0, betas=config.betas, eps=config.eps, fused=True
+        )
+        own = set(map(id, model.parameters()))
+        if any(id(p) not in own for group in self.optimizer.param_groups for p in group["params"]):
+            raise ValueError("the optimizer holds parameters of another model: make it from model.parameters()")
+        self.ema = [p.detach().clone() for p in self.parameters] if config.ema else None
+        self.sums = torch.zeros(2, device=self.device)  # loss and refused updates, not yet in the progress
+        self.clock, self._fingerprint = time.perf_counter(), ""
+
+    # ------------------------------------------------------------ during an epoch
+
+    def record(self, loss: Tensor, n_tokens: int, norm: Tensor) -> None:
+        """Note the loss of an update. One whose gradient is not finite is not made.
+
+        Raises:
+            ValueError: for such an update: at once on a CPU; on a GPU, which does not wait, at the next save.
+        """
+        bad = ~norm.isfinite()
+        self.sums += torch.stack([loss, bad]).to(self.sums.dtype)
+        self.progress.tokens += n_tokens
+        self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]  # for which a fused optimiser makes no step
+        if self.device.type == "cpu" or not self.optimizer.defaults.get("fused"):
+            del self.optimizer.found_inf  # type: ignore[attr-defined]
+            if bad:
+                self.flush()
+
+    def flush(self) -> None:
+        """Read the sums from the device; this is what makes the host wait."""
+        loss, bad = self.sums.tolist()
+        self.progress.loss += total(loss)[0]
+        self.sums.zero_()
+        now = time.perf_counter()
+        self.progress.seconds, self.clock = self.progress.seconds + now - self.clock, now
+        if bad:
+            self.optimizer.zero_grad()
+            raise ValueError(
+                f"update {self.progress.step + 1}: the gradient is not finite (loss {loss}): try a lower learning rate"
+            )
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """A block in which the model has its averaged weights, if there is a running average."""
+
+        def swap() -> None:
+            for parameter, average in zip(self.parameters, self.ema or (), strict=self.ema is not None):
+                parameter.data, average.data = average.data, parameter.data
+
+        swap()
+        try:
+            yield
+        finally:
+            swap()
+
+    # ------------------------------------------------------------ epochs
+
+    def finished(self) -> bool:
+        """True if all epochs are done, or patience has run out."""
+        patience = math.inf if self.config.patience is None else self.config.patience
+        return self.progress.epoch >= self.config.epochs or self.progress.bad_epochs >= patience
+
+    def begin(self) -> None:
+        """Save before the first update, so that there is always something to resume from.
+
+        Raises:
+            ValueError: if the folder holds a run that has begun and was not resumed.
+        """
+        if self.device.type == "cuda":
+            torch.set_float32_matmul_precision("high")  # TF32
+        self.clock = time.perf_counter()
+        if self.folder is None or self.progress.step:
+            return
+        last = self.folder / "last.safetensors"
+        if last.exists() and load_tensors(last)[1].get("progress", {}).get("step"):
+            raise ValueError(f"{last} is of a run that has begun: resume() goes on with it, or choose another folder")
+        self.save()
+
+    def close_epoch(self, measured: float) -> str:
+        """Log an epoch, keep its weights, and slow down if the schedule says so; the line to report."""
+        self.flush()
+        config, progress = self.config, self.progress
+        line = {
+            "epoch": progress.epoch + 1,
+            "updates": progress.step,
+            "loss": round(progress.loss / progress.tokens, 4),
+            "validation_loss": round(measured, 4),
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "target_tokens_per_second": round(progress.tokens / progress.seconds),
+            "seconds": round(progress.seconds, 1),
+        }
+        better = measured < progress.best
+        progress.best, progress.bad_epochs = (measured, 0) if better else (progress.best, progress.bad_epochs + 1)
+        if config.schedule == "plateau" and not better:
+            progress.lr_scale /= 2
+        progress.epoch, progress.batch = progress.epoch + 1, 0
+        progress.loss, progress.tokens, progress.seconds = 0.0, 0, 0.0
+        progress.log.append(line)
+        self._keep(line, better)
+        self.clock = time.perf_counter()
+        return (
+            f"epoch {line['epoch']}: loss {line['loss']:.3f}, validation {measured:.3f} "
+            f"(perplexity {math.exp(min(measured, 700)):.2f}), {line['target_tokens_per_second']} tokens/s, "
+            f"{line['seconds']:.0f} s{'  (best)' if better else ''}"
+        )
+
+    def _keep(self, line: dict[str, Any], better: bool) -> None:
+        """The files of an epoch; ``last`` comes after the rest, so that a kill in between is harmless."""
+        if self.folder is None or process()[0] > 0:
+            return
+        with self.averaged():
+            weights = self.model.state_dict()
+            for name in ["best"] * better + [f"epoch-{self.progress.epoch}"] * (self.config.average > 0):
+                save_tensors(self.folder / f"{name}.safetensors", weights, line)
+        log = "".join(json.dumps(entry) + "\n" for entry in self.progress.log)
+        write_atomically(self.folder / "log.jsonl", log.encode())
+        self.save()
+        for old in range(1, self.progress.epoch - self.config.average + 1):
+            (self.folder / f"epoch-{old}.safetensors").unlink(missing_ok=True)
+
+    def average_epochs(self) -> None:
+        """Average the last epochs into one file, when training has ended."""
+        last, n = self.progress.epoch, self.config.average
+        if self.folder is None or process()[0] > 0 or not n:
+            return
+        epochs = list(range(max(1, last - n + 1), last + 1))
+        mean = average_checkpoints([self.folder / f"epoch-{epoch}.safetensors" for epoch in epochs])
+        save_tensors(self.folder / "averaged.safetensors", mean, {"epochs": epochs})
+
+    # ------------------------------------------------------------ checkpoints
+
+    def save(self, path: Path | str | None = None) -> None:
+        """Write all that it takes to go on exactly from here, to ``last.safetensors`` or another file."""
+        self.flush()
+        path = path or (self.folder and self.folder / "last.safetensors")
+        if not path or process()[0] > 0:
+            return
+        state, plain = self.optimizer.state_dict(), {}
+        tensors = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
+        tensors |= {f"ema/{index}": tensor for index, tensor in enumerate(self.ema or ())}
+        for index, slots in state["state"].items():
+            for name, value in slots.items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer/{index}/{name}"] = value
+                else:
+                    plain[f"{index}/{name}"] = value
+        notes = {"progress": asdict(self.progress), "groups": state["param_groups"], "plain": plain}
+        save_tensors(path, tensors, notes | {"identity": self.identity()})
+
+    def resume(self, path: Path | str | None = None) -> None:
+        """Go on from ``last.safetensors``, or from another file that ``save`` wrote.
+
+        Raises:
+            ValueError: if it cannot be read, or belongs to another model, corpus or configuration.
+        """
+        if path is None and self.folder is None:
+            raise ValueError("folder is None: this run keeps nothing that it could resume from")
+        total(0.0)  # rank 0 may still be writing
+        path = Path(path or Path(self.folder or "") / "last.safetensors")
+        tensors, notes = load_tensors(path)
+        identity, stored = self.identity(), notes.get("identity", {})
+        if differs := [name for name in identity if stored.get(name) != identity[name]]:
+            raise ValueError(f"{path} belongs to a run with another {' and another '.join(differs)}")
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "ema": {}, "optimizer": {}}
+        for name, tensor in tensors.items():
+            kind, _, rest = name.partition("/")
+            parts[kind][rest] = tensor
+        load_weights(self.model, parts["model"], path)
+        for index, average in enumerate(self.ema or ()):
+            average.copy_(parts["ema"][str(index)])
+        slots: dict[int, dict[str, Any]] = {}
+        for name, value in (parts["optimizer"] | notes["plain"]).items():
+            index, slot = name.split("/")
+            slots.setdefault(int(index), {})[slot] = value
+        self.optimizer.load_state_dict({"state": slots, "param_groups": notes["groups"]})
+        self.progress = Progress(**notes["progress"])
+        for part in self.folder.glob("*.safetensors.*.part") if self.folder and process()[0] == 0 else ():
+            part.unlink(missing_ok=True)  # what a killed process was writing
+
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint belongs to. A run may go on with more epochs, patience, workers, or compiled."""
+        self._fingerprint = self._fingerprint or " ".join(map(fingerprint, self.data))
+        free = ("epochs", "patience", "workers", "compile")
+        shapes = {name: list(tensor.shape) for name, tensor in self.model.state_dict().items()}
+        model = [type(self.model).__name__, repr(getattr(self.model, "config", None)), shapes]
+        settings = {name: value for name, value in asdict(self.config).items() if name not in free}
+        return {
+            "configuration": json.loads(json.dumps(settings)),
+            "model": hashlib.sha256(json.dumps(model).encode()).hexdigest(),
+            "optimizer": type(self.optimizer).__name__,
+            "corpus": self._fingerprint,
+        }
+
+
+def fingerprint(data: Sequence[Example]) -> str:
+    """A checksum of all examples."""
+    own = getattr(data, "fingerprint", None)  # of a corpus on disk
+    rows = None if own else [[list(map(int, side)) for side in example] for example in data]
+    return own or hashlib.sha256(json.dumps(rows).encode()).hexdigest()

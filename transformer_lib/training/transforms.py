@@ -1,0 +1,126 @@
+"""What changes training examples on their way into a batch: spelling noise and BPE-dropout.
+
+Chapter: Training.
+"""
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from transformer_lib.data.batching import Batch, Example, TokenBatches, collate, pair_lengths
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.training.distributed import process
+
+__all__ = ["BPEDropout", "SpellingNoise", "Transform", "batch_loader", "misspell"]
+
+Transform = Callable[[Example, random.Random], Example]
+
+
+def misspell(text: str, rng: random.Random) -> str:
+    """The text with one letter swapped, dropped, doubled or replaced inside a word of four or more letters."""
+    words = list(re.finditer(r"[^\W\d_]{4,}", text))
+    if not words:
+        return text
+    word = rng.choice(words)
+    i = rng.randrange(word.start() + 1, word.end() - 1)  # neither the first letter nor the last
+    middle = rng.choice([text[i + 1] + text[i], text[i + 1], text[i] + text[i : i + 2], rng.choice("aeinrst") + text[i + 1]])
+    return text[:i] + middle + text[i + 2 :]
+
+
+@dataclass(frozen=True)
+class SpellingNoise:
+    """Sources as somebody in a hurry types them; each argument is the probability of one change."""
+
+    tokenizer: Tokenizer
+    typo: float = 0.1
+    no_capital: float = 0.1
+    no_full_stop: float = 0.1
+
+    def __call__(self, example: Example, rng: random.Random) -> Example:
+        source, target = example
+        text = clean = self.tokenizer.decode(map(int, source))
+        if rng.random() < self.typo:
+            text = misspell(text, rng)
+        if rng.random() < self.no_capital:
+            text = text.lower() if rng.random() < 0.25 else text[:1].lower() + text[1:]
+        if rng.random() < self.no_full_stop:
+            text = text.removesuffix(".").rstrip()
+        return example if text == clean else ([*self.tokenizer.encode(text), EOS], target)
+
+
+@dataclass(frozen=True)
+class BPEDropout:
+    """Cuts sources into subwords at random: each merge is left out with some probability.
+
+    Args:
+        share: of the examples that are cut so.
+
+    Source: Provilkov et al. (2020), section 3.
+    """
+
+    tokenizer: Tokenizer
+    dropout: float = 0.1
+    share: float = 0.5
+
+    def __call__(self, example: Example, rng: random.Random) -> Example:
+        if rng.random() >= self.share:
+            return example
+        text = self.tokenizer.decode(map(int, example[0]))
+        return [*self.tokenizer.encode(text, dropout=self.dropout, seed=rng.getrandbits(32)), EOS], example[1]
+
+
+class Transformed(Dataset[Example]):
+    """Examples after the transforms, which depend on the seed, the epoch and the example alone."""
+
+    def __init__(self, data: Sequence[Example], transforms: Sequence[Transform], seed: int, longest: int) -> None:
+        self.data, self.transforms, self.seed, self.longest, self.epoch = data, transforms, seed, longest, 0
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Example:
+        example = self.data[index]
+        if not self.transforms:
+            return example
+        rng, changed = random.Random(f"{self.seed} {self.epoch} {index}"), example
+        for transform in self.transforms:
+            changed = transform(changed, rng)
+        return changed if max(map(len, changed)) <= self.longest else example
+
+
+def _share(examples: Sequence[Example]) -> Batch:
+    """The batch of one process; an empty share becomes a pair without target tokens."""
+    return collate(examples or [([EOS], [BOS, PAD])])
+
+
+def batch_loader(
+    data: Sequence[Example],
+    config: Any,
+    model: nn.Module,
+    transforms: Sequence[Transform],
+    device: torch.device,
+    shuffle: bool = False,
+) -> DataLoader:
+    """Batches of this process, in the order of an epoch or, without shuffling, of their lengths.
+
+    Raises:
+        ValueError: if there are no examples, or one is too long for a batch or for the model.
+    """
+    lengths, (rank, world) = pair_lengths(data), process()
+    sampler = TokenBatches(lengths.max(axis=1, initial=0), config.max_tokens, config.seed if shuffle else None, rank, world)
+    limits = [getattr(model, f"max_{side}_length", None) for side in ("source", "target")]
+    for side, limit, column in zip(("source", "target"), limits, (lengths[:, 0], lengths[:, 1] - 1), strict=True):
+        if limit is not None and column.max() > limit:
+            raise ValueError(f"example {column.argmax()} has a {side} of {column.max()} tokens; the model takes {limit}")
+    longest = min([config.max_tokens, *(limit for limit in limits if limit is not None)])
+    examples = Transformed(data, transforms, config.seed, longest)
+    workers = config.workers if shuffle else 0
+    return DataLoader(
+        examples, batch_sampler=sampler, collate_fn=_share, num_workers=workers, pin_memory=device.type == "cuda"
+    )

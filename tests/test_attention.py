@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: the kernel and the formula against plain loops and PyTorch, masks, and rows that see nothing."""
+"""Scaled dot-product attention against plain loops and PyTorch; masks, and rows that may attend to nothing."""
 
 from __future__ import annotations
 

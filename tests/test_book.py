@@ -374,99 +374,23 @@ def test_every_module_has_a_page() -> None:
 
 # ---- the records of long runs ----
 
-RECORD = {
-    "command": "transformer-lib train --output run", "commit": "abc", "date": "2026-01-02",
-    "versions": {"python": "3.11"}, "hardware": {"device": "CPU", "threads": 2}, "seeds": [1], "data": "captions",
-    "model": "gru", "parameters": 1234567, "metrics": {"bleu": {"value": 24.312, "signature": "nrefs:1"}, "loss": 2},
-    "curves": [{"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 2.5}, {"epoch": 3, "loss": 2.25}],
-}  # fmt: skip
 
-
-def test_records_are_read_and_faulty_ones_named(tmp_path: Path) -> None:
-    assert book_results.records(tmp_path) == []
-    (tmp_path / "good.json").write_text(json.dumps(RECORD), encoding="utf-8")
-    assert [name for name, _ in book_results.records(tmp_path)] == ["good"]
-    (tmp_path / "poor.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"poor\.json lacks command, commit"):
-        book_results.records(tmp_path)
-    (tmp_path / "poor.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"poor\.json is not JSON"):
-        book_results.records(tmp_path)
-
-
-def test_a_long_command_is_broken_so_that_it_can_still_be_copied() -> None:
-    assert book_results.wrapped("transformer-lib train") == "transformer-lib train"
-    for _, record in book_results.records(ROOT / "results"):
-        shown = book_results.wrapped(record["command"])
-        assert max(map(len, shown.split("\n"))) <= 84
-        assert shlex.split(shown.replace("\\\n", "")) == shlex.split(record["command"])
+def test_every_record_has_a_table_and_a_command_that_can_be_copied() -> None:
+    for path in (ROOT / "transformer_lib" / "results").glob("*.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        heads, cells = book_results.rows_of(record)
+        assert cells and all(len(row) == len(heads) for row in cells), path.name
+        command = (record["runs"][-1] if "runs" in record else record)["command"]
+        shown = book_results.wrapped(command)
+        assert shlex.split(shown.replace("\\\n", "")) == shlex.split(command)
     assert book_results.wrapped("run --at 'a b, c d' --to x", 22) == "run --at 'a b, c d' \\\n  --to x"
 
 
-def test_every_record_of_the_project_can_be_shown() -> None:
-    for _, record in book_results.records(ROOT / "results"):
-        if "rows" in record:
-            heads, cells = book_results.spread(record["rows"])
-            assert cells and all(len(row) == len(heads) for row in cells)
-            continue
-        for entry in record["metrics"].values():
-            assert book_results.metric(entry)[0]
-        assert book_results.lines_of(record["curves"]) or not record["curves"]
-
-
-STUDY = {key: RECORD[key] for key in ("command", "commit", "date", "versions", "hardware", "seeds", "data")} | {
-    "title": "Scores compared",
-    "rows": [{"score": "dot", "bleu": 50.126, "bleu_sd": 0.5}, {"score": "general", "bleu": 51.0, "bleu_sd": None}],
-}
-
-
-def test_a_study_becomes_a_table_with_its_spread(tmp_path: Path) -> None:
-    assert book_results.spread(STUDY["rows"]) == (
-        ["score", "bleu"],
-        [["dot", "50.13\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.50"], ["general", "51.00"]],
-    )
-    rows = [{"ms": 0.99, "n": 1, "far": 0.5, "share": 0.5}, {"ms": 31.4, "n": 2, "far": 2680.0, "share": 12.0}]
-    assert book_results.spread(rows)[1] == [["0.99", "1", "0.5", "0.5"], ["31.40", "2", "2,680", "12.0"]]
-    rows = [{"sure": {"bleu": 40.4, "interval": [39, 42.5]}, "seeds": [3.5, 4, 5], "wall_quartiles": [0.5, 0.75]}]
-    rows[0] |= {"bits": [1.0] * 16, "parts": {"a": 1}}
-    heads = ["sure", "seeds", "wall quartiles"]
-    assert book_results.spread(rows) == (heads, [["40.40 (39 to 42.50)", "3.50, 4, 5", "0.5 to 0.75"]])
-    assert book_results.unshown(rows) == ["bits", "parts"]
-    (tmp_path / "study.json").write_text(json.dumps(STUDY), encoding="utf-8")
-    assert [name for name, _ in book_results.records(tmp_path)] == ["study"]
-    poor = {key: value for key, value in STUDY.items() if key != "title"}
-    (tmp_path / "study.json").write_text(json.dumps(poor), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"study\.json lacks title"):
-        book_results.records(tmp_path)
-
-
-def test_ratios_become_bars_as_long_as_they_are_large() -> None:
-    rows = [{"peer": "A & B", "times_as_fast": 0.5, "quartiles": [0.4, 2.0]}]
-    rows += [{"peer": "other", "times_as_fast": 1.5, "quartiles": []}]
-    drawn = book_results.bars(rows)
-    widths = [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', drawn)]
-    (line,) = re.findall(r'<path d="M([\d.]+) ', drawn)
-    assert widths[1] == pytest.approx(3 * widths[0], abs=0.2)  # the longest possible bar stands for 2.0
-    assert float(line) - 6 == pytest.approx(2 * widths[0], abs=0.2)
-    assert 'aria-label="A &amp; B: 0.50 times; other: 1.50 times"' in drawn
-
-
-def test_values_are_printed_for_people() -> None:
-    assert [book_results.number(value) for value in (1234567, 24.312, 0.00051, 3.0, True)] == [
-        "1,234,567", "24.31", "0.00051", "3", "True",
-    ]  # fmt: skip
-    assert book_results.metric(RECORD["metrics"]["bleu"]) == ("24.31", "nrefs:1")
-    assert book_results.metric(2) == ("2", None)
-    assert book_results.plain({"a": [1, 2.5], "b": "c"}) == "a 1, 2.50, b c"
-
-
-def test_both_kinds_of_curves_are_drawn() -> None:
-    assert book_results.lines_of(RECORD["curves"]) == [("loss", [1, 2, 3], [3.0, 2.5, 2.25])]
-    assert book_results.lines_of([{"name": "loss", "x": [1, 2], "y": [3.0, 2.0]}]) == [("loss", [1, 2], [3.0, 2.0])]
-    assert book_results.lines_of([]) == []
-    drawn = book_results.curve("a <b>", [1, 2, 3], [3.0, 2.5, 2.25])
-    assert "a &lt;b&gt; from 3 to 2.25" in drawn and drawn.count("<polyline") == 1
-    assert "nan" not in book_results.curve("flat", [1, 2], [1.0, 1.0])
+def test_a_study_is_shown_with_the_mean_and_range_of_each_variant_at_its_own_rate() -> None:
+    row = {"arm": "a", "rate": 0.1, "seed": 0, "budget": 5, "tuning": False, "run": 0, "seconds": 1, "loss": 1.0}
+    other = [row | {"seed": 1, "loss": 2.0}, row | {"rate": 0.2, "loss": 9}, row | {"tuning": True, "loss": 9}]
+    record = {"findings": {}, "tuned": {"a": {"rate": 0.1}}, "budget": 5, "rows": [row, *other]}
+    assert book_results.rows_of(record) == (["Variant", "Rate", "loss"], [["a", "0.1", "1.50 (1 to 2)"]])
 
 
 # ---- references, figures ----
@@ -627,16 +551,16 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(BOOK / "references.bib", tmp_path / "book")
     shutil.copytree(EXT, tmp_path / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(STATIC, tmp_path / "book" / "_static")
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "first-run.json").write_text(json.dumps(RECORD), encoding="utf-8")
-    (tmp_path / "results" / "study.json").write_text(json.dumps(STUDY), encoding="utf-8")
+    (tmp_path / "transformer_lib" / "results").mkdir(parents=True)
+    record = {"command": "run it", "title": "Scores <compared>", "rows": [{"model": "gru", "bleu": 24.312}]}
+    (tmp_path / "transformer_lib" / "results" / "first-run.json").write_text(json.dumps(record), encoding="utf-8")
     (tmp_path / "book" / "appendix").mkdir()
     write_notebook(tmp_path / "book" / "appendix" / "drawing.ipynb", APPENDIX)
     write_notebook(tmp_path / "book" / "translation" / "decoding.ipynb", EARLIER)
     write_notebook(tmp_path / "book" / "translation" / "translating_real_sentences.ipynb", SAMPLE)
     (tmp_path / "book" / "index.md").write_text(
-        "# Book\n\n```{chapter-table}\n```\n\n```{results-table}\n```\n\n"
-        "```{results-records}\n```\n\n```{bibliography}\n```\n",
+        "# Book\n\n```{chapter-table}\n```\n\n```{results-index}\n```\n\n"
+        "```{study} never-run\n```\n\n```{bibliography}\n```\n",
         encoding="utf-8",
     )
     chapters = [{"file": f"book/translation/{name}"} for name in ("decoding", "translating_real_sentences")]
@@ -694,8 +618,8 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     index = (built / "book" / "index.html").read_text(encoding="utf-8")
     assert 'href="translation/translating_real_sentences.html"' in index
     assert 'id="def-beam_search"' in (built / "book" / "translation" / "decoding.html").read_text(encoding="utf-8")
-    assert "first-run" in index and "24.31" in index and "1,234,567" in index and 'svg class="curve"' in index
-    assert "Scores compared" in index and "50.13\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.50" in index
+    assert '<details id="run-first-run">' in index and "Scores &lt;compared&gt;" in index and "24.31" in index
+    assert "Not measured yet" in index and "never-run" in index
     assert "Neural Machine Translation by Jointly Learning to Align and Translate" in index
     moved = (built / "book" / "translation" / "16_decoding.html").read_text(encoding="utf-8")
     assert 'url=../translation/decoding.html"' in moved

@@ -101,14 +101,27 @@ def modules(place: str = "") -> list[str]:
         if not path.stem.startswith("__")
     ]
     order = [name for page in chapters() for name in page.modules]
-    chosen = [name for name in names if not place or name == place or name.split(".")[0] == place]
-    return sorted(chosen, key=lambda name: (name.split(".")[0], order.index(name) if name in order else 999, name))
+    chosen = [
+        name
+        for name in names
+        if not place or name == place or name.split(".")[0] == place
+    ]
+    return sorted(
+        chosen,
+        key=lambda name: (
+            name.split(".")[0],
+            order.index(name) if name in order else 999,
+            name,
+        ),
+    )
 
 
 def public(name: str) -> list[tuple[str, str]]:
     """The documented public names of a module, each with the first line of its docstring."""
     module = import_module(f"{PACKAGE}.{name}")
-    names = getattr(module, "__all__", [one for one in vars(module) if not one.startswith("_")])
+    names = getattr(
+        module, "__all__", [one for one in vars(module) if not one.startswith("_")]
+    )
     found = [(one, getattr(module, one)) for one in names]
     return [
         (one, inspect.getdoc(value).splitlines()[0])
@@ -131,7 +144,10 @@ class LibraryModules(SphinxDirective):
                 continue
             path = f"{PACKAGE}/{name.replace('.', '/')}.py"
             pages = [page for page in chapters() if name in page.modules]
-            built = ", ".join(f"{{chapter}}`{page.title} <{page.docname.rpartition('/')[2]}>`" for page in pages)
+            built = ", ".join(
+                f"{{chapter}}`{page.title} <{page.docname.rpartition('/')[2]}>`"
+                for page in pages
+            )
             text += f"## `{name}`\n\n{import_module(f'{PACKAGE}.{name}').__doc__.splitlines()[0]}\n\n"
             text += f"Built in {built}. " if built else ""
             text += f"Source: [`{path}`]({blob(self.config, path)}).\n\n"
@@ -145,13 +161,22 @@ class LibraryTable(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         text = ""
         for name in modules():
-            rows = [f"| {{py:obj}}`{PACKAGE}.{name}.{one}` | {line} |" for one, line in public(name)]
+            rows = [
+                f"| {{py:obj}}`{PACKAGE}.{name}.{one}` | {line} |"
+                for one, line in public(name)
+            ]
             if rows:
-                text += f"| `{name}` | |\n|---|---|\n" + "\n".join(rows).replace(f"`{PACKAGE}.", f"`~{PACKAGE}.") + "\n\n"
+                text += (
+                    f"| `{name}` | |\n|---|---|\n"
+                    + "\n".join(rows).replace(f"`{PACKAGE}.", f"`~{PACKAGE}.")
+                    + "\n\n"
+                )
         return self.parse_text_to_nodes(text)
 
 
-def _docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def _docstring(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     """Keep napoleon from taking what stands before a colon in a property's first line for its type."""
     if what == "module":
         lines[:] = []  # its page begins with the same words

@@ -58,7 +58,10 @@ def chapters() -> tuple[Chapter, ...]:
 def chapter(key: str) -> Chapter:
     """The chapter with this file name ("learning_to_align"), number ("3", "A") or module ("models.recurrent")."""
     for found in chapters():
-        if key in (found.number, found.docname.rpartition("/")[2]) or key in found.modules:
+        if (
+            key in (found.number, found.docname.rpartition("/")[2])
+            or key in found.modules
+        ):
             return found
     raise KeyError(f"no chapter {key!r} in the contents")
 

@@ -1,6 +1,6 @@
 """``{live-translator}``: a translator that computes in the page, and the files that it loads when the reader asks.
 
-The recorded example comes from ``results/page-translator.json``. The scripts and the shipped models are copied from the
+The recorded example comes from ``transformer_lib/results/page-translator.json``. The scripts and the shipped models are copied from the
 package into the built book, so that nothing is committed twice; pages without the directive load none of it.
 """
 
@@ -132,7 +132,9 @@ class LiveTranslator(SphinxDirective):
     """``{live-translator}``: the widget with its recorded example."""
 
     def run(self) -> list[nodes.Node]:
-        path = Path(self.env.srcdir) / "results" / "page-translator.json"
+        path = (
+            Path(self.env.srcdir) / "transformer_lib/results/page-translator.json"
+        )
         for used in (path, *sorted((PACKAGE / "pretrained").glob("*/*"))):
             self.env.note_dependency(str(used))
         pages_with_translator(self.env).add(self.env.docname)

@@ -7,7 +7,7 @@ Chapter: A translator with one memory (book/history/encoder_decoder.ipynb).
 
 # %% auto #0
 __all__ = ['T', 'SWITCHING', 'Memory', 'State', 'reorder', 'select', 'Seq2Seq', 'bridge', 'keep', 'embedding', 'check_tokens',
-           'eval_mode', 'sequence_loss']
+           'check_pairs', 'eval_mode', 'sequence_loss']
 
 # %% ../../book/history/encoder_decoder.ipynb #a1f2a935
 import functools  # bridge
@@ -137,10 +137,7 @@ class Seq2Seq(nn.Module, ABC):
         Raises:
             ValueError: if sources and targets do not pair up: the targets would pass as beams.
         """
-        if len(source) != len(target):
-            raise ValueError(
-                f"{len(source)} sources and {len(target)} targets do not pair up"
-            )
+        check_pairs(source, target)
         return self.decode(target, self.encode(source))
 
     def loss(self, batch: Batch) -> Float[Tensor, ""]:  # bridge
@@ -248,6 +245,14 @@ def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str) -> None
         )
     if (pad[:, :-1] & ~pad[:, 1:]).any():
         raise ValueError(f"{name} has padding before a token: pad on the right")
+
+
+def check_pairs(source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> None:
+    """Refuse targets that do not pair up with the sources: they would pass as beams."""
+    if len(source) != len(target):
+        raise ValueError(
+            f"{len(source)} sources and {len(target)} targets do not pair up"
+        )
 
 # %% ../../book/history/encoder_decoder.ipynb #539c6664
 SWITCHING = threading.RLock()

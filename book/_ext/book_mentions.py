@@ -44,15 +44,11 @@ def pieces(text: str) -> list[tuple[str, str | None]]:
         start = mention.start()
         for number in re.finditer(
             ONE,
-            text[: mention.end()][
-                mention.start("one" if mention["one"] else "many") :
-            ],
+            text[: mention.end()][mention.start("one" if mention["one"] else "many") :],
         ):
             if number[0].isdigit() != mention[0].lower().startswith("chapter"):
                 break
-            first = (
-                mention.start("one" if mention["one"] else "many") + number.start()
-            )
+            first = mention.start("one" if mention["one"] else "many") + number.start()
             begin = start if done <= start else first
             found += [
                 (text[done:begin], None),
@@ -90,9 +86,7 @@ class LinkMentions(SphinxTransform):
                 elif number in known:
                     new.append(self.link(known[number], words))
                 else:
-                    message = (
-                        "%r is not in the book; of another book, write [%s]{.plain}"
-                    )
+                    message = "%r is not in the book; of another book, write [%s]{.plain}"
                     logger.warning(message, words, words, location=text.parent)
                     new.append(nodes.Text(words))
             text.parent.replace(text, new)

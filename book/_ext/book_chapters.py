@@ -92,7 +92,7 @@ def link(source: str, found: Chapter, text: str) -> nodes.Node:
 
 
 class ChapterRole(SphinxRole):
-    """``{chapter}`9``` gives "chapter 9", linked if it is there; ``{chapter}`the mask <10>``` gives other words."""
+    """``{chapter}`decoding``` gives "chapter 16", linked; ``{chapter}`the mask of {number} <masks>``` gives other words."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         explicit = re.fullmatch(r"(.+?)\s*<([\w.]+)>", self.text, re.S)
@@ -102,7 +102,10 @@ class ChapterRole(SphinxRole):
         except KeyError as error:
             message = self.inliner.reporter.error(str(error), line=self.lineno)
             return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
-        return [link(self.env.docname, found, words or spoken(found))], []
+        words = (words or spoken(found)).replace("{number}", found.number)
+        if self.name == "Chapter":
+            words = words[0].upper() + words[1:]
+        return [link(self.env.docname, found, words)], []
 
 
 def _cell(*children: nodes.Node, classes: tuple[str, ...] = ()) -> nodes.entry:
@@ -217,6 +220,7 @@ def file_number(docname: str) -> int | None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_role("chapter", ChapterRole())
+    app.add_role("Chapter", ChapterRole())
     app.add_directive("chapter-table", ChapterTable)
     app.add_directive("road", Road)
     app.add_directive("slip", Slip)

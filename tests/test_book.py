@@ -408,8 +408,8 @@ SAMPLE = [
     ("code", "#| hide\nhidden_name = 1", []),
     ("markdown", ":::{admonition} Start here\n:class: start-here\nRead {chapter}`decoding` first.\n\n"
      f"```python\n{WIDEST}\n```\n:::\n\n## A section, so that there are contents beside the page", []),
-    ("markdown", "A formula $x$ by {cite:t}`bahdanau2015`, in {chapter}`2`. As {chapter}`decoding` said in {chapter}`drawing`."
-     "\n\n"
+    ("markdown", "A formula $x$ by {cite:t}`bahdanau2015`, in {chapter}`2`. As {chapter}`decoding` said in "
+     "{chapter}`drawing`.\n\n"
      "```{math}\n:label: eq-17-x\nx = 1\n```\n\nSee {eq}`eq-17-x`.", []),
     ("code", "#| fold: Plumbing\nfrom transformer_lib.viz import plot", []),
     ("code", "from transformer_lib.decoding.search import beam_search", []),

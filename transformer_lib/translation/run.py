@@ -39,7 +39,7 @@ from transformer_lib.translation.translator import (
 TRANSFORMERS = ("transformer", "gpt", "llama")
 PARTS = ("train", "validation", "test")
 _RECURRENT = {"d_model": 128, "d_hidden": 256, "n_layers": 1, "dropout": 0.1}
-_LANGUAGE_MODEL = {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 256, "dropout": 0.1}
+_LANGUAGE_MODEL = {"d_model": 128, "n_heads": 4, "n_kv_heads": 2, "n_layers": 4, "d_ff": 256, "dropout": 0.1}
 MODEL_DEFAULTS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gru", "bahdanau", "luong", "hard"), _RECURRENT),
     **dict.fromkeys(("gpt", "llama"), _LANGUAGE_MODEL),

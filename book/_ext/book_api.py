@@ -25,7 +25,7 @@ ANYTHING = re.compile(r"\(\*args(: ~?[\w.]+)?, \*\*kwargs(: ~?[\w.]+)?\)( -> Non
 NOT_LINKED = [
     (
         "py:.*",
-        r"(collections\.abc|os|pathlib|argparse|dataclasses|typing|torch|numpy|matplotlib|jaxtyping|tokenizers)\..*",
+        r"(collections\.abc|contextlib|random|types|os|pathlib|argparse|dataclasses|typing|torch|numpy|matplotlib|jaxtyping|tokenizers)\..*",
     ),
     (
         "py:.*",

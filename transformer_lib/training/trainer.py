@@ -191,7 +191,10 @@ class Trainer(Updater):
         if config.compile:
             self.objective.compile(dynamic=True)
         if process()[1] > 1:
-            self.objective = DistributedDataParallel(self.objective, broadcast_buffers=False)
+            buffers = [name for name, _ in self.objective.named_buffers()]
+            self.objective._ddp_params_and_buffers_to_ignore = buffers  # the same everywhere
+            self.objective = DistributedDataParallel(self.objective)
+        self.ema = [p.detach().clone() for p in self.parameters] if config.ema else None
 
     def fit(
         self,

@@ -78,7 +78,7 @@ class BPEDropout:
 class Transformed(Dataset[Example]):
     """Examples after the transforms, which depend on the seed, the epoch and the example alone."""
 
-    def __init__(self, data: Sequence[Example], transforms: Sequence[Transform], seed: int, longest: float) -> None:
+    def __init__(self, data: Sequence[Example], transforms: Sequence[Transform], seed: int, longest: int) -> None:
         self.data, self.transforms, self.seed, self.longest, self.epoch = data, transforms, seed, longest, 0
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class Transformed(Dataset[Example]):
 
 def _share(examples: Sequence[Example]) -> Batch:
     """The batch of one process; an empty share becomes a pair without target tokens."""
-    return collate(examples or [([EOS], [BOS, PAD])])
+    return collate(examples) if examples else Batch(torch.tensor([[EOS]]), torch.tensor([[BOS, PAD]]))
 
 
 def batch_loader(

@@ -202,7 +202,7 @@ def test_a_pair_that_is_too_long_is_named_by_its_line_or_left_out(tmp_path):
     write_pairs(path)
     path.write_text(path.read_text() + f"{'the dog ' * 600}\tder Hund\n")
     plan = options("transformer", data=str(path), training={"max_tokens": 1024})
-    with pytest.raises(ValueError, match="a pair has more tokens than the 1024 .*the dog.*--skip-bad"):
+    with pytest.raises(ValueError, match=r"a pair has more tokens than the 1024 .*the dog.*--skip-bad"):
         create_run(plan, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     run = begin(replace(plan, skip_bad=True), tmp_path / "run")

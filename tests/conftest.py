@@ -1,6 +1,7 @@
 """What all tests share: reproducible settings, the real data where it can be had, and a guard against leaks.
 
-This file imports nothing of the library: the run-time checks of shapes and types are installed before its first import.
+The library is imported in its strict mode, in which every annotated shape and type is checked. Programs that the tests
+start run as users run them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
+
+os.environ["TRANSFORMER_LIB_STRICT"] = "1"
+import transformer_lib  # noqa: E402, F401
+
+del os.environ["TRANSFORMER_LIB_STRICT"]
 
 try:
     import hypothesis

@@ -26,4 +26,4 @@ def code_of(chapter: str) -> str:
 
 def record_of(name: str) -> dict[str, Any]:
     """A record, such as ``ablations``."""
-    return read(ROOT / "results" / f"{name}.json")
+    return read(ROOT / "transformer_lib" / "results" / f"{name}.json")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,10 +38,22 @@ def test_the_examples_run(module: str, tmp_path: Path, monkeypatch: pytest.Monke
     assert not report, "".join(report)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_public_name_has_an_example(name: str) -> None:
-    words = getattr(transformer_lib, name).__doc__ or ""
-    assert doctest.DocTestParser().get_examples(words)
+def test_every_public_name_is_there_and_says_what_it_is() -> None:
+    values = {name: getattr(transformer_lib, name) for name in NAMES}
+    assert [name for name, value in values.items() if callable(value) and not value.__doc__] == []
+
+
+def test_strict_mode_names_the_wrong_argument_and_takes_a_whole_number_for_a_float() -> None:
+    code = """
+import torch
+from transformer_lib import perplexity
+from transformer_lib.metrics import sequence_log_probability
+assert round(perplexity(-6, 3), 3) == 7.389
+sequence_log_probability(torch.zeros(2, 3, 4), torch.ones(2, 9, dtype=torch.long))
+"""
+    environment = {**os.environ, "TRANSFORMER_LIB_STRICT": "1", "PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "TypeCheckError" in done.stderr and "targets" in done.stderr
 
 
 def test_about_eighty_names() -> None:

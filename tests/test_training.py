@@ -285,14 +285,14 @@ def test_what_does_not_fit_is_refused_before_training(limit, side):
 def test_the_trainer_without_extras_is_the_short_loop():
     config = TrainingConfig(2, max_tokens=24, learning_rate=1e-2, schedule="constant", warmup=1, smoothing=0.0, average=0)
     torch.manual_seed(0)
-    ours, theirs = transformer(dropout=0.0), transformer(dropout=0.0)
+    ours, theirs = transformer(dropout=0.0).double(), transformer(dropout=0.0).double()
     theirs.load_state_dict(ours.state_dict())
     run = Trainer(ours, TRAIN, VALIDATION, config)
     assert run.fit()
     optimizer = torch.optim.Adam(theirs.parameters(), lr=1e-2, betas=config.betas, eps=config.eps)
     losses = [train_on(theirs, batches(TRAIN, 24, 0, epoch), optimizer) for epoch in range(2)]
     for mine, yours in zip(ours.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(mine, yours, atol=2e-4, rtol=1e-4)
+        torch.testing.assert_close(mine, yours, atol=1e-6, rtol=1e-6)
     assert [line["loss"] for line in run.progress.log] == pytest.approx(losses, abs=1e-3)
     assert run.evaluate() == pytest.approx(evaluate_loss(ours, batches(VALIDATION, 24)), rel=1e-5)
 

@@ -62,7 +62,7 @@ def needs(notebook: Path, root: Path = ROOT) -> set[Path]:
         if path not in found:
             found.add(path)
             waiting += imported(path, root)
-    for folder in ("results", f"{PACKAGE}/pretrained", f"{PACKAGE}/data", f"{PACKAGE}/viz"):
+    for folder in (f"{PACKAGE}/results", f"{PACKAGE}/pretrained", f"{PACKAGE}/data", f"{PACKAGE}/viz"):
         for path in (root / folder).rglob("*"):
             named = folder.startswith(PACKAGE) or path.stem in text
             if path.is_file() and path.suffix not in (".py", ".pyc") and named:

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from chapters import PACKAGE, ROOT, Notebook, book, by_hand
 from export import exporters, path_of, render
 
-FLOORS = ("settings checks", "data metrics viz", "models", "training decoding", "translation viz.steps")
+FLOORS = ("settings strict", "data metrics viz", "models", "training decoding", "translation viz.steps")
 LAYERS = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
 
 
@@ -91,7 +91,13 @@ def unique_names(modules: dict[str, Module]) -> Iterator[str]:
 
 def imports(module: Module) -> Iterator[tuple[int, str]]:
     """Every module of the package that a module imports, anywhere in its text, with the line."""
+    for_types = {
+        part for node in ast.walk(module.tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for part in ast.walk(node)
+    }  # fmt: skip
     for node in ast.walk(module.tree):
+        if node in for_types:
+            continue
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
             yield node.lineno, node.module.removeprefix(PACKAGE).strip(".")
         elif isinstance(node, ast.Import):
@@ -104,8 +110,8 @@ def imports(module: Module) -> Iterator[tuple[int, str]]:
 
 def import_order(pages: list[Notebook], modules: dict[str, Module]) -> Iterator[str]:
     """Text goes data, models, training and decoding, translation: imports run that way, and along the pages."""
-    places: dict[str, int] = {}  # a module belongs to the last page that adds to it
-    for page in pages:
+    places: dict[str, int] = {}  # a module belongs to the first page that adds to it
+    for page in reversed(pages):
         places |= {name: page.number or 0 for name in page.modules}
     for name, module in modules.items():
         here, floor = places.get(name), floor_of(name)

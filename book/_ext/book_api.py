@@ -19,9 +19,7 @@ from sphinx.config import Config
 from sphinx.util.docutils import SphinxDirective
 
 PACKAGE = "transformer_lib"
-ANYTHING = re.compile(
-    r"\(\*args(: ~?[\w.]+)?, \*\*kwargs(: ~?[\w.]+)?\)( -> None)?"
-)
+ANYTHING = re.compile(r"\(\*args(: ~?[\w.]+)?, \*\*kwargs(: ~?[\w.]+)?\)( -> None)?")
 
 # Names that a reader can look up elsewhere. The build reaches no other project's index, so they are not links.
 NOT_LINKED = [
@@ -57,16 +55,10 @@ def show_annotation(annotation: Any, config: Config) -> str | None:
     """Shapes as they are written; None leaves the annotation to the extension that asks."""
     if annotation is Ellipsis:
         return "..."
-    if getattr(annotation, "__module__", "") == "jaxtyping" and hasattr(
-        annotation, "dim_str"
-    ):
-        array = getattr(
-            annotation.array_type, "__name__", str(annotation.array_type)
-        )
+    if getattr(annotation, "__module__", "") == "jaxtyping" and hasattr(annotation, "dim_str"):
+        array = getattr(annotation.array_type, "__name__", str(annotation.array_type))
         kind = re.match(r"\w+", annotation.__name__)
-        return (
-            f'``{kind[0] if kind else "Shaped"}[{array}, "{annotation.dim_str}"]``'
-        )
+        return f'``{kind[0] if kind else "Shaped"}[{array}, "{annotation.dim_str}"]``'
     return None
 
 
@@ -102,7 +94,14 @@ def modules(place: str = "") -> list[str]:
     ]
     order = [name for page in chapters() for name in page.modules]
     chosen = [name for name in names if not place or name == place or name.split(".")[0] == place]
-    return sorted(chosen, key=lambda name: (name.split(".")[0], order.index(name) if name in order else 999, name))
+    return sorted(
+        chosen,
+        key=lambda name: (
+            name.split(".")[0],
+            order.index(name) if name in order else 999,
+            name,
+        ),
+    )
 
 
 def public(name: str) -> list[tuple[str, str]]:
@@ -131,8 +130,12 @@ class LibraryModules(SphinxDirective):
                 continue
             path = f"{PACKAGE}/{name.replace('.', '/')}.py"
             pages = [page for page in chapters() if name in page.modules]
-            built = ", ".join(f"{{chapter}}`{page.title} <{page.docname.rpartition('/')[2]}>`" for page in pages)
-            text += f"## `{name}`\n\n{import_module(f'{PACKAGE}.{name}').__doc__.splitlines()[0]}\n\n"
+            built = ", ".join(
+                f"{{chapter}}`{page.title} <{page.docname.rpartition('/')[2]}>`" for page in pages
+            )
+            text += (
+                f"## `{name}`\n\n{import_module(f'{PACKAGE}.{name}').__doc__.splitlines()[0]}\n\n"
+            )
             text += f"Built in {built}. " if built else ""
             text += f"Source: [`{path}`]({blob(self.config, path)}).\n\n"
             text += f"```{{eval-rst}}\n.. automodule:: {PACKAGE}.{name}\n   :members:\n   :member-order: bysource\n```\n\n"
@@ -145,9 +148,15 @@ class LibraryTable(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         text = ""
         for name in modules():
-            rows = [f"| {{py:obj}}`{PACKAGE}.{name}.{one}` | {line} |" for one, line in public(name)]
+            rows = [
+                f"| {{py:obj}}`{PACKAGE}.{name}.{one}` | {line} |" for one, line in public(name)
+            ]
             if rows:
-                text += f"| `{name}` | |\n|---|---|\n" + "\n".join(rows).replace(f"`{PACKAGE}.", f"`~{PACKAGE}.") + "\n\n"
+                text += (
+                    f"| `{name}` | |\n|---|---|\n"
+                    + "\n".join(rows).replace(f"`{PACKAGE}.", f"`~{PACKAGE}.")
+                    + "\n\n"
+                )
         return self.parse_text_to_nodes(text)
 
 

@@ -65,7 +65,11 @@ def moses(language: str) -> tuple[Any, ...]:
     """The normaliser, tokenizer and detokenizer of a language, made once."""
     if language not in LANGUAGES:
         raise ValueError(f"language={language!r} is unknown, expected {', '.join(LANGUAGES)}")
-    import sacremoses  # slow to import, and few callers need it
+    try:
+        import sacremoses  # slow to import, and few callers need it
+    except ImportError as error:
+        message = "Moses tokens need sacremoses: pip install 'attention-step-by-step[moses]'"
+        raise ImportError(message) from error
 
     kinds = (
         sacremoses.MosesPunctNormalizer,

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from transformer_lib.checks import check_positive
 
 # %% ../../book/descendants/linear_attention.ipynb #5818a20d
 N_KEYS, N_VALUES = 64, 32
@@ -62,7 +61,6 @@ def make_recall(
 
     Source: Arora et al. (2024), section 4. Chapter: The return of recurrence.
     """
-    check_positive(rows=rows, n_keys=n_keys, times=times)
     if n_keys > N_KEYS:
         raise ValueError(f"{n_keys=}, but there are only {N_KEYS} keys")
 

@@ -511,3 +511,11 @@ def to_torch(model: nn.Module) -> nn.Module:
     for parameter, other in matched(model, theirs):
         other.copy_(parameter)
     return theirs
+
+
+def from_marian(settings: Settings, weights: Weights) -> nn.Module:  # bridge
+    from types import SimpleNamespace  # bridge
+
+    module: Any = nn.Module()  # bridge
+    module.config, module.state_dict = SimpleNamespace(to_dict=lambda: settings), lambda: weights  # bridge
+    return from_hf(module)  # bridge

@@ -11,11 +11,9 @@ __all__ = ['soft_lookup', 'plain_self_attention', 'SelfAttention']
 # %% ../../book/transformer/self_attention.ipynb #6062ac53
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from transformer_lib.checks import check_number, checked, explained
 from transformer_lib.models.masked_softmax import attend
 
 # %% ../../book/transformer/self_attention.ipynb #a0e907fc
-@explained
 def soft_lookup(
     queries: Float[Tensor, "*B T K"],
     keys: Float[Tensor, "*B S K"],
@@ -49,7 +47,6 @@ def soft_lookup(
 
     Source: Vaswani et al. (2017), section 3.2. Chapter: Self-attention.
     """
-    check_number(above=0, temperature=temperature)
     if queries.shape[:-2] != keys.shape[:-2]:
         raise ValueError(
             f"queries {tuple(queries.shape)} and keys {tuple(keys.shape)} "
@@ -63,7 +60,6 @@ def soft_lookup(
     return attend(queries @ keys.transpose(-2, -1) / temperature, values, mask)
 
 
-@explained
 def plain_self_attention(
     inputs: Float[Tensor, "B S D"], mask: Bool[Tensor, "#B #S #S"] | None = None
 ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B S S"]]:
@@ -103,7 +99,6 @@ class SelfAttention(nn.Module):
     Source: Vaswani et al. (2017), section 3.2, without the scale. Chapter: Self-attention.
     """
 
-    @checked
     def __init__(
         self,
         d_model: int,
@@ -118,7 +113,6 @@ class SelfAttention(nn.Module):
         self.key = nn.Linear(d_model, d_key, bias=False)
         self.value = nn.Linear(d_model, d_value, bias=False)
 
-    @explained
     def forward(
         self,
         inputs: Float[Tensor, "B S D"],

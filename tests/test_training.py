@@ -228,18 +228,15 @@ class Synchronisations(TorchDispatchMode):
 
 def test_an_update_never_waits_for_the_device(monkeypatch):
     run, group = trainer(), [collate(TRAIN[:4])]
-    tokens = run.model.encode.__globals__  # the bounds of token ids are checked on a CPU only
-    for name in ("check_tokens", "check_ids"):
-        if name in tokens:
-            monkeypatch.setitem(tokens, name, lambda *_, **__: None)
+    for module in ("seq2seq", "transformer"):  # the bounds of token ids are checked on a CPU only
+        monkeypatch.setattr(f"transformer_lib.models.{module}.check_tokens", lambda *_, **__: None, raising=False)
     run.update(group)
     count = group[0].n_tokens
     monkeypatch.setattr(Batch, "n_tokens", count)
     monkeypatch.setattr(Batch, "to", lambda self, *_, **__: self)
     with Synchronisations() as waits:
         run.update(group)
-    # on a CPU: the refusal of a gradient that is not finite, and the rows of the loss that are no padding
-    assert sorted(waits.calls) == ["_local_scalar_dense", "nonzero", "nonzero"]
+    assert waits.calls == ["_local_scalar_dense"]  # on a CPU: is the gradient finite?
 
 
 @pytest.mark.parametrize("optimizer", [None, lambda model: torch.optim.SGD(model.parameters(), lr=1.0)])

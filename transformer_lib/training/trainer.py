@@ -215,7 +215,7 @@ class Trainer(Updater):
                 batches = self.epoch(progress_bar)
                 while group := list(islice(batches, self.config.accumulate)):
                     loss = self.update(group)
-                    stop = interrupt.requested or (watch is not None and watch(loss))
+                    stop = (watch is not None and watch(loss)) or interrupt.requested
                     stop = total(float(bool(stop)))[0] > 0  # one process may stop all
                     if stop or self.progress.step % save_every == 0:
                         self.save()

@@ -579,7 +579,6 @@ BAD = {
     "token": (lambda: small_model()(SOURCE + 9, TARGET), "token id"),
     "negative token": (lambda: small_model()(SOURCE, TARGET - 9), "token id -"),
     "empty sentence": (lambda: small_model()(torch.zeros(3, 4, dtype=torch.long), TARGET), "begins with padding"),
-    "rows": (lambda: small_model()(SOURCE, TARGET[:2]), "3 sources and 2 targets"),
     "no position left": (lambda: step_beyond_its_positions(), "max_length=7"),
 }
 

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from oracles import NoCache as WithoutCache  # bridge
+from oracles import as_lists
 from torch import Tensor
 
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
+from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.decoding.greedy import generate, greedy_decode
 from transformer_lib.decoding.sampling import sample
-from oracles import NoCache as WithoutCache  # bridge
-from transformer_lib.decoding.search import beam_search
 from transformer_lib.models import (  # noqa: F401
     alignment,
     gpt,
@@ -280,24 +281,24 @@ def test_greedy_decoding_is_a_beam_of_one_and_needs_no_company(model: Seq2Seq) -
     for i, expected in enumerate(together):
         length = int((SOURCE[i] != PAD).sum())
         assert rows_of(greedy_decode(model, SOURCE[i : i + 1, :length], max_length=9, min_length=3)) == [expected]
-    beams = beam_search(model, SOURCE, beam_size=1, max_length=9, min_length=3)
+    beams = as_lists(beam_search(model, SOURCE, beam_size=1, max_length=9, min_length=3))
     assert [list(best.tokens) for (best,) in beams] == together
 
 
 @every_translator
 def test_a_beam_needs_no_company_and_scores_what_it_says(model: Seq2Seq) -> None:
     options = {"beam_size": 3, "n_best": 2, "max_length": 6}
-    together = beam_search(model, SOURCE, **options)
+    together = as_lists(beam_search(model, SOURCE, **options))
     for i, found in enumerate(together):
         length = int((SOURCE[i] != PAD).sum())
-        (alone,) = beam_search(model, SOURCE[i : i + 1, :length], **options)
+        (alone,) = as_lists(beam_search(model, SOURCE[i : i + 1, :length], **options))
         assert [list(one.tokens) for one in alone] == [list(one.tokens) for one in found]
         for one in found:
             with torch.no_grad():
                 given = torch.tensor([[BOS, *one.tokens[:-1]]])
                 logits = model(SOURCE[i : i + 1, :length], given).log_softmax(dim=-1)
             picked = logits[0].gather(1, torch.tensor(one.tokens)[:, None])
-            assert one.log_probability == pytest.approx(picked.sum().item(), abs=1e-6)
+            assert one.log_prob == pytest.approx(picked.sum().item(), abs=1e-6)
 
 
 @every_translator
@@ -362,4 +363,4 @@ def test_nothing_warns_and_no_sentences_are_no_error(model: Seq2Seq) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert greedy_decode(model, SOURCE[:0], max_length=5).shape[0] == 0
-        assert beam_search(model, SOURCE[:0], beam_size=2, max_length=5) == []
+        assert len(beam_search(model, SOURCE[:0], beam_size=2, max_length=5).tokens) == 0

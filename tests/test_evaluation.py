@@ -1,32 +1,25 @@
 """Scores: what they are computed from, what they come with, and what they refuse to be computed on."""
 
-import json
 import shutil
-from dataclasses import fields
-from shlex import split
 
 import pytest
-from runs import options, pairs_file, run_folder
+from runs import SMALL, begin, pairs_file, run_folder
 
 from transformer_lib.metrics import bleu, exact_match
 from transformer_lib.training.checkpoints import load_tensors
-from transformer_lib.translation.arguments import build_parser
-from transformer_lib.translation.cli import _chosen
 from transformer_lib.translation.evaluation import (
     bleu_by_length,
     bleu_interval,
     evaluate_run,
-    record_run,
-    typed,
 )
-from transformer_lib.translation.options import TrainOptions, load_corpus, read_options
+from transformer_lib.translation.run import TrainOptions, load_corpus, read_options
 from transformer_lib.translation.translator import Translator
 
 
 def test_evaluation_scores_what_the_model_writes():
     folder = run_folder()
     scores = evaluate_run(folder, "validation", device="cpu")
-    pairs = load_corpus(read_options(folder)).validation
+    pairs = load_corpus(read_options(folder)[1]).validation
     found = Translator.from_pretrained(folder, device="cpu").search([pair.source for pair in pairs])
     written, right = [best[0].text for best in found], [pair.target for pair in pairs]
     assert scores["bleu"] == round(bleu(written, right, tokenize="13a").score, 2)
@@ -78,35 +71,6 @@ def test_groups_of_lengths_must_grow(edges):
         bleu_by_length(["a", "b"], ["b"], ["c", "d"])
 
 
-def test_a_record_says_what_it_takes_to_repeat_it(tmp_path):
-    folder = run_folder("transformer")
-    scores = evaluate_run(folder, device="cpu", beam_size=1)
-    record_run(folder, [scores], tmp_path / "record.json")
-    content = json.loads((tmp_path / "record.json").read_text())
-    told = content["metrics"]["test_bleu"]
-    assert told == {"value": scores["bleu"], "signature": scores["signature"], "interval": scores["bleu_interval"]}
-    assert content["by_length"] == {"test": scores["by_length"]} and len(content["curves"]) == 3
-    assert str(pairs_file().parent) not in (tmp_path / "record.json").read_text()
-    assert content["options"]["training"]["warmup"] == 3 and content["parameters"] == scores["parameters"]
-    with pytest.raises(ValueError, match="holds no run"):
-        record_run(tmp_path, [], tmp_path / "other.json")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        TrainOptions(data="my pairs.tsv", model_options={"n_layers": 2, "norm_first": True}, warmup=7),
-        TrainOptions(model="luong-local-m", model_options={"input_feeding": False, "window": 3}),
-        TrainOptions(start_from="captions-en-de", skip_bad=True, source="de", target="en"),
-        options("gru", data="pairs.tsv"),
-    ],
-)
-def test_a_recorded_command_can_be_typed_again(options):
-    given = build_parser().parse_args(["train", "--output", "x", *split(typed(options))])
-    assert TrainOptions(**_chosen(given)) == options
-    assert {entry.name for entry in fields(options)} >= _chosen(given).keys()
-
-
 def test_an_unknown_part_is_named():
     with pytest.raises(ValueError, match="part='train'"):
         evaluate_run(run_folder(), "train")
@@ -114,12 +78,11 @@ def test_an_unknown_part_is_named():
 
 @pytest.mark.slow
 def test_the_alignment_is_scored_where_there_is_one(tmp_path):
-    from runs import CPU, SMALL
-
-    from transformer_lib.translation.runs import create_run, train
-
-    plan = TrainOptions(model="bahdanau", n_captions=300, model_options=SMALL, epochs=1, max_tokens=600)
-    run = create_run(plan, tmp_path / "run", CPU)
-    train(run)
+    small = {**SMALL, "d_hidden": 16}
+    plan = TrainOptions(
+        model="bahdanau", n_captions=300, model_options=small, training={"epochs": 1, "max_tokens": 600}
+    )
+    run = begin(plan, tmp_path / "run")
+    run.trainer.fit()
     scores = evaluate_run(run.folder, "validation", device="cpu", beam_size=1, max_length=20)
     assert 0 <= scores["alignment_error_rate"] <= 1 and "tok:none" in scores["signature"]

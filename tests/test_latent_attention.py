@@ -37,7 +37,6 @@ from transformer_lib.models.latent_attention import (
     LatentAttention,
     PlainAttention,
     predict_programs,
-    program_accuracy,
     read_both_ways,
 )
 from transformer_lib.training.loop import evaluate_loss, train_on
@@ -195,7 +194,10 @@ def test_each_head_is_the_classifier_of_its_own_weighted_mean(encoder, attention
     model = small_model(encoder, attention).eval()
     tokens = ragged([5, 3])
     mask = tokens != PAD
-    words, summary = model.encode(tokens, mask)
+    words = model.embedding(tokens) * mask[:, :, None]
+    summary = words.sum(1)
+    if encoder == "lstm":
+        words, summary = read_both_ways(model.lstm, words, mask)
     outputs, seen = model.read(tokens)
     assert (seen is None) == (attention == "none")
     for row, length in enumerate((5, 3)):
@@ -233,7 +235,6 @@ def test_the_loss_is_the_mean_over_known_labels():
     assert batch.n_tokens == len(nats) == 10
     assert model.loss(batch).item() == pytest.approx(sum(nats) / 10, rel=1e-6)
     assert evaluate_loss(model, [batch]) == pytest.approx(sum(nats) / 10, rel=1e-6)
-    assert torch.equal(model.loss(RecipeBatch(tokens.int(), right.int(), (0, 1, 2))), model.loss(batch))
     assert model.double().loss(batch).dtype == torch.float64
     model.float()
     nothing = RecipeBatch(tokens, torch.full_like(right, -1), (0, 1, 2))
@@ -254,13 +255,13 @@ def test_other_precisions(device, dtype, tolerance, encoder, attention):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-def test_training_under_bfloat16_autocast(device):
+def test_training_lowers_the_loss(device):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = IfThenModel(IfThenConfig(13, LABELS, d_model=8, d_hidden=16, max_length=8, dropout=0.0)).to(device)
     data = [RecipeBatch(ragged([5, 3, 4, 2]), labels(4), (0, 1, 2, 3))]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    losses = [train_on(model, data, optimizer, autocast=torch.bfloat16) for _ in range(30)]
+    losses = [train_on(model, data, optimizer) for _ in range(30)]
     assert losses[-1] < 0.5 * losses[0]
     assert next(model.parameters()).dtype == torch.float32
 
@@ -272,11 +273,8 @@ def test_dropout_is_for_training_only(encoder):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         assert not torch.equal(model(tokens)[0], model(tokens)[0])
-        for vectors in model.encode(tokens[:1], tokens[:1] != PAD)[: 1 if encoder == "dictionary" else 2]:
-            assert 0.2 < (vectors == 0).double().mean() < 0.8
     model.eval()
     assert torch.equal(model(tokens)[0], model(tokens)[0])
-    assert all((vectors != 0).all() for vectors in model.encode(tokens[:1], tokens[:1] != PAD))
 
 
 def test_shapes_on_the_meta_device():
@@ -470,7 +468,7 @@ def test_training_learns_recipes_and_prediction_keeps_their_order():
     model, coder = trained()
     texts = [SOME[i].description for i in (2, 0, 1, 0)]
     model.train()
-    found = predict_programs(model, texts, coder, max_tokens=8)
+    found = predict_programs(model, texts, coder, batch_size=2)
     assert model.training
     found_at_once = {one.words: one for one in predict_programs(model, texts, coder)}
     assert [one.program for one in found] == [SOME[i].program for i in (2, 0, 1, 0)]
@@ -511,19 +509,6 @@ def test_the_mode_is_restored_when_prediction_fails():
     with pytest.raises(ValueError, match="max_length=8"):
         predict_programs(model, ["now " * 8], coder)
     assert model.training
-
-
-def test_accuracies_of_a_table():
-    right = [("a", "a.x", "b", "b.x")] * 4
-    said = [
-        ("a", "a.x", "b", "b.x"),
-        ("a", "a.y", "b", "b.x"),
-        ("c", "a.x", "b", "b.x"),
-        ("a", "a.x", "d", "d.x"),
-    ]
-    found = program_accuracy(said, right)
-    assert found.heads == (0.75, 0.75, 0.75, 0.75)
-    assert (found.channels, found.functions, found.joint) == (0.5, 0.5, 0.25)
 
 
 # ---------------------------------------------------------------- real recipes
@@ -659,48 +644,21 @@ def test_the_numbers_of_the_chapter_are_those_of_the_record():
 WORDS = Tokenizer.train(["a b"], level="word")
 CODER = RecipeCoder(WORDS, (("p",), ("q",), ("r",), ("s",)))
 TOKENS = ragged([4, 2])
-ATTENTION = LatentAttention(4, 2, max_length=3)
-EVERYWHERE = torch.ones(2, 3, dtype=torch.bool)
 BAD = {
-    "no head": (lambda: PlainAttention(3, 0), "n_heads=0"),
-    "no position": (lambda: LatentAttention(3, 1, 0), "max_length=0"),
-    "attention mask": (
-        lambda: ATTENTION(torch.zeros(2, 3, 4), EVERYWHERE[:, :2]),
-        r"mask is a bool tensor of shape \(2, 2\)",
-    ),
-    "attention length": (
-        lambda: ATTENTION(torch.zeros(1, 4, 4), torch.ones(1, 4, dtype=torch.bool)),
-        "4 positions, but max_length=3",
-    ),
-    "encoder": (lambda: IfThenConfig(9, LABELS, encoder="gru"), "encoder='gru'"),
-    "attention": (lambda: IfThenConfig(9, LABELS, attention="soft"), "attention='soft'"),
-    "vocabulary": (lambda: IfThenConfig(0, LABELS), "vocab_size=0"),
-    "odd width": (lambda: IfThenConfig(9, LABELS, d_hidden=7), "d_hidden=7"),
-    "dropout": (lambda: IfThenConfig(9, LABELS, dropout=1.0), "dropout=1.0"),
-    "no labels": (lambda: IfThenConfig(9, ()), "n_labels"),
-    "a head without labels": (lambda: IfThenConfig(9, (3, 0)), "n_labels"),
+    "encoder": (lambda: IfThenConfig(9, LABELS, encoder="gru"), "encoder"),
+    "attention": (lambda: IfThenConfig(9, LABELS, attention="soft"), "attention"),
+    "vocabulary": (lambda: IfThenConfig(vocab_size=0, n_labels=LABELS), "vocab_size"),
+    "dropout": (lambda: IfThenConfig(9, LABELS, dropout=1.0), "dropout"),
+    "no labels": (lambda: IfThenConfig(9, n_labels=()), "n_labels"),
+    "a head without labels": (lambda: IfThenConfig(9, n_labels=(3, 0)), "n_labels"),
     "word too large": (lambda: small_model()(TOKENS + 9), "tokens holds token id"),
-    "empty row": (lambda: small_model()(torch.zeros_like(TOKENS)), "row 0 of tokens is only padding"),
-    "row too long": (lambda: small_model(max_length=3)(TOKENS), "4 positions, but max_length=3"),
-    "label too large": (
-        lambda: small_model().loss(RecipeBatch(TOKENS, torch.tensor([[0, 0, 0, 0], [0, 0, 2, 0]]), (0, 1))),
-        "Target 2 is out of bounds.*labels is",
-    ),
-    "label too small": (
-        lambda: small_model().loss(RecipeBatch(TOKENS, torch.tensor([[0, 0, 0, 0], [0, -2, 0, 0]]), (0, 1))),
-        "Target -2 is out of bounds.*labels is",
-    ),
+    "empty row": (lambda: small_model()(torch.zeros_like(TOKENS)), "tokens begins with padding"),
     "no recipes wanted": (lambda: make_recipes(0, 0), "n=0"),
     "too many recipes": (lambda: make_recipes(20_001, 0), "n=20001"),
     "recipes and a half": (lambda: make_recipes(2.5, 0), "n=2.5"),
     "no seed": (lambda: make_recipes(3, None), "seed=None"),
     "nothing to learn from": (lambda: RecipeCoder.train([]), "no word of 0 recipes"),
     "negative number": (lambda: CODER.program((-1, 0, 0, 0)), "numbers=.-1"),
-    "small budget": (lambda: list(recipe_batches([([5, 5, EOS], (0, 0, 0, 0))], 2)), "max_tokens=2"),
-    "a lone string": (lambda: predict_programs(small_model(), "a b", CODER), "descriptions"),
-    "no programs": (lambda: program_accuracy([], []), "0 predicted and 0 right"),
-    "unequal programs": (lambda: program_accuracy([("a",) * 4], []), "1 predicted and 0 right"),
-    "three parts": (lambda: program_accuracy([("a",) * 3], [("a",) * 4]), "has 3 parts"),
     "split": (lambda: load_zapier("dev"), "split='dev'"),
     "text": (lambda: load_zapier("train", text="titel"), "text='titel'"),
 }

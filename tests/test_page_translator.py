@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
+import random
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from pages import prose_of
+from browser import NARROW, launch, serve
 
-from transformer_lib import Tokenizer, Transformer, TransformerConfig, Translator, make_captions
-from transformer_lib.translation.text import TextPreparation
-from transformer_lib.translation.translator import find_pretrained, pretrained_names
+from transformer_lib import Tokenizer, Transformer, TransformerConfig, Translator, make_captions, results
+from transformer_lib.decoding.beam_search import beam_search
+from transformer_lib.translation.translator import TextPreparation, find_pretrained
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tools")]
-import page_translator  # noqa: E402
-
-ask_node = page_translator.ask_node
-RECORD = json.loads((ROOT / "transformer_lib/results/page-translator.json").read_text(encoding="utf-8"))
+RECORD = results.load("page-translator")
 SENTENCES = ["Ein Hund läuft im Schnee.", "Two dogs are playing, aren't they?", "naïve Größe 42", "🐕 … Ġ"]
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
 
@@ -30,9 +27,53 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is n
 # ---- the script under Node ----
 
 
+def ask_node(**asked: Any) -> Any:
+    """What the script says under Node."""
+    command = ["node", str(ROOT / "tests" / "translator_driver.mjs")]
+    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def random_strings(count: int) -> list[str]:
+    """Strings of words, of spaces and signs, and of any code point that is not a surrogate."""
+    rng = random.Random(0)
+    words = [
+        *[
+            "The",
+            "dog's",
+            "naïve",
+            "übergroße",
+            "Straße",
+            "it'll",
+            "I'm",
+            "1234",
+            "x²",
+            "…",
+            "—",
+            "(",
+            "'",
+            '"',
+            ".",
+            ",",
+            "Ġ",
+        ],
+        "\t",
+        "\n",
+        "\u2003",
+        "\x1c",
+    ]
+
+    def character() -> str:
+        point = rng.choice((rng.randrange(128), rng.randrange(0x3000), rng.randrange(0x110000)))
+        return chr(point) if not 0xD800 <= point < 0xE000 else " "
+
+    kinds = (lambda: rng.choice(words) + rng.choice(("", " ")), lambda: rng.choice(" ab'sS1.\n\t\u00a0é"), character)
+    return ["".join(kind() for _ in range(rng.randrange(20))) for kind in rng.choices(kinds, k=count)]
+
+
 @needs_node
 def test_both_tokenizers_agree_on_any_text() -> None:
-    texts = page_translator.random_strings(1000)
+    texts = random_strings(1000)
     pieces = Tokenizer.train([*SENTENCES * 3, *(pair.source for pair in make_captions(50, seed=1))], 400)
     words = Tokenizer.train([text for text in texts if text.strip()], level="word")
     for tokenizer in (pieces, words):
@@ -94,15 +135,28 @@ def test_text_is_prepared_and_restored_as_in_python() -> None:
 
 @needs_node
 def test_the_recorded_example_is_what_the_model_does() -> None:
-    assert page_translator.examples() == RECORD["examples"]
     translator = Translator.from_pretrained("captions-en-de", device="cpu")
     for key, one in RECORD["examples"].items():
-        text = RECORD["pattern"].format(*key.split())
-        assert "".join(translator.stream(text)) == " ".join(one["target"])
-        pronoun = next(i for i, word in enumerate(one["target"]) if word in page_translator.PRONOUNS)
-        noun, weight = max(one["weights"][pronoun], key=lambda found: found[1])
         animal, place, reason = key.split()
+        text = RECORD["pattern"].format(animal, place, reason)
+        assert "".join(translator.stream(text)) == " ".join(one["target"])
+        pronoun = next(i for i, word in enumerate(one["target"]) if word in ("er", "sie", "es"))
+        noun, weight = max(one["weights"][pronoun], key=lambda pair: pair[1])
         assert one["source"][noun] == (place if reason == "wide" else animal) and weight > 900
+
+
+@needs_node
+@pytest.mark.slow
+@pytest.mark.parametrize("beam_size", [1, 5])
+def test_captions_are_translated_as_by_pytorch(beam_size: int) -> None:
+    translator = Translator.from_pretrained("captions-en-de", device="cpu")
+    sources = [[*translator.source_tokenizer.encode(pair.source), 2] for pair in make_captions(50, seed=3)]
+    folder = str(find_pretrained("captions-en-de"))
+    theirs = ask_node(folder=folder, jobs=sources, options={"beamSize": beam_size})
+    for source, (best, *_) in zip(sources, theirs, strict=True):
+        mine = beam_search(translator.model, torch.tensor([source]), translator.decoding, beam_size=beam_size)
+        assert [token for token in mine.tokens[0, 0].tolist() if token] == best["tokens"]
+        assert mine.scores[0, 0].item() == pytest.approx(best["score"], abs=1e-3)
 
 
 @needs_node
@@ -115,63 +169,6 @@ def test_attention_is_that_of_python() -> None:
     comma = 6  # shares a box with the word before
     expected = torch.cat([rows[:5], (rows[5:6] + rows[comma : comma + 1]) / 2, rows[comma + 1 : -1]])
     assert torch.allclose(torch.tensor(found["weights"]), expected, atol=1e-4)
-
-
-# ---- what was measured ----
-
-
-def test_the_record_says_equal() -> None:
-    for row in RECORD["rows"]:
-        assert row["equal_of_200_greedy"] == 200 and row["equal_of_50_beam_5"] == 50
-        assert row["equal_of_1000_strings"] == 1000 and row["score_difference"] < 1e-3
-    assert RECORD["metrics"]["head_points_to_the_noun"] >= 0.985
-
-
-def test_the_pages_say_what_the_record_says() -> None:
-    prose = " ".join(prose_of("appendix/how_this_page_translates").split())
-    facts = RECORD["metrics"]
-    assert f"the {facts['captions_with_it']} captions" in prose
-    assert f"{100 * facts['head_points_to_the_noun']:.0f} % of them" in prose
-    assert f"no other head in more than {100 * facts['no_other_head_more_than']:.0f} %" in prose
-    assert "200 of 200 sentences" in prose and "50 of 50" in prose and "1,000 strings of 1,000" in prose
-    assert max(row["score_difference"] for row in RECORD["rows"]) < 1e-5
-    assert all(4 < row["ms_per_token"] < 6 for row in RECORD["rows"]) and "about five thousandths of a second" in prose
-    index = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
-    assert "in 99 % of the 223 test captions" in index and "1.5 million parameters" in index
-    assert "1,453,568 parameters" in (find_pretrained("captions-en-de") / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_script_is_small_and_asks_nobody() -> None:
-    assert sum(map(page_translator.packed, page_translator.SCRIPTS)) < 10_000
-    files = [ROOT / "transformer_lib" / "viz" / name for name in page_translator.SCRIPTS]
-    for path in files:
-        text = path.read_text(encoding="utf-8")
-        assert not re.search(r"https?:", text) and "innerHTML" not in text
-        assert max(map(len, text.splitlines())) <= 100
-
-
-@needs_node
-@pytest.mark.slow
-@pytest.mark.parametrize("name", pretrained_names())
-def test_two_hundred_sentences_are_translated_as_by_pytorch(name: str) -> None:
-    try:
-        texts = [pair.source for pair in page_translator.test_pairs(name)]
-    except (OSError, ValueError):
-        pytest.skip("Multi30k is not here")
-    assert page_translator.compare(name, texts[:200], 1)[0] == 200
-    equal, difference, _ = page_translator.compare(name, texts[:50], 5)
-    assert equal == 50 and difference < 1e-3
-
-
-@pytest.mark.slow
-def test_a_hundred_translations_leave_the_memory_as_it_was() -> None:
-    pytest.importorskip("playwright")
-    from browser import chromium
-
-    if chromium() is None:
-        pytest.skip("there is no Chromium")
-    seen = page_translator.in_browser("captions-en-de", [pair.source for pair in make_captions(20, seed=1)])
-    assert seen["heap"][1] - seen["heap"][0] < 4e6
 
 
 # ---- the widget in a browser ----
@@ -201,11 +198,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Any:
-    pytest.importorskip("playwright")
-    from browser import chromium, launch
-
-    if chromium() is None:
-        pytest.skip("there is no Chromium")
     with launch() as found:
         yield found
 
@@ -232,9 +224,7 @@ SPOKEN = "(text) => document.querySelector('.tl-says').textContent === text"
 
 @pytest.mark.slow
 def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -> None:
-    from browser import serve
-
-    with serve(site, "/") as root:
+    with serve(site) as root:
         page, problems = opened(browser, f"{root}light.html", reduced_motion="reduce")
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
@@ -274,9 +264,7 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_the_widget_fits_a_phone_and_degrades(site: Path, browser: Any, mode: str) -> None:
-    from browser import NARROW, serve
-
-    with serve(site, "/") as root:
+    with serve(site) as root:
         page, problems = opened(browser, f"{root}{mode}.html", viewport=NARROW, reduced_motion="reduce")
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
         page.route("**/*.safetensors*", lambda route: route.abort())

@@ -1,43 +1,25 @@
-"""The recurrent translator: equal to PyTorch's GRU, blind to padding, the same step by step and all at once."""
+"""The recurrent translator: equal to PyTorch's GRU, blind to padding; and the protocol that all translators share."""
 
 import copy
-import math
 import re
+from dataclasses import dataclass
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transformer_lib.data.batching import Batch, collate
-from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
-from transformer_lib.decoding.greedy import collect_tokens, generate, greedy_decode, translate
-from transformer_lib.models.recurrent import (
-    GRU,
-    RecurrentConfig,
-    RecurrentSeq2Seq,
-    RecurrentState,
-    reverse_padded,
-)
-from transformer_lib.models.seq2seq import (
-    Memory,
-    Seq2Seq,
-    State,
-    build_model,
-    check_tokens,
-    embedding,
-    eval_mode,
-    model_name,
-    register_model,
-    sequence_loss,
-)
+from transformer_lib.data.batching import collate
+from transformer_lib.data.tokenizer import BOS, EOS, PAD
+from transformer_lib.decoding.greedy import greedy_decode
+from transformer_lib.models.recurrent import GRU, RecurrentConfig, RecurrentSeq2Seq, RecurrentState, reverse_padded
+from transformer_lib.models.seq2seq import Memory, check_tokens, eval_mode, reorder, sequence_loss
 from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 SIZES = {"source_vocab_size": 13, "target_vocab_size": 11, "d_model": 6, "d_hidden": 8}
 
 
@@ -67,9 +49,8 @@ def ragged(lengths: list[int], vocab_size: int, seed: int = 0, first: int | None
 
 def reference(ours: GRU) -> nn.GRU:
     """``torch.nn.GRU`` with the weights of ours."""
-    theirs = nn.GRU(
-        ours.d_input, ours.d_hidden, ours.n_layers, batch_first=True, bidirectional=len(ours.directions) == 2
-    )
+    sizes = ours.input_size, ours.hidden_size, ours.num_layers
+    theirs = nn.GRU(*sizes, batch_first=True, bidirectional=ours.bidirectional)
     theirs = theirs.to(next(ours.parameters()).dtype)
     theirs.load_state_dict(ours.state_dict())
     return theirs
@@ -178,327 +159,154 @@ def test_shapes_on_the_meta_device():
 
 def test_embeddings_start_small_and_the_padding_row_stays_zero():
     model = RecurrentSeq2Seq(RecurrentConfig(500, 500, d_model=64))
-    for table in (model.encoder.embedding, model.decoder.embedding):
+    for table in (model.encoder.embedding, model.embedding):
         assert table.weight.std().item() == pytest.approx(64**-0.5, rel=0.05)
         assert not table.weight[PAD].any()
 
 
-# ---------------------------------------------------------------- greedy decoding
+def test_a_gru_starts_as_pytorch_does():
+    weights = []
+    for make in (GRU, nn.GRU):
+        torch.manual_seed(0)
+        weights.append(make(3, 4, 2, bidirectional=True).state_dict())
+    assert list(weights[0]) == list(weights[1])
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), seed=st.integers(0, 30))
-@pytest.mark.slow
-def test_greedy_batch_equals_one_by_one(lengths, seed):
-    model = small_model(seed).eval()
-    source = ragged(lengths, 13, seed)
-    together = greedy_decode(model, source, max_length=9)
+def test_dropout_between_layers_only_in_training():
+    torch.manual_seed(0)
+    gru, inputs = GRU(3, 4, 2, dropout=0.5, bidirectional=True), torch.randn(2, 5, 3)
+    assert not torch.equal(gru(inputs)[0], gru(inputs)[0])
+    gru.eval()
+    assert torch.equal(gru(inputs)[0], gru(inputs)[0])
+    single = GRU(3, 4, 1, dropout=0.5)
+    assert torch.equal(single(inputs)[0], single(inputs)[0])
+
+
+# ---------------------------------------------------------------- the translator
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_logits_equal_the_equations_step_by_step(reverse):
+    model = small_model(reverse_source=reverse)
+    source, target = ragged([4, 2], 13), ragged([3, 3], 11, first=BOS)
+    logits = model(source, target)
+    cells = nn.GRUCell(6, 8).double(), nn.GRUCell(14, 8).double()
+    for cell, gru in zip(cells, (model.encoder.gru, model.gru), strict=True):
+        cell.load_state_dict({name.removesuffix("_l0"): value for name, value in gru.state_dict().items()})
+    for b, length in enumerate((4, 2)):
+        h = torch.zeros(1, 8).double()
+        words = source[b, :length].flip(0) if reverse else source[b, :length]
+        for token in words:
+            h = cells[0](model.encoder.embedding.weight[token][None], h)
+        c = s = h
+        for t, token in enumerate(target[b]):
+            word = model.embedding.weight[token][None]
+            s = cells[1](torch.cat([word, c], 1), s)
+            read = torch.tanh(model.read_out(torch.cat([word, s, c], 1)))
+            expected = read @ model.embedding.weight.T + model.output.bias
+            torch.testing.assert_close(logits[b, t], expected[0], atol=1e-12, rtol=0)
+
+
+@given(extra=st.integers(1, 5), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4), n_layers=st.integers(1, 2))
+def test_padding_and_company_change_nothing(extra, lengths, n_layers):
+    model = small_model(n_layers=n_layers)
+    source, target = ragged(lengths, 13), ragged([4] * len(lengths), 11, first=BOS)
+    expected = model(source, target)
+    padded = nn.functional.pad(source, (0, extra), value=PAD)
+    torch.testing.assert_close(model(padded, target), expected, atol=1e-12, rtol=0)
     for row, length in enumerate(lengths):
-        alone = greedy_decode(model, source[row : row + 1, :length], max_length=9)[0]
-        assert together[row, : len(alone)].tolist() == alone.tolist()
-        assert (together[row, len(alone) :] == PAD).all()
-
-
-@given(seed=st.integers(0, 30))
-@pytest.mark.slow
-def test_greedy_takes_the_best_token_of_the_whole_prefix(seed):
-    model = small_model(seed).eval()
-    source = ragged([4], 13, seed)
-    written = greedy_decode(model, source, max_length=8)[0].tolist()
-    prefix = [BOS]
-    for token in written:
-        logits = model(source, torch.tensor([prefix]))[0, -1]
-        logits[[PAD, BOS]] = -torch.inf
-        assert token == logits.argmax().item()
-        prefix.append(token)
-    assert written[-1] == EOS or len(written) == 8
-    assert EOS not in written[:-1]
-
-
-@MODES
-def test_greedy_is_the_same_in_either_mode_and_restores_it(training):
-    model = small_model(dropout=0.5).train(training)
-    source = ragged([5, 3], 13)
-    first, second = greedy_decode(model, source, max_length=9), greedy_decode(model, source, max_length=9)
-    assert torch.equal(first, second) and model.training is training
-
-
-def test_the_mode_is_restored_when_decoding_fails():
-    model = small_model().train()
-    with pytest.raises(ValueError, match="99"):
-        greedy_decode(model, torch.tensor([[99, EOS]]))
-    assert model.training
-
-
-def test_every_part_comes_back_in_the_mode_it_was_found_in():
-    model = small_model().train()
-    model.encoder.eval()  # frozen by its owner
-    with eval_mode(model):
-        assert not any(part.training for part in model.modules()) and not torch.is_grad_enabled()
-    modes = [part.training for part in model.encoder.modules()], [part.training for part in model.decoder.modules()]
-    assert not any(modes[0]) and all(modes[1]) and model.training and torch.is_grad_enabled()
-    with pytest.raises(KeyError), eval_mode(model):
-        raise KeyError
-    assert model.training and not model.encoder.training and torch.is_grad_enabled()
-
-
-def test_greedy_refuses_a_model_whose_numbers_are_not_numbers():
-    model = small_model()
-    next(model.decoder.parameters()).data.fill_(torch.nan)
-    with pytest.raises(ValueError, match="logits at token 1 hold NaN"):
-        greedy_decode(model, ragged([5, 3], 13))
-    assert model.training
-
-
-class OneRow(Seq2Seq):
-    """Its logits are a view of a parameter, the same for every sentence."""
-
-    def __init__(self, logits: list[float]) -> None:
-        super().__init__()
-        self.row = torch.nn.Parameter(torch.tensor(logits))
-
-    def encode(self, source: Tensor, source_mask: Tensor) -> Memory:
-        return Memory(source.float().unsqueeze(-1), source_mask, torch.zeros(len(source), 1, 1))
-
-    def decode(self, target: Tensor, memory: Memory) -> Tensor:
-        return self.row.expand(*target.shape, -1)
-
-    def start(self, memory: Memory) -> RecurrentState:
-        return RecurrentState(memory, memory.final)
-
-    def step(self, token: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        return self.row.expand(len(token), -1), state
-
-
-def test_greedy_writes_tokens_and_nothing_else():
-    source = ragged([5, 3], 13)
-    logits = [9.0, 8.0, 0.0, 1.0, 2.0]  # PAD and BOS score best, and are never written
-    model = OneRow(logits)
-    assert greedy_decode(model, source, max_length=3).tolist() == [[4, 4, 4]] * 2
-    assert model.row.tolist() == logits
-    assert greedy_decode(model, source[:0], max_length=3).shape == (0, 0)
-    with pytest.raises(ValueError, match="at token 1 hold NaN, or leave no token possible"):
-        greedy_decode(OneRow([1.0, 1.0, *[-math.inf] * 3]), source)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("tokens", [torch.int64, torch.int32])
-def test_the_loss_is_exact_and_takes_every_type_of_token(dtype, tokens):
-    logits = torch.randn(2, 3, 7, generator=generator(0), dtype=torch.float64).to(dtype)
-    target = torch.tensor([[4, 5, EOS], [4, EOS, PAD]], dtype=tokens)
-    loss = sequence_loss(logits, target)
-    assert loss.dtype == torch.promote_types(dtype, torch.float32)
-    rows = logits.double().log_softmax(-1)
-    expected = -sum(rows[place].item() for place in ((0, 0, 4), (0, 1, 5), (0, 2, EOS), (1, 0, 4), (1, 1, EOS))) / 5
-    assert loss.item() == pytest.approx(expected, rel=1e-12 if dtype == torch.float64 else 1e-5)
-
-
-# ---------------------------------------------------------------- training
-
-
-def copy_task(n: int = 64) -> list[Batch]:
-    draw = generator(0)
-    rows = [torch.randint(4, 11, (int(length),), generator=draw).tolist() for length in torch.arange(n) % 3 + 1]
-    return [collate([([*row, EOS], [BOS, *row, EOS]) for row in rows])]
+        alone = model(source[row : row + 1, :length], target[row : row + 1])
+        torch.testing.assert_close(alone[0], expected[row], atol=1e-12, rtol=0)
 
 
 @pytest.mark.slow
 def test_training_learns_to_copy():
     torch.manual_seed(0)
     model = RecurrentSeq2Seq(RecurrentConfig(11, 11, d_model=16, d_hidden=32, dropout=0.0))
-    data, optimizer = copy_task(), torch.optim.Adam(model.parameters(), lr=0.01)
-    before = evaluate_loss(model, data)
-    assert before == pytest.approx(torch.log(torch.tensor(11.0)).item(), abs=0.3)
+    draw = generator(0)
+    rows = [torch.randint(4, 11, (int(length),), generator=draw).tolist() for length in torch.arange(64) % 3 + 1]
+    data = [collate([([*row, EOS], [BOS, *row, EOS]) for row in rows])]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    assert evaluate_loss(model, data) == pytest.approx(torch.log(torch.tensor(11.0)).item(), abs=0.3)
     for _ in range(120):
         train_on(model, data, optimizer)
     assert evaluate_loss(model, data) < 0.05
     decoded = greedy_decode(model, data[0].source, max_length=6)
-    expected = data[0].target[:, 1:]
-    assert torch.equal(decoded, expected[:, : decoded.shape[1]])
+    assert torch.equal(decoded, data[0].target[:, 1:][:, : decoded.shape[1]])
 
 
-def test_reported_loss_is_the_mean_over_tokens():
-    model = small_model().float()
-    data = [
-        Batch(ragged([3, 2], 13), ragged([6, 3], 11, first=BOS), (0, 1)),
-        Batch(ragged([4], 13), ragged([2], 11, first=BOS), (2,)),
-    ]
-    nats = sum(sequence_loss(model(b.source, b.target_input), b.target_output).item() * b.n_tokens for b in data)
-    expected = nats / sum(b.n_tokens for b in data)
-    assert evaluate_loss(model, data) == pytest.approx(expected, rel=1e-6)
-    frozen = torch.optim.SGD(model.parameters(), lr=0.0)
-    assert train_on(model, data, frozen) == pytest.approx(expected, rel=1e-6)
+# ---------------------------------------------------------------- the protocol
 
 
-def test_evaluation_leaves_the_model_as_it_was():
-    model = small_model(dropout=0.5).float().train()
-    before = copy.deepcopy(model.state_dict())
-    evaluate_loss(model, [Batch(ragged([3], 13), ragged([4], 11, first=BOS), (0,))])
-    assert model.training and all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert all(parameter.grad is None for parameter in model.parameters())
+def test_every_part_comes_back_in_the_mode_it_had():
+    model = small_model().train()
+    model.encoder.eval()  # frozen by its owner
+    with eval_mode(model):
+        assert not any(part.training for part in model.modules()) and not torch.is_grad_enabled()
+    assert not any(part.training for part in model.encoder.modules()) and model.gru.training and model.training
+    with pytest.raises(KeyError), eval_mode(model):
+        raise KeyError
+    assert model.training and not model.encoder.training and torch.is_grad_enabled()
 
 
-def test_clipping_bounds_the_step():
-    model = small_model().float()
-    data = [Batch(ragged([3], 13), ragged([4], 11, first=BOS), (0,))]
-    before = torch.cat([parameter.detach().flatten().clone() for parameter in model.parameters()])
-    train_on(model, data, torch.optim.SGD(model.parameters(), lr=1.0), clip=0.01)
-    after = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-3)
+@dataclass(frozen=True)
+class Nested:
+    """A state of many parts."""
+
+    memory: Memory
+    parts: list
+    count: int = 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-def test_training_under_bfloat16_autocast(device):
-    torch.manual_seed(0)
-    model = RecurrentSeq2Seq(RecurrentConfig(11, 11, d_model=16, d_hidden=32, dropout=0.0)).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    losses = [train_on(model, copy_task(), optimizer, autocast=torch.bfloat16) for _ in range(30)]
-    assert losses[-1] < 0.7 * losses[0]
-    assert next(model.parameters()).dtype == torch.float32
+def test_reorder_reaches_every_part_and_shares_the_memory():
+    memory = Memory(torch.arange(4.0).view(2, 2, 1), torch.ones(2, 2).bool(), final=torch.tensor([[[5.0]], [[6.0]]]))
+    rows = torch.arange(4)
+    state = Nested(memory, [rows, {"a": (rows + 10, None, torch.tensor(7))}])
+    moved = reorder(state, torch.tensor([3, 0, 0]))
+    assert moved.memory is memory and moved.count == 3
+    assert moved.parts[0].tolist() == [3, 0, 0] and moved.parts[1]["a"][0].tolist() == [13, 10, 10]
+    assert moved.parts[1]["a"][1:] == (None, torch.tensor(7))
+    less = reorder(state, torch.tensor([2, 3]), torch.tensor([1]))
+    assert less.parts[0].tolist() == [2, 3] and less.memory.outputs.flatten().tolist() == [2, 3]
+    assert less.memory.final.item() == 6 and state.memory.final.shape == (2, 1, 1)
+    with pytest.raises(TypeError, match="a set cannot be reordered"):
+        reorder([{1}], rows)
 
 
-@pytest.mark.slow
-def test_translate_keeps_the_order_and_takes_no_sentence():
-    torch.manual_seed(0)
-    words = Tokenizer.train(["a b c d"], level="word")
-    size = words.vocab_size
-    model = RecurrentSeq2Seq(RecurrentConfig(size, size, d_model=16, d_hidden=32, dropout=0.0))
-    lines = ["a", "b c d", "c a", "d d d d", "b"]
-    data = [collate([([*words.encode(line), EOS], [BOS, *words.encode(line), EOS]) for line in lines])]
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    for _ in range(150):
-        train_on(model, data, optimizer)
-    assert translate(model, lines, words, words) == lines
-    assert translate(model, lines[::-1], words, words, max_tokens=3) == lines[::-1]
-    assert translate(model, [], words, words) == []
-    assert isinstance(translate(model, [""], words, words)[0], str)
+def test_a_state_serves_twice_and_rows_share_their_sentence():
+    model, source = small_model(n_layers=2).eval(), ragged([4, 2], 13)
+    state = model.start(source)
+    first, _ = model.step(torch.tensor([BOS, BOS]), state)
+    again, _ = model.step(torch.tensor([BOS, BOS]), state)
+    assert torch.equal(first, again) and isinstance(state, RecurrentState)
+    beams, _ = model.step(torch.full((4,), BOS), reorder(state, torch.tensor([0, 0, 1, 1])))
+    torch.testing.assert_close(beams, first.repeat_interleave(2, 0), atol=1e-12, rtol=0)
+    last, _ = model.step(torch.tensor([BOS]), reorder(state, torch.tensor([1]), torch.tensor([1])))
+    torch.testing.assert_close(last, first[1:], atol=1e-12, rtol=0)
 
-
-# ---------------------------------------------------------------- the step loop and the register
-
-
-def test_prefix_minimum_and_penalty_do_what_they_say():
-    source, model = ragged([5, 3], 13), OneRow([0.0, 0.0, 3.0, 1.0, 2.0])
-    assert greedy_decode(model, source).tolist() == [[EOS]] * 2
-    assert greedy_decode(model, source, min_length=2).tolist() == [[4, 4, EOS]] * 2
-    prefix = torch.tensor([[3, 3], [3, PAD]])
-    assert greedy_decode(model, source, prefix=prefix).tolist() == [[3, 3, EOS], [3, EOS, PAD]]
-    assert greedy_decode(model, source, prefix=torch.tensor([[EOS], [3]])).tolist() == [[EOS, PAD], [3, EOS]]
-    endless = OneRow([0.0, 0.0, -9.0, 1.0, 2.0])
-    once = greedy_decode(endless, source, max_length=3, repetition_penalty=3.0)
-    assert once.tolist() == [[4, 3, 4]] * 2  # 2 / 3 is less than 1, and 1 / 3 less than 2 / 3
-
-
-def test_a_stream_can_be_left_and_gradients_stay_on():
-    model, source = small_model().train(), ragged([5, 3], 13)
-    stream = generate(model, source, lambda logits: logits.argmax(-1), max_length=5)
-    rows, tokens = next(stream)
-    assert rows.tolist() == [0, 1] and tokens.shape == (2,) and torch.is_grad_enabled()
-    stream.close()
-    assert model.training
-    written = collect_tokens(generate(model, source, lambda logits: logits.argmax(-1), max_length=5), source)
-    assert torch.equal(written, greedy_decode(model, source, max_length=5))
-
-
-class Counter(nn.Module):
-    """A decoder-only model: after token n comes n + 1."""
-
-    def clamp_length(self, max_length: int) -> int:
-        return max_length
-
-    def start(self, rows: int) -> State:
-        return State(None)
-
-    def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
-        return nn.functional.one_hot((token + 1) % 9, 9).float(), state
-
-
-def test_a_model_without_an_encoder_continues_its_prompt():
-    prompt = torch.tensor([[5, 6], [4, PAD]])
-    assert greedy_decode(Counter(), prompt, max_length=5).tolist() == [[5, 6, 7, 8, EOS], [4, 5, 6, 7, 8]]
-
-
-# ---------------------------------------------------------------- bad input
 
 SOURCE, TARGET = ragged([3, 2], 13), ragged([4, 3], 11, first=BOS)
-SGD = torch.optim.SGD([nn.Parameter(torch.zeros(1))])
-BAD = {
-    "gru input": (lambda: GRU(0, 3), "d_input=0"),
-    "gru state": (lambda: GRU(3, -1), "d_hidden=-1"),
-    "no layers": (lambda: GRU(3, 3, 0), "n_layers=0"),
-    "gru dropout": (lambda: GRU(3, 3, dropout=1.0), "dropout=1.0"),
-    "input width": (lambda: GRU(3, 4)(torch.zeros(2, 5, 4)), r"inputs is a float32 tensor of shape \(2, 5, 4\)"),
-    "mask shape": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), torch.ones(2, 4, dtype=torch.bool)), r"shape \(2, 4\)"),
-    "state shape": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), None, torch.zeros(2, 2, 4)), r"state has shape"),
-    "vocabulary of 0": (lambda: RecurrentConfig(0, 5), "source_vocab_size=0"),
-    "negative vocabulary": (lambda: RecurrentConfig(5, -2), "target_vocab_size=-2"),
-    "width of 0": (lambda: RecurrentConfig(5, 5, d_model=0), "d_model=0"),
-    "config layers": (lambda: RecurrentConfig(5, 5, n_layers=0), "n_layers=0"),
-    "config dropout": (lambda: RecurrentConfig(5, 5, dropout=-0.1), "dropout=-0.1"),
-    "source token too large": (lambda: small_model()(SOURCE + 10, TARGET), "source holds token id"),
+SILENT = {  # PyTorch would compute something, or say something unhelpful
+    "source token": (lambda: small_model()(SOURCE + 10, TARGET), "source holds token id 1[0-9]"),
     "negative token": (lambda: small_model()(SOURCE - 5, TARGET), "source holds token id -"),
-    "target token too large": (lambda: small_model()(SOURCE, TARGET + 9), "target holds token id"),
-    "empty source": (lambda: small_model()(torch.zeros_like(SOURCE), TARGET), "row 0 of source is only padding"),
-    "no column": (lambda: check_tokens(torch.zeros(2, 0, dtype=torch.long), 5, "source"), "at least 1 token"),
-    "unequal rows": (lambda: small_model()(SOURCE, TARGET[:1]), "2 rows and target 1"),
-    "loss shapes": (
-        lambda: sequence_loss(torch.zeros(2, 3, 5), torch.ones(2, 4, dtype=torch.long)),
-        "must agree|target is",
-    ),
-    "loss of nothing": (
-        lambda: sequence_loss(torch.zeros(2, 3, 5), torch.zeros(2, 3, dtype=torch.long)),
-        "only padding",
-    ),
-    "no batch to train on": (
-        lambda: train_on(small_model(), [], SGD),
-        "nothing to train on",
-    ),
-    "no batch to measure": (lambda: evaluate_loss(small_model(), []), "nothing to measure"),
-    "padding on the left": (
-        lambda: small_model()(torch.tensor([[0, 5, EOS]]), TARGET[:1]),
-        "row 0 of source has padding",
-    ),
-    "float targets": (
-        lambda: sequence_loss(torch.zeros(2, 3, 5), torch.ones(2, 3)),
-        "target is",
-    ),
-    "climbing": (lambda: train_on(small_model(), [], SGD, clip=-1), "clip=-1 must be a finite number above 0"),
-    "standing still": (lambda: train_on(small_model(), [], SGD, clip=0), "clip=0"),
-    "a word for a number": (lambda: RecurrentConfig(5, 5, dropout="0.1"), "dropout='0.1'"),
-    "a word for a flag": (lambda: RecurrentConfig(5, 5, reverse_source="no"), "reverse_source='no'"),
-    "an embedding of nothing": (lambda: embedding(0, 4), "vocab_size=0"),
-    "prefix rows": (
-        lambda: greedy_decode(small_model(), SOURCE, prefix=torch.tensor([[4]])),
-        r"prefix is a int64 tensor of shape \(1, 1\)|prefix has shape \(1, 1\)",
-    ),
-    "prefix padded on the left": (
-        lambda: greedy_decode(small_model(), SOURCE, prefix=torch.tensor([[0, 4], [4, 5]])),
-        "prefix must be padded on the right",
-    ),
-    "a model of no kind": (lambda: build_model("gpu", {}), "model='gpu' is unknown"),
-    "a field of no kind": (lambda: build_model("gru", {**SIZES, "heads": 2}), "unexpected keyword argument 'heads'"),
-    "a field too few": (lambda: build_model("gru", {"source_vocab_size": 4}), "target_vocab_size"),
-    "no configuration": (lambda: build_model("gru", 5), "config is int"),
-    "a taken name": (lambda: register_model("gru", RecurrentConfig, nn.Linear), "taken by RecurrentSeq2Seq"),
-    "an unnamed model": (lambda: model_name(nn.Linear(1, 1)), "Linear has no name"),
-    "decode length 0": (lambda: greedy_decode(small_model(), SOURCE, max_length=0), "max_length=0"),
-    "a lone string": (lambda: translate(small_model(), "a b", WORDS, WORDS), "sentences"),
+    "target token": (lambda: small_model()(SOURCE, TARGET + 9), "target holds token id"),
+    "empty source": (lambda: small_model()(torch.zeros_like(SOURCE), TARGET), "source begins with padding"),
+    "padded on the left": (lambda: check_tokens(torch.tensor([[0, 5]]), 9, "words"), "words begins with padding"),
+    "a gap": (lambda: check_tokens(torch.tensor([[5, 0, 5]]), 9, "words"), "padding before a token"),
+    "unequal rows": (lambda: small_model()(SOURCE, TARGET[:1]), "2 sources and 1 targets"),
+    "one state for all": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), None, torch.zeros(1, 1, 4)), "a row for each"),
+    "one mask for all": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), torch.ones(1, 5).bool()), "a row for each"),
+    "width of 0": (lambda: RecurrentConfig(5, 5, d_model=0), "d_model"),
+    "dropout": (lambda: RecurrentConfig(5, 5, dropout=1.0), "dropout"),
+    "a field of no kind": (lambda: RecurrentConfig(5, 5, heads=2), "heads"),
 }
-WORDS = Tokenizer.train(["a b"], level="word")
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_named(case):
-    call, message = BAD[case]
-    with pytest.raises((ValueError, TypeError)) as caught:
+@pytest.mark.parametrize("case", SILENT)
+def test_what_would_be_silently_wrong_is_refused(case):
+    call, message = SILENT[case]
+    with pytest.raises((ValueError, TypeCheckError)) as caught:
         call()
-    # With the annotations enforced, a wrong shape may be caught before our own check; test_errors.py runs without.
+    # where annotations are enforced, a wrong shape is caught before our own check
     assert isinstance(caught.value, TypeCheckError) or re.search(message, str(caught.value))
-
-
-def test_a_gradient_that_is_not_finite_stops_the_training():
-    model = small_model().float()
-    model.decoder.bias.data[4] = torch.inf
-    data = [Batch(SOURCE, TARGET, (0, 1))]
-    with pytest.raises(ValueError, match="batch 0: the gradient is not finite"):
-        train_on(model, data, torch.optim.SGD(model.parameters(), lr=0.1))

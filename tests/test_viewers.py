@@ -6,19 +6,18 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from browser import NARROW, launch
 
 from transformer_lib import Translator, viz
 from transformer_lib.models.positions import sinusoids
 from transformer_lib.viz.viewer import Control, Part, make_viewer
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
 SCRIPTS = sorted((ROOT / "transformer_lib" / "viz").glob("*.js"))
 TEXT = "The dog does not cross the street because it is too wide."
 WORDS = ["dog", "tired", "it"]
@@ -171,11 +170,6 @@ def pages(viewers: dict[str, viz.Viewer], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def browser() -> Any:
-    pytest.importorskip("playwright")
-    from browser import chromium, launch
-
-    if chromium() is None:
-        pytest.skip("there is no Chromium")
     with launch() as found:
         yield found
 
@@ -233,8 +227,6 @@ def test_everything_works_by_keyboard_and_is_said(pages: Path, browser: Any) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_they_fit_a_phone_and_can_be_read(pages: Path, browser: Any, mode: str) -> None:
-    from browser import NARROW
-
     page, problems = opened(browser, pages / f"{mode}.html", viewport=NARROW, has_touch=True)
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     light = page.evaluate("() => getComputedStyle(document.querySelector('.tl-viewer')).backgroundColor")

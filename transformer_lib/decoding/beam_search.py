@@ -188,11 +188,14 @@ def beam_search(
             best = best._replace(tokens=F.pad(best.tokens, (0, 1), value=PAD))
             pool = [
                 torch.cat([old[left], new[:, :K]], 1)
-                for old, new in zip(best, ended)
+                for old, new in zip(best, ended, strict=True)
             ]
             top, _ = Hypotheses(*pool).best(n)
             best = Hypotheses(
-                *(o.to(t).index_copy(0, left, t) for o, t in zip(best, top))
+                *(
+                    o.to(t).index_copy(0, left, t)
+                    for o, t in zip(best, top, strict=True)
+                )
             )
 
             # the best K others go on, unless none of them can still be among the n best

@@ -121,7 +121,7 @@ def padding_mask(tokens: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
 
 # %% ../../book/history/learning_to_align.ipynb #6a51c838
 def causal_mask(
-    length: int, past: int = 0, *, device: torch.device | None = None
+    length: int, past: int = 0, *, device: torch.device | str | None = None
 ) -> Bool[Tensor, "1 1 T S"]:
     """True where query t may attend: to the past, to itself and to everything between.
 

@@ -167,7 +167,10 @@ class IfThenModel(nn.Module):
         pairs = zip(self(batch.tokens), batch.labels.unbind(1), strict=True)
         nats = [
             F.cross_entropy(
-                logits.float(), label, ignore_index=UNSEEN, reduction="sum"
+                logits.to(torch.promote_types(logits.dtype, torch.float32)),
+                label,
+                ignore_index=UNSEEN,
+                reduction="sum",
             )
             for logits, label in pairs
         ]

@@ -56,7 +56,7 @@ class Positions(nn.Module):
             raise ValueError(
                 f"position {end - 1} is not within max_length={len(self.table)}"
             )
-        return x + self.table[start:end].to(x.dtype)
+        return x + self.table[start:end].to(x)
 
 
 class SinusoidalPositions(Positions):

@@ -43,7 +43,10 @@ def train_on(
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, clip, error_if_nonfinite=True)
         optimizer.step()
-        total, n_tokens = total + loss.item() * batch.n_tokens, n_tokens + batch.n_tokens
+        total, n_tokens = (
+            total + loss.item() * batch.n_tokens,
+            n_tokens + batch.n_tokens,
+        )
     return total / n_tokens
 
 # %% ../../book/history/encoder_decoder.ipynb #99fb50f2

@@ -25,7 +25,7 @@ ANYTHING = re.compile(r"\(\*args(: ~?[\w.]+)?, \*\*kwargs(: ~?[\w.]+)?\)( -> Non
 NOT_LINKED = [
     (
         "py:.*",
-        r"(collections\.abc|os|pathlib|argparse|dataclasses|typing|torch|numpy|matplotlib|jaxtyping|tokenizers)\..*",
+        r"(collections\.abc|contextlib|random|types|os|pathlib|argparse|dataclasses|typing|torch|numpy|matplotlib|jaxtyping|tokenizers)\..*",
     ),
     (
         "py:.*",
@@ -133,9 +133,8 @@ class LibraryModules(SphinxDirective):
             built = ", ".join(
                 f"{{chapter}}`{page.title} <{page.docname.rpartition('/')[2]}>`" for page in pages
             )
-            text += (
-                f"## `{name}`\n\n{import_module(f'{PACKAGE}.{name}').__doc__.splitlines()[0]}\n\n"
-            )
+            text += "" if name == self.arguments[0] else f"## `{name}`\n\n"
+            text += f"{import_module(f'{PACKAGE}.{name}').__doc__.splitlines()[0]}\n\n"
             text += f"Built in {built}. " if built else ""
             text += f"Source: [`{path}`]({blob(self.config, path)}).\n\n"
             text += f"```{{eval-rst}}\n.. automodule:: {PACKAGE}.{name}\n   :members:\n   :member-order: bysource\n```\n\n"

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -348,3 +349,34 @@ def test_nothing_is_left_of_a_translator_that_cannot_be_saved(tmp_path):
     with pytest.raises(ValueError, match="choose another"):
         translator.save_pretrained("")
     assert not (tmp_path / "x").exists()
+
+
+STORED = {
+    "captions-en-de": ("The dog is sleeping.", "Der Hund schläft."),
+    "multi30k-en-de": ("Two dogs are playing in the snow.", "Zwei Hunde spielen im Schnee."),
+    "multi30k-de-en": ("Zwei Hunde spielen im Schnee.", "Two dogs are playing in the snow."),
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_shipped_translators_write_what_they_always_wrote(name):
+    source, expected = STORED[name]
+    assert Translator.from_pretrained(name, device="cpu").translate([source]) == [expected]
+
+
+def test_the_way_of_a_sentence_is_short():
+    """Functions and modules of the library between a text and its translation, and calls beside the search."""
+    translator, calls = captions(), []
+
+    def note(frame, event, _):
+        if event == "call" and "/transformer_lib/" in frame.f_code.co_filename:
+            calls.append((frame.f_code.co_filename.rsplit("/", 1)[1], frame.f_code.co_name))
+
+    sys.setprofile(note)
+    try:
+        translator.translate(["the dog sleeps"])
+    finally:
+        sys.setprofile(None)
+    named = {call for call in calls if not call[1].startswith("<")}
+    assert len(named) <= 60 and len({file for file, _ in named}) <= 9
+    assert sum(file in ("translator.py", "tokenizer.py") for file, _ in calls) <= 80

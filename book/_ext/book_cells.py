@@ -1,4 +1,4 @@
-"""What a reader sees of a code cell: directives disappear, marked cells fold, imports say where their names were built.
+"""What a reader sees of a code cell: directives disappear, marked cells fold.
 
 - lines that begin with ``#|`` are taken off the shown code;
 - cells marked ``#| hide`` or ``#| default_exp``, and the cell that installs the library on Colab, are left out;
@@ -7,7 +7,6 @@
 - a cell that folds becomes a ``<details>`` under its label; what is folded is in the page, so it is found, printed
   and copied;
 - a solution is a ``<details>`` too;
-- below a cell that imports from the library stands where each name was built.
 """
 
 from __future__ import annotations
@@ -15,22 +14,16 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import cells
-from book_chapters import label_of
 from docutils import nodes
 from myst_nb.sphinx_ import HideCodeCellNode
-from sphinx import addnodes
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
-from sphinx.util.nodes import make_refnode
 from sphinx_exercise.nodes import solution_node
 
 LEFT_OUT = {"hide", "default_exp"}
-CELL_REFERENCE = "book-cell"
 
 
 def installs_on_colab(source: str) -> bool:
@@ -44,9 +37,7 @@ def installs_on_colab(source: str) -> bool:
 
 def is_element(name: str) -> Callable[[nodes.Node], bool]:
     """A condition for ``findall``: the container that myst-nb made for this part of a cell."""
-    return lambda node: (
-        isinstance(node, nodes.container) and node.get("nb_element") == name
-    )
+    return lambda node: isinstance(node, nodes.container) and node.get("nb_element") == name
 
 
 class TidyCells(SphinxTransform):
@@ -65,11 +56,7 @@ class TidyCells(SphinxTransform):
             source = "\n".join(block.astext() for block in blocks)
             code, marks = cells.shown(source), cells.directives(source)
             module = marks.get("default_exp", "") or module
-            if (
-                LEFT_OUT & marks.keys()
-                or installs_on_colab(source)
-                or (blocks and not code)
-            ):
+            if LEFT_OUT & marks.keys() or installs_on_colab(source) or (blocks and not code):
                 cell.parent.remove(cell)
                 continue
             for mark in cells.EXPORTED & marks.keys():
@@ -80,16 +67,11 @@ class TidyCells(SphinxTransform):
                 ]
                 tree = cells.parsed(code)
                 names = [
-                    name
-                    for node in (tree.body if tree else ())
-                    for name in cells.targets(node)
+                    name for node in (tree.body if tree else ()) for name in cells.targets(node)
                 ]
                 cell["ids"] += [cells.anchor(name) for name in names]
             tags = (cell.get("cell_metadata") or {}).get("tags", [])
             if (label := cells.fold(source, tags)) is not None:
-                cell["folded_by_hand"] = "fold" in marks or bool(
-                    cell.get("hide_mode")
-                )
                 cell["hide_mode"] = cell.get("hide_mode") or "input"
                 cell["prompt_show"] = cell["prompt_hide"] = label
             elif cell.get("hide_mode"):
@@ -98,118 +80,6 @@ class TidyCells(SphinxTransform):
                 block.rawsource = cells.shown(block.astext())
                 block.children = []
                 block += nodes.Text(block.rawsource)
-
-
-class SayWhereBuilt(SphinxTransform):
-    """Below a cell that imports names of the library: the chapter in which each was built, with a link."""
-
-    default_priority = 310  # after the directives are gone
-
-    def apply(self, **kwargs: Any) -> None:
-        places: list[cells.Built] | None = None
-        seen: set[tuple[str, str]] = set()
-        for cell in list(self.document.findall(is_element("cell_code"))):
-            code = "\n".join(
-                block.astext()
-                for part in cell.findall(is_element("cell_code_source"))
-                for block in part.findall(nodes.literal_block)
-            )
-            if cell.get("folded_by_hand") or (
-                cell.get("hide_mode") and not cells.only_imports(code)
-            ):
-                continue
-            names = [
-                name
-                for name in dict.fromkeys(cells.imported(code))
-                if name not in seen and not name[1].startswith("_")
-            ]
-            if not names:
-                continue
-            seen.update(names)
-            places = (
-                places if places is not None else cells.built(Path(self.env.srcdir))
-            )
-            line = built_line(self.env, self.env.docname, names, places)
-            if line is not None:
-                cell.parent.insert(cell.parent.index(cell) + 1, line)
-
-
-def built_line(
-    env: BuildEnvironment,
-    docname: str,
-    names: list[tuple[str, str]],
-    places: list[cells.Built],
-) -> nodes.paragraph | None:
-    """ "Built in: attend 4 · GRU 3", or None if all of it comes from this page."""
-    pages: dict[str, list[tuple[str, cells.Built]]] = {}
-    for module, name in names:
-        place = cells.place_of(module, name, places)
-        if place and place.file != docname and place.file in env.found_docs:
-            pages.setdefault(place.file, []).append(
-                (name or module.rpartition(".")[2], place)
-            )
-    if not pages:
-        return None
-    line = nodes.paragraph("", "Built in: ", classes=["built-in"])
-    for i, (file, found) in enumerate(
-        sorted(pages.items(), key=lambda item: order(item[0]))
-    ):
-        line += nodes.Text(" · " if i else "")
-        for j, (name, place) in enumerate(found):
-            line += nodes.Text(", " if j else "")
-            words = nodes.literal(name, name)
-            line += cell_reference(
-                docname, file, cells.anchor(place.name) if place.name else "", words
-            )
-        line += nodes.Text("\N{NO-BREAK SPACE}")
-        line += cell_reference(
-            docname,
-            file,
-            "",
-            nodes.inline("", label_of(file) or "", classes=["built-number"]),
-        )
-    return line
-
-
-def order(file: str) -> tuple[bool, int, str]:
-    """Chapters by their number, then appendices by their letter."""
-    label = label_of(file) or "~"
-    return not label.isdigit(), int(label) if label.isdigit() else 0, label
-
-
-def cell_reference(
-    docname: str, file: str, target: str, words: nodes.Node
-) -> addnodes.pending_xref:
-    """A link to a page, or to one of its cells, that is made when all pages are known."""
-    reference = addnodes.pending_xref(
-        "",
-        words,
-        refdomain="",
-        reftype=CELL_REFERENCE,
-        reftarget=f"{file}#{target}",
-        refdoc=docname,
-        refwarn=True,
-    )
-    return reference
-
-
-def _resolve(
-    app: Sphinx,
-    env: BuildEnvironment,
-    node: addnodes.pending_xref,
-    words: nodes.TextElement,
-) -> nodes.reference | None:
-    if node["reftype"] != CELL_REFERENCE:
-        return None
-    file, _, target = node["reftarget"].partition("#")
-    return make_refnode(
-        app.builder,
-        node["refdoc"],
-        file,
-        target,
-        list(node.children),
-        env.titles[file].astext(),
-    )
 
 
 # ---- in the page ----
@@ -226,16 +96,8 @@ def _open_fold(self: Any, node: HideCodeCellNode) -> None:
         for block in node.findall(nodes.literal_block)
         if block.parent.get("nb_element")
     ]
-    lines = (
-        code[0].count("\n") + 1
-        if code and "below-input" not in node["classes"]
-        else 0
-    )
-    size = (
-        f' <span class="fold-size">{lines} line{"s" * (lines != 1)}</span>'
-        if lines
-        else ""
-    )
+    lines = code[0].count("\n") + 1 if code and "below-input" not in node["classes"] else 0
+    size = f' <span class="fold-size">{lines} line{"s" * (lines != 1)}</span>' if lines else ""
     self.body.append(
         '<details class="fold">\n'
         f'<summary><span class="fold-label">{label_html(node["prompt_show"])}</span>{size}</summary>\n'
@@ -247,9 +109,7 @@ def _close_fold(self: Any, node: HideCodeCellNode) -> None:
 
 
 def _open_solution(self: Any, node: solution_node) -> None:
-    title = next(
-        (child for child in node.children if isinstance(child, nodes.title)), None
-    )
+    title = next((child for child in node.children if isinstance(child, nodes.title)), None)
     for child in node.children:
         child["ids"] = []  # every solution of a page has the same
     if title is not None:
@@ -264,10 +124,8 @@ def _open_solution(self: Any, node: solution_node) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_transform(TidyCells)
-    app.add_transform(SayWhereBuilt)
     for theirs in ("myst_nb", "sphinx_exercise"):
         app.setup_extension(theirs)
     app.add_node(HideCodeCellNode, override=True, html=(_open_fold, _close_fold))
     app.add_node(solution_node, override=True, html=(_open_solution, _close_fold))
-    app.connect("missing-reference", _resolve)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""The map of the book: links to chapters, the table of chapters, and the letters of appendices.
+"""The map of the book: links to chapters, and the table of chapters.
 
 Everything here is read from the table of contents and from the notebooks.
 """
@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from cells import minutes
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
-from sphinx.environment.collectors.toctree import TocTreeCollector
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 HERE = Path(__file__).resolve().parent
@@ -25,7 +22,7 @@ ROOT = HERE.parents[1]
 
 
 class Chapter(NamedTuple):
-    """A page that builds something: a numbered chapter, or a lettered appendix with code."""
+    """A page of the book; the number is empty outside the numbered parts."""
 
     number: str
     docname: str
@@ -37,72 +34,46 @@ class Chapter(NamedTuple):
 
 @lru_cache(maxsize=1)
 def chapters() -> tuple[Chapter, ...]:
-    """Every notebook of the contents, in their order; what there is to say of it stands in the notebook itself."""
+    """Every page of the contents, in their order; what there is to say of it stands in the page itself."""
     contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    found, letters = [], iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    found = []
     for part in contents["parts"]:
         for entry in part["chapters"]:
-            path = ROOT / f"{entry['file']}.ipynb"
-            if path.exists():
-                number = file_number(entry["file"])
-                title, builds, modules = read_notebook(path)
-                key = str(number) if number else next(letters)
-                found.append(
-                    Chapter(
-                        key, entry["file"], modules, title, part["caption"], builds
-                    )
-                )
+            title, builds, modules = read_page(ROOT / entry["file"])
+            key = str(file_number(entry["file"]) or "")
+            found.append(Chapter(key, entry["file"], modules, title, part["caption"], builds))
     return tuple(found)
 
 
 def chapter(key: str) -> Chapter:
-    """The chapter with this file name ("learning_to_align"), number ("3", "A") or module ("models.recurrent")."""
+    """The chapter with this file name ("learning_to_align"), number ("3") or module ("models.recurrent")."""
     for found in chapters():
-        if (
-            key in (found.number, found.docname.rpartition("/")[2])
-            or key in found.modules
-        ):
+        if key in (found.number, found.docname.rpartition("/")[2]) or key in found.modules:
             return found
     raise KeyError(f"no chapter {key!r} in the contents")
 
 
-def read_notebook(path: Path) -> tuple[str, str, tuple[str, ...]]:
-    """Title, promise and modules of a notebook: ``# title``, ``> promise``, and what its cells export."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    code = [
-        "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"
-    ]
-    default = [
-        name
-        for source in code
-        for name in re.findall(r"^#\| *default_exp +(\S+)", source, re.M)
-    ]
-    named = [
-        name
-        for source in code
-        for name in re.findall(r"^#\| *export[ \t]+(\S+)", source, re.M)
-    ]
-    title = re.search(r"^# (.+)$", "".join(cells[0]["source"]), re.M)
-    promise = re.search(r"^> (.+)$", "".join(cells[0]["source"]), re.M)
+def read_page(path: Path) -> tuple[str, str, tuple[str, ...]]:
+    """Title, promise and modules of a page: ``# title``, ``> promise``, and what its cells export."""
+    notebook, code = path.with_suffix(".ipynb"), ""
+    if notebook.exists():
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        text = "".join(cells[0]["source"])
+        code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    else:
+        text = path.with_suffix(".md").read_text(encoding="utf-8")
+    title, promise = (re.search(rf"^{mark} (.+)$", text, re.M) for mark in "#>")
+    modules = re.findall(r"^#\| *(?:default_exp|export)[ \t]+(\S+)", code, re.M)
     return (
         title[1].strip() if title else path.stem,
         promise[1] if promise else "",
-        tuple(dict.fromkeys(default + named)),
-    )
-
-
-def label_of(docname: str) -> str | None:
-    """The number of a chapter or the letter of an appendix; None for other pages."""
-    if (number := file_number(docname)) is not None:
-        return str(number)
-    return next(
-        (found.number for found in chapters() if found.docname == docname), None
+        tuple(dict.fromkeys(modules)),
     )
 
 
 def spoken(found: Chapter) -> str:
-    """ "chapter 3" or "appendix A"."""
-    return f"{'chapter' if found.number.isdigit() else 'appendix'} {found.number}"
+    """ "chapter 3", or the title of a page without a number."""
+    return f"chapter {found.number}" if found.number else found.title
 
 
 def link(source: str, found: Chapter, text: str) -> nodes.Node:
@@ -121,27 +92,24 @@ def link(source: str, found: Chapter, text: str) -> nodes.Node:
 
 
 class ChapterRole(SphinxRole):
-    """``{chapter}`9``` gives "chapter 9", linked if it is there; ``{chapter}`the mask <10>``` gives other words."""
+    """``{chapter}`decoding``` gives "chapter 16", linked; ``{chapter}`the mask of {number} <masks>``` gives other words."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         explicit = re.fullmatch(r"(.+?)\s*<([\w.]+)>", self.text, re.S)
-        words, key = (
-            (explicit[1], explicit[2]) if explicit else (None, self.text.strip())
-        )
+        words, key = (explicit[1], explicit[2]) if explicit else (None, self.text.strip())
         try:
             found = chapter(key)
         except KeyError as error:
             message = self.inliner.reporter.error(str(error), line=self.lineno)
-            return [
-                self.inliner.problematic(self.rawtext, self.rawtext, message)
-            ], [message]
-        return [link(self.env.docname, found, words or spoken(found))], []
+            return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
+        words = (words or spoken(found)).replace("{number}", found.number)
+        if self.name == "Chapter":
+            words = words[0].upper() + words[1:]
+        return [link(self.env.docname, found, words)], []
 
 
 def _cell(*children: nodes.Node, classes: tuple[str, ...] = ()) -> nodes.entry:
-    return nodes.entry(
-        "", nodes.paragraph("", "", *children), classes=list(classes)
-    )
+    return nodes.entry("", nodes.paragraph("", "", *children), classes=list(classes))
 
 
 def table(
@@ -151,34 +119,27 @@ def table(
     classes: list[str],
 ) -> nodes.table:
     """A docutils table; each cell is a list of inline nodes."""
-    group = nodes.tgroup(
-        "", *(nodes.colspec(colwidth=width) for width in widths), cols=len(heads)
-    )
+    group = nodes.tgroup("", *(nodes.colspec(colwidth=width) for width in widths), cols=len(heads))
     head = nodes.row("", *(_cell(nodes.Text(text)) for text in heads))
     group += nodes.thead("", head)
-    group += nodes.tbody(
-        "", *(nodes.row("", *(_cell(*cell) for cell in row)) for row in rows)
-    )
+    group += nodes.tbody("", *(nodes.row("", *(_cell(*cell) for cell in row)) for row in rows))
     return nodes.table("", group, classes=classes)
 
 
 class ChapterTable(SphinxDirective):
-    """``{chapter-table}``: the chapters, what each builds, and how many minutes it takes to read."""
+    """``{chapter-table}``: the chapters, and what each builds."""
 
     def run(self) -> list[nodes.Node]:
-        rows = []
-        for found in chapters():
-            name = link(self.env.docname, found, found.title)
-            time = str(minutes(ROOT / f"{found.docname}.ipynb"))
-            texts = [
-                nodes.Text(found.number),
-                name,
-                nodes.Text(found.builds),
-                nodes.Text(time),
+        rows = [
+            [
+                [nodes.Text(found.number)],
+                [link(self.env.docname, found, found.title)],
+                [nodes.Text(found.builds)],
             ]
-            rows.append([[text] for text in texts])
-        heads = ["No.", "Chapter", "What it builds", "Minutes"]
-        return [table(heads, rows, [4, 26, 62, 8], ["chapters"])]
+            for found in chapters()
+            if found.number
+        ]
+        return [table(["No.", "Chapter", "What it builds"], rows, [4, 26, 70], ["chapters"])]
 
 
 class Road(SphinxDirective):
@@ -189,20 +150,14 @@ class Road(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         stations = nodes.bullet_list(classes=["road"])
         for text in self.content:
-            drawing, title, year, key, sentence = (
-                part.strip() for part in text.split("|")
-            )
+            drawing, title, year, key, sentence = (part.strip() for part in text.split("|"))
             path = HERE / "glyphs" / f"{drawing}.svg"
             self.env.note_dependency(str(path))
             name = nodes.paragraph(classes=["road-title"])
             found = chapter(key) if key != "-" else None
-            name += (
-                link(self.env.docname, found, title) if found else nodes.Text(title)
-            )
+            name += link(self.env.docname, found, title) if found else nodes.Text(title)
             name += nodes.inline(year, year, classes=["road-year"])
-            words = nodes.container(
-                "", name, nodes.paragraph("", sentence), classes=["road-words"]
-            )
+            words = nodes.container("", name, nodes.paragraph("", sentence), classes=["road-words"])
             stations += nodes.list_item(
                 "",
                 nodes.raw("", path.read_text(encoding="utf-8"), format="html"),
@@ -222,9 +177,7 @@ class Slip(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         title_nodes, messages = self.parse_inline(self.arguments[0])
         plain = nodes.paragraph("", "", *title_nodes).astext()
-        box = nodes.container(
-            classes=["slip"], ids=[nodes.make_id(f"slip {plain}")]
-        )
+        box = nodes.container(classes=["slip"], ids=[nodes.make_id(f"slip {plain}")])
         box += nodes.paragraph("", "", *title_nodes, classes=["slip-title"])
         box += self.parse_content_to_nodes()
         check_nodes, more = self.parse_inline(self.options["check"])
@@ -235,9 +188,7 @@ class Slip(SphinxDirective):
             *check_nodes,
             classes=["slip-check"],
         )
-        where = nodes.paragraph(
-            "", "", nodes.Text("Met in "), classes=["slip-where"]
-        )
+        where = nodes.paragraph("", "", nodes.Text("Met in "), classes=["slip-where"])
         met = self.options.get("chapter")
         for i, key in enumerate(met.split(",") if met else ()):
             found = chapter(key.strip())
@@ -267,57 +218,10 @@ def file_number(docname: str) -> int | None:
     return numbered().get(docname)
 
 
-def _letter(env: BuildEnvironment) -> None:
-    """Give the sections of each lettered appendix its letter: C, C.1, C.1.1."""
-
-    def walk(
-        entries: nodes.Node, lead: tuple[str | int, ...], numbers: dict[str, Any]
-    ) -> None:
-        items = [
-            item for item in entries.children if isinstance(item, nodes.list_item)
-        ]
-        for i, item in enumerate(items, 1):
-            number = (*lead, i)
-            for part in item.children:
-                if isinstance(part, nodes.bullet_list):
-                    walk(part, number, numbers)
-                elif part.children and isinstance(part[0], nodes.reference):
-                    part[0]["secnumber"] = list(number)
-                    numbers[part[0]["anchorname"]] = number
-
-    for found in chapters():
-        if found.number.isdigit() or found.docname not in env.tocs:
-            continue
-        page = env.tocs[found.docname][0]
-        numbers: dict[str, Any] = {"": (found.number,)}
-        page[0][0]["secnumber"] = [found.number]
-        env.titles[found.docname]["secnumber"] = [found.number]
-        for part in page.children[1:]:
-            if isinstance(part, nodes.bullet_list):
-                walk(part, (found.number,), numbers)
-        env.toc_secnumbers[found.docname] = numbers
-
-
-def _number_appendices(app: Sphinx) -> None:
-    """Put in the letters between Sphinx's two steps: after sections have their numbers, before figures take theirs."""
-    original = TocTreeCollector.assign_figure_numbers
-    if getattr(original, "numbers_appendices", False):
-        return
-
-    def assign_figure_numbers(
-        self: TocTreeCollector, env: BuildEnvironment
-    ) -> list[str]:
-        _letter(env)
-        return original(self, env)
-
-    assign_figure_numbers.numbers_appendices = True
-    TocTreeCollector.assign_figure_numbers = assign_figure_numbers
-
-
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_role("chapter", ChapterRole())
+    app.add_role("Chapter", ChapterRole())
     app.add_directive("chapter-table", ChapterTable)
     app.add_directive("road", Road)
     app.add_directive("slip", Slip)
-    app.connect("builder-inited", _number_appendices)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -56,9 +56,9 @@ def measure(seed, budget, kind, rate, times=1):
     data, budget = captions(seed, n=4000, longest=10), times * budget
     english = data.sizes[0]
     rows = {
-        k: Rows(r.source, torch.where(r.target > 4, r.target + english - 5, r.target)) for k, r in data.rows.items()
+        k: Rows(r.source, torch.where(r.target > 3, r.target + english - 4, r.target)) for k, r in data.rows.items()
     }
-    model = build(kind, english + data.sizes[1] - 5)
+    model = build(kind, english + data.sizes[1] - 4)
     fit(model, translation_loss, stream(rows["train"], 64, seed), rate, budget, lambda u, n: min(u / 60, decay(u, n)))
     numbers = {"valid": mean_loss(model, rows["valid"]), "loss": mean_loss(model, rows["test"])}
     return numbers | {"exact": right(model, rows["test"])}

@@ -102,6 +102,9 @@ def collate(examples: Sequence[Example], *, indices: Sequence[int] | None = None
     """Examples side by side, padded on the right; fits ``collate_fn`` of a ``DataLoader``."""
     if not len(examples):
         raise ValueError("examples is empty: a batch needs at least one example")
+    for i, (source, target) in enumerate(examples):
+        if not len(source) or source[-1] != EOS or len(target) < 2 or (target[0], target[-1]) != (BOS, EOS):
+            raise ValueError(f"examples[{i}] is no source with EOS and target between BOS and EOS")
     sides = zip(*examples, strict=True)
     padded = (pad_sequence([torch.as_tensor(row).long() for row in side], True, PAD) for side in sides)
     return Batch(*padded, tuple(range(len(examples)) if indices is None else indices))

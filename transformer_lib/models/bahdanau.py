@@ -28,7 +28,12 @@ from transformer_lib.models.recurrent import (
     RecurrentState,
     tied_output,
 )
-from transformer_lib.models.seq2seq import Memory, embedding, eval_mode
+from transformer_lib.models.seq2seq import (
+    Memory,
+    check_pairs,
+    embedding,
+    eval_mode,
+)
 
 # %% ../../book/history/learning_to_align.ipynb #ea57d86b
 class Score(nn.Module):
@@ -139,6 +144,7 @@ class AlignedSeq2Seq(RecurrentBase):
         self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T S"]:
         """The attention weights behind the logits after each target token."""
+        check_pairs(source, target)
         _, state = self.read(target, self.start(source))
         return state.attention[0]
 

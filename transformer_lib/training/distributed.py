@@ -18,10 +18,10 @@ def process() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
-def total(*values: float) -> list[float]:
+def total(*values: float | int) -> list[float]:
     """Sums over all processes, computed on the CPU so that a GPU goes on working."""
     if process()[1] == 1:
-        return list(values)
+        return [float(value) for value in values]
     sums = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(sums)
     return sums.tolist()
@@ -70,11 +70,3 @@ def first(task: AbstractContextManager) -> Iterator[None]:
     finally:
         if rank == 0:
             task.__exit__(None, None, None)
-
-
-def __getattr__(name: str) -> object:  # bridge
-    if name == "DistributedTrainer":
-        from transformer_lib.training.trainer import Trainer
-
-        return Trainer
-    raise AttributeError(name)

@@ -92,7 +92,7 @@ class RunState:
         own = set(map(id, model.parameters()))
         if any(id(p) not in own for group in self.optimizer.param_groups for p in group["params"]):
             raise ValueError("the optimizer holds parameters of another model: make it from model.parameters()")
-        self.ema = [p.detach().clone() for p in self.parameters] if config.ema else None
+        self.ema: list[Tensor] | None = None
         self.sums = torch.zeros(2, device=self.device)  # loss and refused updates, not yet in the progress
         self.clock, self._fingerprint = time.perf_counter(), ""
 

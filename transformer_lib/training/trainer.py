@@ -191,7 +191,10 @@ class Trainer(Updater):
         if config.compile:
             self.objective.compile(dynamic=True)
         if process()[1] > 1:
-            self.objective = DistributedDataParallel(self.objective, broadcast_buffers=False)
+            buffers = [name for name, _ in self.objective.named_buffers()]
+            self.objective._ddp_params_and_buffers_to_ignore = buffers  # the same everywhere
+            self.objective = DistributedDataParallel(self.objective)
+        self.ema = [p.detach().clone() for p in self.parameters] if config.ema else None
 
     def fit(
         self,
@@ -212,7 +215,7 @@ class Trainer(Updater):
                 batches = self.epoch(progress_bar)
                 while group := list(islice(batches, self.config.accumulate)):
                     loss = self.update(group)
-                    stop = interrupt.requested or (watch is not None and watch(loss))
+                    stop = (watch is not None and watch(loss)) or interrupt.requested
                     stop = total(float(bool(stop)))[0] > 0  # one process may stop all
                     if stop or self.progress.step % save_every == 0:
                         self.save()

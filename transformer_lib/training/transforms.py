@@ -96,7 +96,7 @@ class Transformed(Dataset[Example]):
 
 def _share(examples: Sequence[Example]) -> Batch:
     """The batch of one process; an empty share becomes a pair without target tokens."""
-    return collate(examples or [([EOS], [BOS, PAD])])
+    return collate(examples) if examples else Batch(torch.tensor([[EOS]]), torch.tensor([[BOS, PAD]]))
 
 
 def batch_loader(

@@ -450,7 +450,10 @@ def open_run(
         parts.append(encode(corpus, part, translator, options)[0])
         if left := len(getattr(corpus, part)) - len(parts[-1]):
             notes.append(f"left out {left:,} pairs of the {part} part that are too long")
-    notes += _unknown(options, corpus, translator)
+    unknown = _unknown(options, corpus, translator)
+    if unknown and not last.is_file():
+        warnings.warn(unknown[0], UnknownWordWarning, stacklevel=2)
+    notes += unknown
     planned = TrainingConfig(**config.training | changes)
     words = translator.source_tokenizer
     transforms: list[Any] = [SpellingNoise(words, *[options.noise] * 3)] if options.noise else []
@@ -482,7 +485,6 @@ def _unknown(options: TrainOptions, corpus: Corpus, translator: Translator) -> l
         f"{len(unknown):,} of {len(words):,} target words are unknown to {options.start_from}, whose vocabulary "
         f"cannot grow; it will learn to write <unk> for them: {shown(unknown)}"
     )
-    warnings.warn(told, UnknownWordWarning, stacklevel=3)
     return [told]
 
 

@@ -422,10 +422,11 @@ class Translator:
         if not ready.strip():
             return
         sources = torch.tensor([source], device=self.device)
-        steps = generate(self.model, sources, max_length=max_length, **options)
         if self.model.training:  # a generator that waits must not hold the model in evaluation mode
-            with _LOCK:
-                steps = iter(list(steps))
+            with _LOCK, eval_mode(self.model):
+                steps = iter(list(generate(self.model, sources, max_length=max_length, **options)))
+        else:
+            steps = generate(self.model, sources, max_length=max_length, **options)
         tokens: list[int] = []
         done = ""
         for _, token in steps:

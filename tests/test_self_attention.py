@@ -1,29 +1,20 @@
 """Self-attention: equal to plain loops and to PyTorch's, blind to order and padding, zero where nobody may be asked."""
 
-import copy
 import math
-import re
-import subprocess
-import sys
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from jaxtyping import TypeCheckError
-from pages import prose_of, record_of
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.models.attention import explicit_attention
-from transformer_lib.models.masks import padding_mask
 from transformer_lib.models.self_attention import (
     SelfAttention,
     plain_self_attention,
     soft_lookup,
 )
 
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 SEEDS = st.integers(0, 1000)
 
 
@@ -143,17 +134,6 @@ def test_equals_pytorchs_module_with_one_head_once_its_scale_is_undone():
     close(attention(inputs, words[:, None]), theirs(inputs, inputs, inputs, key_padding_mask=~words))
 
 
-@given(temperature=st.floats(0.2, 20), seed=SEEDS)
-def test_the_temperature_is_the_inverse_of_the_next_chapters_scale(temperature, seed):
-    queries, keys, values = (
-        vectors(2, 3, 4, seed=seed),
-        vectors(2, 5, 4, seed=seed + 1),
-        vectors(2, 5, 3, seed=seed + 2),
-    )
-    expected = explicit_attention(queries, keys, values, scale=1 / temperature)
-    close(soft_lookup(queries, keys, values, temperature=temperature), expected)
-
-
 @pytest.mark.slow
 def test_gradients_agree_with_finite_differences():
     attention, inputs, mask = layer(3, 2, 4), vectors(2, 4, 3).requires_grad_(), some_mask(2, 4, 4)
@@ -162,27 +142,6 @@ def test_gradients_agree_with_finite_differences():
     assert torch.autograd.gradcheck(lambda x: plain_self_attention(x, mask), (inputs,))
     parts = [vectors(2, n, 3, seed=n).requires_grad_() for n in (2, 4, 4)]
     assert torch.autograd.gradcheck(lambda q, k, v: soft_lookup(q, k, v, mask[:, :2], temperature=0.4), parts)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 5e-2), (torch.float16, 5e-3)])
-def test_other_precisions(device, dtype, tolerance):
-    exact, inputs, mask = layer(6, 4, 5), vectors(3, 7, 6), some_mask(3, 7, 7)
-    mask[1, 2] = False
-    rounded = copy.deepcopy(exact).to(device, dtype)
-    given_inputs, given_mask = inputs.to(device, dtype), mask.to(device)
-    for ours, expected in (
-        (rounded(given_inputs, given_mask), exact(inputs, mask)),
-        (plain_self_attention(given_inputs / 2, given_mask), plain_self_attention(inputs / 2, mask)),
-    ):
-        assert all(part.dtype == dtype for part in ours)
-        close(tuple(part.cpu().double() for part in ours), expected, tolerance)
-
-
-def test_shapes_without_memory():
-    with torch.device("meta"):
-        outputs, weights = SelfAttention(8, d_value=3)(torch.empty(2, 5, 8), torch.ones(2, 1, 5, dtype=torch.bool))
-    assert outputs.shape == (2, 5, 3) and weights.shape == (2, 5, 5)
 
 
 # ---------------------------------------------------------------- properties
@@ -219,21 +178,6 @@ def test_padding_and_company_change_nothing(lengths, extra, learned):
     for row, length in enumerate(lengths):
         alone = attend(inputs[row : row + 1, :length])
         close((outputs[row : row + 1, :length], weights[row : row + 1, :length, :length]), alone)
-
-
-def test_the_mask_of_chapter_10_fits_without_its_axis_for_heads():
-    tokens = torch.tensor([[5, 6, 7], [8, 2, 0]])
-    mask = padding_mask(tokens)[:, 0]
-    assert mask.shape == (2, 1, 3)
-    assert (layer()(vectors(2, 3, 6), mask)[1][1, :, 2] == 0).all()
-
-
-@given(rows=st.integers(1, 3), length=st.integers(1, 5), seed=SEEDS)
-def test_weights_are_shares(rows, length, seed):
-    mask = some_mask(rows, length, length, seed=seed)
-    weights = layer(seed=seed)(vectors(rows, length, 6, seed=seed), mask)[1]
-    assert (weights >= 0).all() and (weights[~mask] == 0).all()
-    torch.testing.assert_close(weights.sum(dim=-1), mask.any(dim=-1).double(), atol=1e-12, rtol=0)
 
 
 def test_who_may_look_nowhere_gets_zeros_and_a_finite_gradient():
@@ -282,22 +226,6 @@ def test_a_python_dictionary_is_a_special_case():
     assert answers.flatten().tolist() == list(price.values())
 
 
-def test_axes_before_the_last_two_are_batches():
-    queries, keys, values = vectors(2, 3, 4, 5), vectors(2, 3, 6, 5, seed=2), vectors(2, 3, 6, 7, seed=3)
-    mask = some_mask(2, 3, 4, 6)
-    together, _ = soft_lookup(queries, keys, values, mask)
-    for i in range(2):
-        for j in range(3):
-            alone, _ = soft_lookup(queries[i, j], keys[i, j], values[i, j], mask[i, j])
-            torch.testing.assert_close(together[i, j], alone, atol=1e-12, rtol=0)
-
-
-def test_one_sentence_and_one_query_may_share_a_mask():
-    inputs, mask = vectors(3, 4, 6), some_mask(1, 4, 4)
-    close(plain_self_attention(inputs, mask), plain_self_attention(inputs, mask.expand(3, 4, 4)))
-    close(plain_self_attention(inputs, mask[:, :1]), plain_self_attention(inputs, mask[:, :1].expand(3, 4, 4)))
-
-
 def test_the_names_of_the_weights_are_stable():
     shapes = {name: tuple(weight.shape) for name, weight in SelfAttention(6, d_key=4, d_value=5).state_dict().items()}
     assert shapes == {"query.weight": (4, 6), "key.weight": (4, 6), "value.weight": (5, 6)}
@@ -306,83 +234,3 @@ def test_the_names_of_the_weights_are_stable():
         6,
         6,
     )
-
-
-COMPILED = """
-import torch
-from transformer_lib.models.self_attention import SelfAttention
-
-torch.manual_seed(0)
-ours = SelfAttention(6, d_key=4, d_value=5)
-inputs, mask = torch.randn(2, 4, 6), torch.rand(2, 4, 4) < 0.6
-compiled = torch.compile(ours, fullgraph=True, backend="eager")
-for arguments in ((inputs,), (inputs, mask), (inputs, mask[:, :1])):
-    for found, expected in zip(compiled(*arguments), ours(*arguments)):
-        torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
-print("one graph")
-"""
-
-
-@pytest.mark.slow
-def test_compiles_into_one_graph():
-    """In a process of its own, as users have it: the run-time check of annotations cannot be compiled."""
-    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=300)
-    assert done.stdout.strip() == "one graph", done.stderr[-3000:]
-
-
-def test_the_chapter_quotes_the_record_of_its_benchmark():
-    rows, prose = record_of("self-attention-cost")["rows"], prose_of("transformer/self_attention")
-    columns = ("gru_work", "gru_time", "convolution_work", "convolution_time")
-    for row in rows:
-        assert " | ".join([f"| {row['words']:,}", *(f"{row[name]:.2f}" for name in columns)]) in prose
-    assert "python benchmarks/self_attention.py --record results/self-attention-cost.json" in prose
-
-
-# ---------------------------------------------------------------- bad input
-
-X, WORDS = torch.zeros(2, 4, 6), torch.ones(2, 4, dtype=torch.bool)
-BAD = {
-    "no width": (lambda: SelfAttention(0), "d_model=0"),
-    "key width": (lambda: SelfAttention(4, d_key=-1), "d_key=-1"),
-    "value width": (lambda: SelfAttention(4, d_value=0), "d_value=0"),
-    "input width": (lambda: SelfAttention(5)(X), r"inputs is .* shape \(2, 4, 6\), expected .* D=5"),
-    "input precision": (lambda: SelfAttention(6)(X.double()), "not one dtype: inputs: float64, the weights: float32"),
-    "a list": (lambda: plain_self_attention([[1.0]]), r"inputs is .*list"),
-    "mask of keys": (
-        lambda: SelfAttention(6)(X, WORDS),
-        r"mask has shape \(2, 4\), expected 3 axes.* mask\[:, None\]",
-    ),
-    "square mask of keys": (
-        lambda: plain_self_attention(X[:, :2], WORDS[:, :2]),
-        r"mask has shape \(2, 2\), expected 3 axes",
-    ),
-    "mask with heads": (lambda: plain_self_attention(X, WORDS[:, None, None]), r"mask has shape \(2, 1, 1, 4\)"),
-    "mask length": (
-        lambda: plain_self_attention(X, WORDS[:, None, :3]),
-        r"mask.*\(2, 1, 3\)",
-    ),
-    "mask rows": (lambda: plain_self_attention(X, WORDS[:, None].repeat(2, 1, 1)), r"mask.*\(4, 1, 4\)"),
-    "mask device": (lambda: plain_self_attention(X, WORDS[:, None].to("meta")), "meta"),
-    "widths differ": (lambda: soft_lookup(X, X[..., :5], X), r"keys is .* \(2, 4, 5\), expected .* K=6"),
-    "numbers differ": (lambda: soft_lookup(X, X, X[:, :3]), r"values.*\(2, 3, 6\)"),
-    "batches differ": (lambda: soft_lookup(X[:1], X, X), r"keys is .* shape \(2, 4, 6\), expected .*B"),
-    "temperature of 0": (lambda: soft_lookup(X, X, X, temperature=0), "temperature=0 must be .* above 0"),
-    "negative temperature": (lambda: soft_lookup(X, X, X, temperature=-1.5), "temperature=-1.5"),
-    "infinite temperature": (lambda: soft_lookup(X, X, X, temperature=math.inf), "temperature=inf"),
-    "temperature in words": (lambda: soft_lookup(X, X, X, temperature="2"), "temperature='2'"),
-    "two types": (lambda: soft_lookup(X, X.double(), X.double()), "not one dtype: queries: float32, keys: float64"),
-    "temperature is no number": (lambda: soft_lookup(X, X, X, temperature=math.nan), "temperature=nan"),
-    "token ids": (lambda: SelfAttention(6)(X.long()), "inputs is a int64 tensor"),
-    "ids to look up": (lambda: soft_lookup(X, X.long(), X), "keys is a int64 tensor"),
-    "mask of numbers": (lambda: plain_self_attention(X, WORDS[:, None].float()), "mask.*float32"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_named(case):
-    call, message = BAD[case]
-    with pytest.raises((ValueError, TypeError, RuntimeError)) as caught:
-        call()
-    # With the annotations enforced, a wrong shape may be caught before our own check; test_errors.py runs without.
-    error = caught.value
-    assert TypeCheckError in (type(error), type(error.__cause__)) or re.search(message, str(caught.value))

@@ -173,7 +173,8 @@ def test_the_best_of_a_line_can_be_told_from_those_of_the_next(capsys, monkeypat
 def test_unknown_words_are_told_with_their_line(capsys, monkeypatch):
     feed(monkeypatch, b"the cat\nthe zebra\n")
     assert translate() == 0
-    assert capsys.readouterr().err == "standard input, line 2: unknown words: zebra\n"
+    error = capsys.readouterr().err  # a slow machine shows its progress too
+    assert "standard input, line 2: unknown words: zebra\n" in error and "line 1:" not in error
 
 
 BAD_LINES = {"too long": (b"the dog " * 600, "has 1201 tokens"), "not text": (b"\xff\xfe", "is not UTF-8 text")}

@@ -40,6 +40,8 @@ def main():
     parser.add_argument("--check", action="store_true", help="only list the numbers that are stale")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     args, command = parser.parse_args(), f"python -m experiments {shlex.join(sys.argv[1:])}"
+    if args.smoke:
+        os.environ["SMOKE"] = "1"  # before a study is imported
     if args.do == "list":
         print(*(f"{name:24}{get_study(name).question}" for name in names()), sep="\n")
     elif args.do == "claims":
@@ -48,7 +50,6 @@ def main():
         return numbers.main(args.names, args.check)
     for study in map(get_study, names() if args.all else args.names) if args.do == "run" else ():
         if args.smoke:
-            os.environ["SMOKE"] = "1"
             with tempfile.TemporaryDirectory() as folder:
                 section = run(study, [0, 1], study.smoke, command, folder=folder, workers=args.jobs, smoke=True)
         else:

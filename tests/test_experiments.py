@@ -2,12 +2,14 @@
 
 import json
 import math
+import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+os.environ["SMOKE"] = "1"  # studies draw little data
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -123,8 +125,7 @@ def test_a_record_belongs_to_a_study_or_says_how_it_was_made():
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_study_runs_in_miniature(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("SMOKE", "1")
+def test_a_study_runs_in_miniature(name, tmp_path):
     study = get_study(name)
     assert study.question.endswith("?") and (ROOT / f"book/{study.chapter}.ipynb").is_file()
     assert set(study.every_rate) <= set(study.arms)

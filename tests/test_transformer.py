@@ -1,16 +1,13 @@
 """The Transformer: equal to PyTorch's and to Marian, causal, blind to padding, the same step by step as at once."""
 
 import copy
-import re
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jaxtyping import TypeCheckError
 from marian import marian_pair
 from torch import nn
 
@@ -18,24 +15,14 @@ from transformer_lib.data.batching import Batch, collate
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_lib.decoding.greedy import greedy_decode
-from transformer_lib.models.alignment import attention_maps
-from transformer_lib.models.convert import (
-    from_torch,
-    to_torch,
-)
-from transformer_lib.models.masks import causal_mask
-from transformer_lib.models.multi_head import KeyValueCache, record_attention
-from transformer_lib.models.positions import SinusoidalPositions
-from transformer_lib.models.seq2seq import Memory, State, reorder, sequence_loss
-from transformer_lib.models.sublayers import LayerNorm
-from transformer_lib.models.transformer import (
-    DecoderLayer,
-    Encoder,
-    EncoderLayer,
-    Transformer,
-    TransformerConfig,
-)
-from transformer_lib.training.loop import evaluate_loss, train_on
+from transformer_lib.models.attention import causal_mask
+from transformer_lib.models.bahdanau import attention_maps
+from transformer_lib.models.convert import from_torch, to_torch
+from transformer_lib.models.layers import LayerNorm
+from transformer_lib.models.multi_head import record_attention
+from transformer_lib.models.seq2seq import reorder
+from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.training.loss import translation_loss
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
@@ -284,11 +271,11 @@ def test_padding_and_company_change_nothing(kind, training, lengths, extra, leng
 def test_step_by_step_gives_what_teacher_forcing_gives(kind, training):
     model = small_model(**KINDS[kind]).train(training)
     expected = model(SOURCE, TARGET)
-    state = model.start(model.encode(SOURCE, SOURCE != PAD))
+    state = model.start(SOURCE)
     for position in range(TARGET.shape[1]):
         logits, state = model.step(TARGET[:, position], state)
         torch.testing.assert_close(logits, expected[:, position], atol=1e-12, rtol=1e-10)
-    assert state.position == TARGET.shape[1]
+    assert all(len(cache) == TARGET.shape[1] for cache in state.caches)
 
 
 @pytest.mark.slow
@@ -300,33 +287,35 @@ def test_rows_of_a_beam_share_the_memory(kind):
     others[:, 2] = 11
     both = torch.stack([TARGET, others], dim=1).flatten(0, 1)  # two continuations of each sentence
     expected = model(SOURCE[rows], both)
-    state = reorder(model.start(model.encode(SOURCE, SOURCE != PAD)), rows)
+    state = reorder(model.start(SOURCE), rows)
     for position in range(TARGET.shape[1]):
         logits, state = model.step(both[:, position], state)
         torch.testing.assert_close(logits, expected[:, position], atol=1e-12, rtol=1e-10)
         if position == 3:  # the rows of a sentence change places, and back
             swap = torch.tensor([1, 0, 3, 2, 5, 4])
             state = reorder(reorder(state, swap), swap)
-    assert state.memory.mask.shape[0] == 3 and all(source.keys.shape[0] == 3 for source in state.memory.layers)
+    assert all(len(part) == 3 for part in (state.memory.mask, *state.memory.layers[0]))
 
 
-def test_a_reordered_state_is_independent():
+def test_states_are_independent():
     model = small_model()
-    state = model.start(model.encode(SOURCE, SOURCE != PAD))
+    state = model.start(SOURCE)
     _, state = model.step(TARGET[:, 0], state)
     copied = reorder(state, torch.arange(3))
-    first, _ = model.step(TARGET[:, 1], state)
-    model.step(torch.full((3,), 12), copied)
-    expected = model(SOURCE, TARGET[:, :2])[:, 1]
-    torch.testing.assert_close(first, expected, atol=1e-12, rtol=1e-10)
+    first, later = model.step(TARGET[:, 1], state)
+    for other in (copied, state):  # the state that was stepped stays valid, too
+        model.step(torch.full((3,), 12), other)
+    second, _ = model.step(TARGET[:, 2], later)
+    expected = model(SOURCE, TARGET[:, :3])
+    torch.testing.assert_close(torch.stack([first, second], 1), expected[:, 1:], atol=1e-12, rtol=1e-10)
 
 
 @pytest.mark.slow
-def test_the_cache_grows_beyond_its_first_room():
+def test_the_cache_grows():
     model = small_model(max_length=80)
     target = torch.randint(4, 13, (3, 70), generator=torch.Generator().manual_seed(0))
     target[:, 0] = BOS
-    expected, state = model(SOURCE, target), model.start(model.encode(SOURCE, SOURCE != PAD))
+    expected, state = model(SOURCE, target), model.start(SOURCE)
     for position in range(70):
         logits, state = model.step(target[:, position], state)
     torch.testing.assert_close(logits, expected[:, -1], atol=1e-11, rtol=1e-9)
@@ -342,15 +331,15 @@ def test_order_matters_and_the_source_matters():
 
 def test_weights_sum_to_one_and_obey_the_masks():
     model = small_model()
-    looks = model.attention(SOURCE, TARGET)
-    for group, count in ((looks.encoder, 2), (looks.decoder, 3), (looks.cross, 3)):
+    maps = model.attention(SOURCE, TARGET)
+    for group, count in ((maps.encoder, 2), (maps.decoder, 3), (maps.cross, 3)):
         assert len(group) == count
         for weights in group:
             torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights.sum(-1)))
     padding = (SOURCE == PAD)[:, None, None, :]
-    assert all((weights * padding).abs().max() == 0 for weights in [*looks.encoder, *looks.cross])
-    assert all(weights.triu(1).abs().max() == 0 for weights in looks.decoder)
-    torch.testing.assert_close(model.align(SOURCE, TARGET), looks.cross[-1].mean(dim=1))
+    assert all((weights * padding).abs().max() == 0 for weights in [*maps.encoder, *maps.cross])
+    assert all(weights.triu(1).abs().max() == 0 for weights in maps.decoder)
+    torch.testing.assert_close(model.align(SOURCE, TARGET), maps.cross[-1].mean(dim=1))
 
 
 def test_the_maps_of_chapter_4_are_drawn_for_a_transformer():
@@ -366,69 +355,9 @@ def test_layers_write_their_weights_down_only_while_recorded():
     with record_attention(model) as maps:
         model(SOURCE, TARGET)
     assert next(iter(maps)) == "encoder.layers.0.self_attn" and "decoder.layers.2.cross_attn" in maps
-    assert len(maps) == 2 + 2 * 3 and all(len(found) == 1 for found in maps.values())
+    assert len(maps) == 2 + 2 * 3
     model(SOURCE, TARGET)
-    assert all(len(found) == 1 for found in maps.values())
-    with pytest.raises(ZeroDivisionError), record_attention(model):
-        raise ZeroDivisionError
-    assert all(getattr(part, "recorded", None) is None for part in model.modules())
-
-
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_an_encoder_with_a_causal_mask_writes_word_by_word(norm_first):
-    encoder = small_model(norm_first=norm_first).encoder
-    inputs = torch.randn(3, 6, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    expected = encoder(inputs, causal_mask(6))
-    changed = inputs.clone()
-    changed[:, 4:] += 1
-    assert torch.equal(encoder(changed, causal_mask(6))[:, :4], expected[:, :4])
-    caches, found = encoder.new_caches(rows=3), []
-    with torch.no_grad():
-        for part in inputs.split([3, 1, 2], dim=1):
-            found.append(encoder(part, causal_mask(part.shape[1], past=caches[0].length), caches=caches))
-    torch.testing.assert_close(torch.cat(found, dim=1), expected, atol=1e-12, rtol=1e-10)
-
-
-class LanguageModel(nn.Module):
-    """A decoder-only model: an ``Encoder`` with a causal mask, caches, and a state that the searches can reorder."""
-
-    @dataclass(frozen=True, eq=False)
-    class State(State):
-        caches: list[KeyValueCache]
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(config.target_vocab_size, config.d_model)
-        self.places, self.stack = SinusoidalPositions(config.d_model, 50), Encoder(config)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = self.places(self.tokens(tokens))
-        return self.stack(x, causal_mask(tokens.shape[1])) @ self.tokens.weight.T
-
-    def clamp_length(self, max_length: int) -> int:
-        return min(max_length, 50)
-
-    def start(self, rows: int) -> State:
-        return self.State(None, self.stack.new_caches(rows))
-
-    def step(self, token: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
-        x = self.places(self.tokens(token[:, None]), state.caches[0].length)
-        return self.stack(x, caches=state.caches)[:, 0] @ self.tokens.weight.T, state
-
-
-def test_a_decoder_only_model_of_our_parts_writes_with_its_cache():
-    torch.manual_seed(0)
-    model = LanguageModel(TransformerConfig(13, 13, 8, 2, 2, 1, 16, dropout=0.0)).double().eval()
-    prompt = torch.tensor([[5, 6, 7], [8, 9, PAD]])
-    written = greedy_decode(model, prompt, max_length=9)
-    for row, start in zip(written, prompt, strict=True):
-        tokens = [BOS, *start[start != PAD].tolist()]
-        while len(tokens) < 10 and tokens[-1] != EOS:  # without a cache, one sentence at a time
-            with torch.no_grad():
-                logits = model(torch.tensor([tokens]))[0, -1]
-            logits[[PAD, BOS]] = -torch.inf
-            tokens.append(int(logits.argmax()))
-        assert row[row != PAD].tolist() == tokens[1:]
+    assert all(len(calls) == 1 for calls in maps.values())
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
@@ -478,17 +407,16 @@ def copy_task() -> list[Batch]:
 
 
 @pytest.mark.slow
-def test_the_loop_of_chapter_3_trains_it_and_its_decoder_decodes():
+def test_it_learns_to_copy():
     torch.manual_seed(0)
     model = Transformer(TransformerConfig(**{**SIZES, "d_model": 32, "d_ff": 64}))
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    losses = [train_on(model, copy_task(), optimizer) for _ in range(60)]
-    assert losses[-1] < 0.1 * losses[0]
     (batch,) = copy_task()
-    assert evaluate_loss(model, [batch]) == pytest.approx(
-        sequence_loss(model.eval()(batch.source, batch.target_input), batch.target_output).item(), rel=1e-5
-    )
-    assert torch.equal(greedy_decode(model, batch.source, max_length=8), batch.target_output)
+    for _ in range(60):
+        optimizer.zero_grad()
+        (translation_loss(model, batch) / batch.n_tokens).backward()
+        optimizer.step()
+    assert torch.equal(greedy_decode(model.eval(), batch.source, max_length=8), batch.target_output)
 
 
 @pytest.mark.slow
@@ -514,7 +442,7 @@ def test_other_precisions(kind, dtype, tolerance, device):
     logits = model(source, target)
     assert logits.dtype == dtype
     torch.testing.assert_close(logits.cpu().double(), exact(SOURCE, TARGET), atol=tolerance, rtol=tolerance)
-    state = model.start(model.encode(source, source != PAD))
+    state = model.start(source)
     logits, _ = model.step(target[:, 0], state)
     assert logits.dtype == dtype and torch.isfinite(logits).all()
 
@@ -525,7 +453,7 @@ def test_autocast(device):
     source, target = SOURCE.to(device), TARGET.to(device)
     with torch.autocast(device, dtype=torch.bfloat16):
         logits = model(source, target)
-        state = model.start(model.encode(source, source != PAD))
+        state = model.start(source)
         first, _ = model.step(target[:, 0], state)
     expected = model(source, target)
     torch.testing.assert_close(logits.float(), expected, atol=0.2, rtol=0.2)
@@ -587,78 +515,28 @@ def test_names_in_the_state_dict_are_stable():
 # ---------------------------------------------------------------- bad input
 
 
-def stepped_twice():
-    model = small_model()
-    state = model.start(model.encode(SOURCE, SOURCE != PAD))
-    model.step(TARGET[:, 0], state)
-    model.step(TARGET[:, 0], state)
-
-
-def step_beyond():
-    model = small_model(max_length=7)
-    state = model.start(model.encode(SOURCE, SOURCE != PAD))
-    for _ in range(8):
-        _, state = model.step(TARGET[:, 0], state)
-
-
 BAD = {
-    "heads": (lambda: TransformerConfig(d_model=10, n_heads=4), "d_model=10 is not divisible by n_heads=4"),
-    "odd width": (lambda: TransformerConfig(d_model=9, n_heads=3), "d_model=9 is odd"),
-    "two vocabularies": (lambda: TransformerConfig(source_vocab_size=5), "one vocabulary, not 5 and 37000"),
-    "no layers": (lambda: TransformerConfig(n_encoder_layers=0), "n_encoder_layers=0"),
-    "no width": (lambda: TransformerConfig(d_ff=0), "d_ff=0"),
-    "dropout": (lambda: TransformerConfig(dropout=1.0), "dropout=1.0"),
-    "attention dropout": (lambda: TransformerConfig(attention_dropout=-0.1), "attention_dropout=-0.1"),
-    "key width": (lambda: TransformerConfig(d_key=0), "d_key=0 must be at least 1"),
-    "value width": (lambda: TransformerConfig(d_value=-1), "d_value=-1 must be at least 1"),
-    "epsilon": (lambda: TransformerConfig(eps=0.0), "eps=0.0 must be a finite number above 0"),
-    "a word for a choice": (lambda: TransformerConfig(norm_first="False"), "norm_first='False' must be True or False"),
-    "activation": (lambda: TransformerConfig(activation="tanh"), "activation='tanh'"),
-    "positions": (lambda: TransformerConfig(positions="rotary"), "positions='rotary'"),
-    "tying": (lambda: TransformerConfig(tie_embeddings="some"), "tie_embeddings='some'"),
+    "odd width": (lambda: small_model(d_model=9, n_heads=3), "d_model=9 is odd"),
+    "heads": (lambda: small_model(d_model=10, n_heads=4), "d_model=10 is not divisible by n_heads=4"),
+    "two vocabularies": (lambda: TransformerConfig(source_vocab_size=5), r"one vocabulary, not \(5, 37000\)"),
     "long source": (lambda: small_model()(ragged([25]), TARGET[:1]), "max_length=24"),
     "long target": (lambda: small_model()(SOURCE[:1], ragged([25], first=BOS)), "max_length=24"),
     "token": (lambda: small_model()(SOURCE + 9, TARGET), "token id"),
     "negative token": (lambda: small_model()(SOURCE, TARGET - 9), "token id -"),
-    "empty sentence": (lambda: small_model()(torch.zeros(3, 4, dtype=torch.long), TARGET), "row 0 of source"),
-    "rows": (lambda: small_model()(SOURCE, TARGET[:2]), "3 rows and target 2"),
-    "stepped twice": (stepped_twice, "stepped already"),
-    "no position left": (step_beyond, "max_length=7"),
-    "source mask of one row": (
-        lambda: small_model().encode(SOURCE, (SOURCE != PAD)[:1]),
-        "source_mask has shape (1,",
-    ),
-    "source mask of numbers": (
-        lambda: small_model().encode(SOURCE, (SOURCE != PAD).float()),
-        "mask .* torch.float32|source_mask is a float32",
-    ),
-    "float tokens": (lambda: small_model()(SOURCE.float(), TARGET), "source is a float32 tensor"),
-    "no memory": (
-        lambda: DecoderLayer(TransformerConfig(**SIZES))(torch.zeros(1, 2, 8), None, causal_mask(2)),
-        "memory is None",
-    ),
-    "a layer's mask of two axes": (
-        lambda: EncoderLayer(TransformerConfig(**SIZES))(torch.zeros(2, 2, 8), torch.ones(2, 2).bool()),
-        "four axes",
-    ),
-    "a word for the final norm": (lambda: TransformerConfig(final_norm="no"), "final_norm='no' must be True or False"),
-    "an infinite epsilon": (lambda: TransformerConfig(eps=float("inf")), "eps=inf"),
-    "a dictionary for a configuration": (lambda: Transformer({}), "config is {} (dict)"),
-    "no caches": (lambda: small_model().encoder(torch.zeros(1, 2, 8).double(), caches=[]), "argument 2"),
-    "mixed devices": (
-        lambda: small_model().decode(TARGET, Memory(torch.zeros(3, 4, 8, device="meta"), torch.ones(3, 4).bool())),
-        "meta",
-    ),
+    "empty sentence": (lambda: small_model()(torch.zeros(3, 4, dtype=torch.long), TARGET), "begins with padding"),
+    "no position left": (lambda: step_beyond_its_positions(), "max_length=7"),
 }
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+def step_beyond_its_positions():
+    model = small_model(max_length=7)
+    state = model.start(SOURCE)
+    for _ in range(8):
+        _, state = model.step(TARGET[:, 0], state)
+
+
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_named(case):
+def test_what_would_be_silently_wrong_is_refused_by_name(case):
     call, message = BAD[case]
-    with pytest.raises((ValueError, TypeError, RuntimeError)) as caught:
+    with pytest.raises(ValueError, match=message):
         call()
-    found = str(caught.value)
-    error = caught.value
-    assert TypeCheckError in (type(error), type(error.__cause__)) or message in found or re.search(message, found)

@@ -6,6 +6,7 @@ Annotations such as ``Float[Tensor, "B T D"]`` are shown as they are written.
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 import sys
 from importlib import import_module
@@ -25,7 +26,7 @@ ANYTHING = re.compile(r"\(\*args(: ~?[\w.]+)?, \*\*kwargs(: ~?[\w.]+)?\)( -> Non
 NOT_LINKED = [
     (
         "py:.*",
-        r"(collections\.abc|os|pathlib|argparse|dataclasses|typing|torch|numpy|matplotlib|jaxtyping|tokenizers)\..*",
+        r"(collections\.abc|contextlib|random|types|os|pathlib|argparse|dataclasses|typing|torch|numpy|matplotlib|jaxtyping|tokenizers)\..*",
     ),
     (
         "py:.*",
@@ -133,9 +134,8 @@ class LibraryModules(SphinxDirective):
             built = ", ".join(
                 f"{{chapter}}`{page.title} <{page.docname.rpartition('/')[2]}>`" for page in pages
             )
-            text += (
-                f"## `{name}`\n\n{import_module(f'{PACKAGE}.{name}').__doc__.splitlines()[0]}\n\n"
-            )
+            text += "" if name == self.arguments[0] else f"## `{name}`\n\n"
+            text += f"{import_module(f'{PACKAGE}.{name}').__doc__.splitlines()[0]}\n\n"
             text += f"Built in {built}. " if built else ""
             text += f"Source: [`{path}`]({blob(self.config, path)}).\n\n"
             text += f"```{{eval-rst}}\n.. automodule:: {PACKAGE}.{name}\n   :members:\n   :member-order: bysource\n```\n\n"
@@ -180,7 +180,13 @@ def _configure(app: Sphinx, config: Config) -> None:
     config.nitpick_ignore_regex = [*config.nitpick_ignore_regex, *NOT_LINKED]
 
 
+def _no_fault_of_ours(record: logging.LogRecord) -> bool:
+    """Pydantic names types that exist for type checkers only."""
+    return not re.match("Cannot resolve forward reference|Failed guarded type import", record.getMessage())
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
+    logging.getLogger("sphinx.sphinx_autodoc_typehints").addFilter(_no_fault_of_ours)
     app.add_directive("library-modules", LibraryModules)
     app.add_directive("library-table", LibraryTable)
     app.connect("config-inited", _configure)

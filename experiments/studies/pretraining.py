@@ -1,0 +1,113 @@
+"""What is pre-training worth to a classifier that may train as long as it needs?"""
+
+import random
+from functools import lru_cache
+
+import torch
+from torch.nn import functional as F
+
+from experiments.harness import Finding, Study
+from experiments.statistics import difference
+from experiments.tasks import captions, decay, fit
+from transformer_lib.models.bert import Bert, BertClassifier, BertConfig, mask_tokens
+
+ARTICLES = {"der": ("die", "das"), "die": ("der", "das"), "das": ("der", "die"), "ein": ("eine",), "eine": ("ein",)}
+SIZES = {"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 128, "dropout": 0.0, "attention_dropout": 0.0}
+LABELS = 400
+
+
+def with_errors(rows, de, seed):
+    """German captions, every second one with a wrong article, and whether they are correct."""
+    draw, tokens = random.Random(seed), rows.target.clone()
+    words = {de.encode(word)[0]: [de.encode(other)[0] for other in others] for word, others in ARTICLES.items()}
+    for row in tokens[1::2]:
+        places = [i for i, token in enumerate(row.tolist()) if token in words]
+        if places:
+            row[places[0]] = draw.choice(words[row[places[0]].item()])
+    return tokens, 1 - torch.arange(len(tokens)) % 2
+
+
+def masked_loss(model, batch):
+    """Guess the hidden words."""
+    tokens, hidden, chosen = batch
+    return F.cross_entropy(model.logits(model.encode(hidden)[chosen]), tokens[chosen])
+
+
+def classifier_loss(model, batch):
+    """Is the caption correct?"""
+    return F.cross_entropy(model(batch[0]), batch[1])
+
+
+def accuracy(model, data):
+    """Percent judged right."""
+    with torch.no_grad():
+        return 100 * (model(data[0]).argmax(-1) == data[1]).float().mean().item()
+
+
+@lru_cache(1)
+def pretrained(seed, updates):
+    """A model that has guessed hidden words of 6,000 captions; its weights."""
+    data = captions(seed, n=6000, shortest=5, longest=9)
+    rows, draw, mask = data.rows["train"].target, torch.Generator().manual_seed(seed), data.sizes[1]
+
+    def batches():
+        for _ in range(updates):
+            tokens = rows[torch.randint(len(rows), (64,), generator=draw)]
+            yield tokens, *mask_tokens(tokens, mask, rng=draw)
+
+    torch.manual_seed(seed)
+    model = Bert(BertConfig(mask + 1, max_length=40, **SIZES))
+    return fit(model, masked_loss, batches(), 0.004, updates, lambda u, n: min(u / 100, decay(u, n))).state_dict()
+
+
+def measure(seed, budget, start, rate, times=1):
+    """Fine-tune on 400 labels; accuracy on new captions."""
+    data = captions(seed, n=6000, shortest=5, longest=9)
+    sets = [with_errors(data.rows[part], data.de, seed) for part in ("train", "valid", "test")]
+    x, y = (part[:LABELS] for part in sets[0])
+    bert = Bert(BertConfig(data.sizes[1] + 1, max_length=40, **SIZES))
+    if start == "pre-trained":
+        bert.load_state_dict(pretrained(seed, 1000 if budget > 10 else 3))
+    torch.manual_seed(seed)
+    draw, updates = torch.Generator().manual_seed(seed), times * budget
+    picks = (torch.randint(len(x), (20,), generator=draw) for _ in range(updates))
+    model = BertClassifier(bert, 2)
+    fit(
+        model,
+        classifier_loss,
+        ((x[rows], y[rows]) for rows in picks),
+        rate,
+        updates,
+        lambda u, n: min(u / 50, decay(u, n)),
+    )
+    return {"valid": accuracy(model, sets[1]), "accuracy": accuracy(model, sets[2])}
+
+
+STUDY = Study(
+    chapter="descendants/bert",
+    equal="captions, labels and their order (by seed), sizes, Adam, warm-up of 50, linear decay, updates of fine-tuning",
+    arms={
+        "from scratch": {"start": "scratch"},
+        "pre-trained": {"start": "pre-trained"},
+        "from scratch, four times the updates": {"start": "scratch", "times": 4},
+        "pre-trained, four times the updates": {"start": "pre-trained", "times": 4},
+    },
+    rates=(0.0005, 0.001, 0.002, 0.004),
+    measure=measure,
+    metric="% of captions judged right",
+    higher=True,
+    budget=400,
+    smoke=2,
+    findings={
+        "short": Finding(
+            "With 400 labels and 400 updates, pre-training is worth at least three points.",
+            difference("accuracy", "pre-trained", "from scratch"),
+            "low > 3",
+        ),
+        "long": Finding(
+            "If both train four times as long, at most eight points are left.",
+            difference("accuracy", "pre-trained, four times the updates", "from scratch, four times the updates"),
+            "high < 8",
+        ),
+    },
+)

@@ -90,7 +90,7 @@ class TrainOptions:
     """Probability of a typing error, of a missing capital and of a missing full stop in a source in training."""
     bpe_dropout: Probability = 0.0
     """Probability of leaving out a merge when a source is cut into subwords, in every other sentence."""
-    seed: Count = 0
+    seed: Annotated[Count, Field(lt=2**63)] = 0
     """Seed of the captions, the split of a file, the first weights, the order of batches and dropout."""
     model_options: dict[str, Any] = Field(default_factory=dict)
     """Fields of the model's configuration."""
@@ -163,6 +163,8 @@ def training_config(options: TrainOptions, lengths: Sequence[int] | np.ndarray =
             chosen["epochs"] = max(chosen["epochs"], math.ceil(900 / updates))
         rises = chosen["schedule"] in ("linear", "inverse-sqrt")
         chosen.setdefault("warmup", rises * min(4000, chosen["epochs"] * updates // 10))
+        if chosen["warmup"] >= chosen["epochs"] * updates:
+            raise ValueError(f"warmup={chosen['warmup']} must be less than the {chosen['epochs'] * updates} updates")
     try:
         return TrainingConfig(**chosen)
     except TypeError as error:  # an option that the trainer does not have

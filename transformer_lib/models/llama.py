@@ -158,7 +158,7 @@ class RotaryAttention(MultiHeadAttention):
             near = torch.ones(1, 1, T, S, dtype=torch.bool, device=x.device)
             near = near.triu(S - T + 1 - self.window)
             mask = near if mask is None else mask & near
-        y = self.attend(q, k, v, mask, True)
+        y = self.attend(q, k, v, mask=mask, causal=True)
         return self.out_proj(y.transpose(1, 2).flatten(2))
 
 # %% ../../book/descendants/llama.ipynb #b050ebee

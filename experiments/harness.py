@@ -14,7 +14,7 @@ import subprocess
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from importlib.metadata import version
@@ -27,6 +27,8 @@ from tqdm import tqdm
 from transformer_lib import results
 
 TUNING = (50, 51)  # the seeds on which rates are chosen
+# sentences of earlier editions that broke, and what broke them
+WITHDRAWN = json.loads(Path(__file__).with_name("withdrawn.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,9 @@ class Study:
     unit: str = "updates"
     higher: bool = False
     every_rate: tuple = ()
-    fell: dict = field(default_factory=dict)  # sentences of earlier editions that broke, and what broke them
 
     name = property(lambda self: self.measure.__module__.rpartition(".")[2])
+    fell = property(lambda self: WITHDRAWN.get(self.name, {}))
     question = property(lambda self: inspect.getmodule(self.measure).__doc__.strip().splitlines()[0])
 
     def rates_of(self, arm):

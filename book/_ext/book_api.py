@@ -6,6 +6,7 @@ Annotations such as ``Float[Tensor, "B T D"]`` are shown as they are written.
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 import sys
 from importlib import import_module
@@ -164,7 +165,7 @@ def _docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines:
     if what == "module":
         lines[:] = []  # its page begins with the same words
     elif what in ("property", "attribute", "data") and lines:
-        lines[0] = lines[0].replace(": ", ":\N{NO-BREAK SPACE}")
+        lines.insert(0, "")
 
 
 def _configure(app: Sphinx, config: Config) -> None:
@@ -179,7 +180,13 @@ def _configure(app: Sphinx, config: Config) -> None:
     config.nitpick_ignore_regex = [*config.nitpick_ignore_regex, *NOT_LINKED]
 
 
+def _no_fault_of_ours(record: logging.LogRecord) -> bool:
+    """Pydantic names types that exist for type checkers only."""
+    return not re.match("Cannot resolve forward reference|Failed guarded type import", record.getMessage())
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
+    logging.getLogger("sphinx.sphinx_autodoc_typehints").addFilter(_no_fault_of_ours)
     app.add_directive("library-modules", LibraryModules)
     app.add_directive("library-table", LibraryTable)
     app.connect("config-inited", _configure)

@@ -142,9 +142,4 @@ STUDY = Study(
             "0.1 <= value <= 0.9",
         ),
     },
-    fell={
-        "More than nine pronouns in ten give more weight to the phrase that they stand for.": (
-            "This was seed 0. Four other seeds preferred the right phrase as often as chance, and one of them translated every pair correctly."
-        )
-    },
 )

@@ -74,8 +74,4 @@ STUDY = Study(
             "low > 20",
         ),
     },
-    fell={
-        "Gumbel and soft attention cannot be told apart.": "Only the hard models were trained with a bonus for entropy. With it for both, soft attention leads.",
-        "REINFORCE translates one caption in four.": "It was undertrained: twice the epochs gave 49 to 78 %.",
-    },
 )

@@ -80,10 +80,4 @@ STUDY = Study(
             "low > -5 and high < 5",
         ),
     },
-    fell={
-        "Samples are bad because a caption has few correct translations.": (
-            "The model was trained with smoothing, which spreads a tenth of the probability over random words. Without it, 29 % instead of 13 % are right."
-        ),
-        "Smoothing makes models better calibrated.": "Ours said 75 % where 86 % were right.",
-    },
 )

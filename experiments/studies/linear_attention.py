@@ -93,7 +93,4 @@ STUDY = Study(
             "high < 50",
         ),
     },
-    fell={
-        "Two of three plain sums do not learn to recall.": "Four of eight had not yet: with 2,400 updates three of those four recall about 80 %."
-    },
 )

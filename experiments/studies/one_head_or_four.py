@@ -92,9 +92,4 @@ STUDY = Study(
             "low > -4 and high < 4",
         ),
     },
-    fell={
-        "One head cannot be told which of two mixed words is which: fewer than half of the pairs can be read back.": (
-            "The decoder ignored the weights that it could have known. One that uses them reads back 99.5 % at a weight of two thirds."
-        )
-    },
 )

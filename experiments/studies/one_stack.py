@@ -96,10 +96,4 @@ STUDY = Study(
             "low > -5",
         ),
     },
-    fell={
-        "What makes the difference are the two stacks.": (
-            "The one stack's learned positions counted on from each source, so that word t of a target met another position in each sentence. "
-            "With fixed or rotary positions it is level."
-        )
-    },
 )

@@ -47,7 +47,4 @@ STUDY = Study(
             "low > 0",
         ),
     },
-    fell={
-        "In 810 updates a wide state has hardly begun to learn.": "It had the learning rate of a narrow one. At twice the rate it does better than the narrow one."
-    },
 )

@@ -110,7 +110,4 @@ STUDY = Study(
             "high < 8",
         ),
     },
-    fell={
-        "Pre-training is worth about ten points on average.": "The model from scratch was undertrained: with four times the updates, three and a half are left."
-    },
 )

@@ -84,8 +84,4 @@ STUDY = Study(
             "low > 1",
         ),
     },
-    fell={
-        "A sum reaches more than the roof of the memory.": "It read one array twice, and was counted as two.",
-        "bfloat16 is two to three times slower.": "On a newer machine it is faster; see the ratio above, and the hardware of its record.",
-    },
 )

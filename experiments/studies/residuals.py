@@ -117,10 +117,4 @@ STUDY = Study(
             "high < 0.1",
         ),
     },
-    fell={
-        "Nothing gets through thirty plain layers.": (
-            "This was Xavier's initialisation. With He's weights signal and gradient keep most of their size, and the stack still trains badly."
-        ),
-        "Thirty layers of effective directions explain the loss.": "The measure was not centred, and counted a shared mean as collapse.",
-    },
 )

@@ -162,9 +162,4 @@ STUDY = Study(
             "low > 1.1",
         ),
     },
-    fell={
-        "A list of sentences of many lengths is translated about twice as fast as by Hugging Face.": (
-            "Ours were sorted by length, and theirs were not. Sorting is its own row now."
-        )
-    },
 )

@@ -84,10 +84,4 @@ STUDY = Study(
             "low > -0.1 and high < 0.1",
         ),
     },
-    fell={
-        "Adam's first update moves every weight by the full learning rate, and a post-norm Transformer does not recover from that.": (
-            "A first update forty times smaller changes nothing. A fresh post-norm network cannot take dozens of steps at 0.01."
-        ),
-        "With the best peak rate for each, warm-up is worth 0.3 nats.": "It was within 200 updates, and nothing after 400.",
-    },
 )

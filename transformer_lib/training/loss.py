@@ -71,11 +71,7 @@ def chunked_loss(
 # %% ../../book/translation/training.ipynb #lt000001
 def hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "B T D"]:
     """The decoder's hidden states under teacher forcing."""
-    try:
-        memory = model.encode(batch.source)
-    except TypeError:
-        memory = model.encode(batch.source, batch.source_mask)  # bridge
-    return model.hidden(batch.target_input, memory)
+    return model.hidden(batch.target_input, model.encode(batch.source))
 
 
 def translation_loss(

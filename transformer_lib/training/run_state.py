@@ -201,7 +201,7 @@ class RunState:
                 save_tensors(self.folder / f"{name}.safetensors", weights, line)
         log = "".join(json.dumps(entry) + "\n" for entry in self.progress.log)
         write_atomically(self.folder / "log.jsonl", log.encode())
-        self.save()
+        self._write(self.folder / "last.safetensors")
         for old in range(1, self.progress.epoch - self.config.average + 1):
             (self.folder / f"epoch-{old}.safetensors").unlink(missing_ok=True)
 
@@ -217,11 +217,16 @@ class RunState:
     # ------------------------------------------------------------ checkpoints
 
     def save(self, path: Path | str | None = None) -> None:
-        """Write all that it takes to go on exactly from here, to ``last.safetensors`` or another file."""
+        """Write all that it takes to go on exactly from here, to ``last.safetensors`` or another file.
+
+        All processes of a group call it together.
+        """
         self.flush()
         path = path or (self.folder and self.folder / "last.safetensors")
-        if not path or process()[0] > 0:
-            return
+        if path and process()[0] == 0:
+            self._write(path)
+
+    def _write(self, path: Path | str) -> None:
         state, plain = self.optimizer.state_dict(), {}
         tensors = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors |= {f"ema/{index}": tensor for index, tensor in enumerate(self.ema or ())}

@@ -227,7 +227,7 @@ class Translate:
                         self.translate(ready, translator, config, out, bar)
                 except KeyboardInterrupt as stop:
                     where = f" of {self.output}" if self.output else ""
-                    bar.write(f"stopped after {bar.n:,} lines{where}", file=sys.stderr)
+                    _tell(bar, f"stopped after {bar.n:,} lines{where}")
                     return 143 if stop.args else 130
         return 0
 
@@ -245,9 +245,9 @@ class Translate:
             out.flush()
             bar.update()
             if i in bad:
-                bar.write(f"{where}: left empty, it {bad[i]}", file=sys.stderr)
+                _tell(bar, f"{where}: left empty, it {bad[i]}")
             elif of_line[0].unknown:
-                bar.write(f"{where}: unknown words: {shown(of_line[0].unknown)}", file=sys.stderr)
+                _tell(bar, f"{where}: unknown words: {shown(of_line[0].unknown)}")
         if len(texts) < len(lines):
             raise ValueError(f"{name}, line {bar.n + 1} {bad[len(texts)]}; --skip-bad leaves such lines empty")
 
@@ -290,6 +290,14 @@ def read_lines(stream: Any, most: int = 32) -> Iterator[list[bytes]]:
                 yield [line.removesuffix(b"\r") for line in ready[begin : begin + most]]
     if rest := b"".join(parts).removeprefix(mark):
         yield [rest.removesuffix(b"\r")]
+
+
+def _tell(bar: Any, text: str) -> None:
+    """A line on standard error, above the progress on a terminal."""
+    if sys.stderr.isatty():
+        bar.write(text, file=sys.stderr)
+    else:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _problem(line: bytes, text: str, translator: Translator) -> str | None:

@@ -45,7 +45,7 @@ pair up | transformer(source, target[:1])
 
 # settings
 d_model | TransformerConfig(9, 9, d_model=0)
-n_heads | TransformerConfig(9, 9, d_model=8, n_heads=3)
+n_heads | Transformer(TransformerConfig(9, 9, d_model=8, n_heads=3))
 dropout | TransformerConfig(9, 9, dropout=1.0)
 beam_size | SearchConfig(beam_size=True)
 n_best | SearchConfig(beam_size=2, n_best=3)

@@ -280,9 +280,8 @@ def estimates(model: HardSeq2Seq, batch: Batch) -> tuple[torch.Tensor, torch.Ten
         forced.paths = path.unsqueeze(0)
         gradient = torch.autograd.grad(model.loss(batch), trained_weights(model))
         gradients.append(torch.cat([g.flatten() for g in gradient]))
-        memory = model.encode(batch.source, batch.source_mask)
-        looks = model.decoder(batch.target_input, model.decoder.start(memory))[1]
-        log_p.append(torch.cat([seen.log_probability for seen in looks], 1).sum())
+        _, state = model.read(batch.target_input, model.start(batch.source))
+        log_p.append(state.attention[1].sum())
     return torch.stack(log_p).exp().detach(), torch.stack(gradients)
 
 

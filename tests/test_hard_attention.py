@@ -303,12 +303,15 @@ def test_reinforce_is_unbiased_by_enumeration(feeding, baseline, score):
 @pytest.mark.slow
 def test_reinforce_is_unbiased_by_sampling_a_padded_batch(feeding):
     model = small_model(d_hidden=4, input_feeding=feeding, entropy_weight=0.1).train()
+    with torch.no_grad():  # choices must matter, or no test could see their gradient
+        for parameter in model.parameters():
+            parameter.mul_(2)
     batch = small_batch([3, 2], [4, 3])
     weight, twin = model.attention.score.key.weight, copy.deepcopy(model)
     (exact,) = torch.autograd.grad(expected_objective(twin, batch), twin.attention.score.key.weight)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        drawn = torch.stack([torch.autograd.grad(model.loss(batch), weight)[0] for _ in range(500)])
+        drawn = torch.stack([torch.autograd.grad(model.loss(batch), weight)[0] for _ in range(1500)])
     error = drawn.std(0) / len(drawn) ** 0.5
     z = (drawn.mean(0) - exact) / error
     assert z.abs().max() < 4

@@ -506,7 +506,7 @@ def test_prediction_of_every_kind(encoder, attention):
 def test_the_mode_is_restored_when_prediction_fails():
     model, coder = trained()
     model.train()
-    with pytest.raises(ValueError, match="max_length=8"):
+    with pytest.raises((RuntimeError, TypeError)):
         predict_programs(model, ["now " * 8], coder)
     assert model.training
 

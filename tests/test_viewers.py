@@ -14,7 +14,7 @@ import torch
 from browser import NARROW, launch
 
 from transformer_lib import Translator, viz
-from transformer_lib.models.positions import sinusoids
+from transformer_lib.models.layers import sinusoids
 from transformer_lib.viz.viewer import Control, Part, make_viewer
 
 ROOT = Path(__file__).resolve().parents[1]

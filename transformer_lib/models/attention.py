@@ -100,9 +100,8 @@ def attention(
     square = causal and mask is None and T == S  # what the kernel's own flag is for
     if causal and not square and T > 1:  # a single query is the last one
         mask = with_causal(mask, T, S, q.device)
-    shared = (
-        q.dim() > 3 and q.shape[-3] != k.shape[-3]
-    )  # heads that share their keys
+    # heads may share their keys
+    shared = q.dim() > 3 and q.shape[-3] != k.shape[-3]
     kernel = F.scaled_dot_product_attention
     if q.device.type != "cpu" or q.dtype not in (torch.float16, torch.bfloat16):
         return kernel(q, k, v, mask, dropout, square, enable_gqa=shared)

@@ -26,14 +26,9 @@ def sinusoids(
     """
     if d_model % 2:
         raise ValueError(f"{d_model=} is odd: sine and cosine come in pairs")
-    count = {
-        "dtype": torch.float64,
-        "device": "cpu",
-    }  # exact, whatever the model is
-    frequency = torch.exp(
-        -math.log(10_000) / d_model * torch.arange(0, d_model, 2, **count)
-    )
-    angle = torch.arange(length, **count)[:, None] * frequency  # (T, D / 2)
+    exact = {"dtype": torch.float64, "device": "cpu"}  # whatever the model is
+    omega = 10_000 ** (-torch.arange(0, d_model, 2, **exact) / d_model)
+    angle = torch.arange(length, **exact)[:, None] * omega  # (T, D / 2)
     table = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
     return table.to(dtype or torch.get_default_dtype())
 
@@ -64,9 +59,7 @@ class SinusoidalPositions(Positions):
 
     def __init__(self, d_model: int, max_length: int = 1024) -> None:
         super().__init__()
-        self.table = sinusoids(
-            max_length, d_model
-        )  # no buffer: none to load wrongly
+        self.table = sinusoids(max_length, d_model)  # no buffer: nothing to load
 
     def forward(
         self, x: Float[Tensor, "N T D"], start: int = 0

@@ -48,7 +48,8 @@ def options(model: str = "gru", training: dict | None = None, **changes) -> Trai
 
 def begin(plan: TrainOptions, folder):
     """A run before its first update."""
-    return open_run(folder, CPU, create_run(plan, folder))
+    create_run(plan, folder)
+    return open_run(folder, CPU)
 
 
 def run_folder(model: str = "gru") -> Path:

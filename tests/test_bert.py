@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK
 from transformer_lib.models.attention import causal_mask, padding_mask
 from transformer_lib.models.bert import Bert, BertClassifier, BertConfig, mask_tokens
-from transformer_lib.models.convert import BERT, from_hf, to_hf
+from transformer_lib.models.convert import from_hf, to_hf
+from transformer_lib.models.families import BERT
 from transformer_lib.models.multi_head import record_attention
 from transformer_lib.models.registry import build_model, model_name
 

@@ -77,7 +77,7 @@ def test_a_run_that_is_killed_and_resumed_ends_the_same_to_the_bit(tmp_path):
         try:
             end = time.monotonic() + 60
             while time.monotonic() < end and process.poll() is None:
-                there = (killed / "config.json").exists()
+                there = (killed / "last.safetensors").exists()
                 if there and load_tensors(killed / "last.safetensors")[1]["progress"]["step"] >= 2:
                     break
                 time.sleep(0.01)
@@ -173,7 +173,8 @@ def test_the_best_of_a_line_can_be_told_from_those_of_the_next(capsys, monkeypat
 def test_unknown_words_are_told_with_their_line(capsys, monkeypatch):
     feed(monkeypatch, b"the cat\nthe zebra\n")
     assert translate() == 0
-    assert capsys.readouterr().err == "line 2: unknown words: zebra\n"
+    error = capsys.readouterr().err  # a slow machine shows its progress too
+    assert "standard input, line 2: unknown words: zebra\n" in error and "line 1:" not in error
 
 
 BAD_LINES = {"too long": (b"the dog " * 600, "has 1201 tokens"), "not text": (b"\xff\xfe", "is not UTF-8 text")}
@@ -212,7 +213,9 @@ def test_special_files_links_and_modes_are_respected(tmp_path):
     os.close(reader)
 
 
-@pytest.mark.parametrize(("stream", "message"), [("stdin", "standard input is closed"), ("stdout", "output is closed")])
+@pytest.mark.parametrize(
+    ("stream", "message"), [("stdin", "standard input is closed"), ("stdout", "standard output is closed")]
+)
 def test_a_closed_stream_is_told(stream, message, capsys, monkeypatch):
     feed(monkeypatch, b"the cat\n")
     monkeypatch.setattr(sys, stream, None)
@@ -315,7 +318,7 @@ def test_modules_register_models_first(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_what_was_translated_is_kept_whatever_happens(stop, tmp_path):
-    (tmp_path / "in.txt").write_text(f"{SENTENCE}\n" * 3000)
+    (tmp_path / "in.txt").write_text(f"{SENTENCE}\n" * 2000)
     out = tmp_path / "out.txt"
     command = [sys.executable, "-m", "transformer_lib", "translate", "captions-en-de", "--output", str(out)]
     with subprocess.Popen([*command, str(tmp_path / "in.txt")], stderr=subprocess.PIPE, text=True) as process:
@@ -325,7 +328,7 @@ def test_what_was_translated_is_kept_whatever_happens(stop, tmp_path):
         process.send_signal(stop)
         _, error = process.communicate(timeout=60)
     lines = out.read_text().splitlines()
-    assert lines and set(lines) == {SATZ} and len(lines) < 3000
+    assert lines and set(lines) == {SATZ} and len(lines) < 2000
     assert process.returncode == 128 + stop and f"stopped after {len(lines)} lines of {out}" in error
 
 
@@ -360,28 +363,13 @@ def test_the_command_runs_as_a_module_too():
     assert pretrained_names()[0] in wrong.stderr
 
 
-@pytest.mark.slow
-def test_an_early_ctrl_c_is_quiet():
-    for seconds in (0.3, 1.0):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "transformer_lib", "translate", "captions-en-de"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        time.sleep(seconds)
-        process.send_signal(signal.SIGINT)
-        out, error = process.communicate(timeout=60)
-        assert process.returncode in (130, -signal.SIGINT) and out == error == b"", error.decode()
-
-
 # ---------------------------------------------------------------- what is refused
 
 BAD_COMMANDS = {
     "unknown language": ("train --output {tmp}/x --source fr", "'fr'"),
     "a language that is a path": ("train --output {tmp}/x --source ../../x", "source="),
     "a language of two lines": ("train --output {tmp}/x --source 'en\nde'", "source="),
-    "batch too small": ("train --output {tmp}/x --data {pairs} --max-tokens 3", "the 3 there is room for"),
+    "batch too small": ("train --output {tmp}/x --data {pairs} --max-tokens 3", "no pairs of at most 3 tokens"),
     "vocabulary too small": ("train --output {tmp}/x --data {pairs} --vocab-size 7", "vocab_size=7"),
     "vocabulary too large": ("train --output {tmp}/x --data {pairs} --vocab-size 1000000000", "vocab_size=1000000000"),
     "too few captions": ("train --output {tmp}/x --n-captions 1", "n_captions=1"),
@@ -417,11 +405,11 @@ def test_bad_commands_end_in_one_line_and_lose_nothing(case, tmp_path, capsys, m
     (tmp_path / "in.txt").write_text("the cat\n")
     feed(monkeypatch, b"")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    before = {path.name: path.read_bytes() for path in run_folder().iterdir()}
+    before = {path: path.read_bytes() for path in run_folder().rglob("*.*")}
     assert main(shlex.split(command.format(tmp=tmp_path, run=run_folder(), pairs=pairs_file()))) == 1
     (error,) = capsys.readouterr().err.strip().splitlines()
     assert error.startswith("transformer-lib: error: ") and message in error
-    assert {path.name: path.read_bytes() for path in run_folder().iterdir()} == before
+    assert {path: path.read_bytes() for path in run_folder().rglob("*.*")} == before
     assert not (tmp_path / "x").exists() and not (tmp_path / "none").exists()
 
 

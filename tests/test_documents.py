@@ -144,28 +144,6 @@ def test_the_last_page_tells_what_the_records_say() -> None:
     assert all(f"{score:.2f}" in readme for score in scores.values())
 
 
-def test_the_last_page_repeats_what_its_chapters_say() -> None:
-    def words(path: str) -> str:
-        text = (ROOT / "book" / path).read_text(encoding="utf-8")
-        if path.endswith(".ipynb"):
-            cells = json.loads(text)["cells"]
-            text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-        return " ".join(text.split())
-
-    page = words("ending/looking_back.md")
-    surprises = page[page.index("## What came out otherwise") : page.index("## What grew from it")]
-    assert surprises.count("({chapter}`") == surprises.count(" - *") == 8
-    for here, path, there in (
-        ("a state of 128 numbers", "history/encoder_decoder", "with 128 numbers it is 0.005 to 0.009 nats"),
-        ("its 12,000 training sentences", "history/encoder_decoder", "its 12,000 training sentences, long ones"),
-        ("less than a tenth of their weight", "history/learning_to_align", "gets less than a tenth of the weight"),
-        ("100 % of the articles", "descendants/bert", "best of five (three) whole sentences | 100 % (100 to 100)"),
-        ("the masked model 95 %", "descendants/bert", "| masked, the blank | 95 %"),
-        ("two of three sums", "descendants/linear_attention", "two of three plain sums recall about as much"),
-    ):
-        assert here in surprises and there in words(f"{path}.ipynb"), here
-
-
 def test_the_first_page_quotes_the_record() -> None:
     page = " ".join((ROOT / "book" / "index.md").read_text(encoding="utf-8").split())
     record = json.loads((ROOT / "transformer_lib/results/multi30k-de-en.json").read_text())

@@ -1,6 +1,7 @@
 """Scores: what they are computed from, what they come with, and what they refuse to be computed on."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from runs import SMALL, begin, pairs_file, run_folder
@@ -33,11 +34,10 @@ def test_evaluation_scores_what_the_model_writes():
 
 def test_a_changed_file_is_not_scored(tmp_path):
     folder = shutil.copytree(run_folder(), tmp_path / "copy")
-    moved = shutil.copy(pairs_file(), tmp_path / "moved.tsv")
+    moved = Path(shutil.copy(pairs_file(), tmp_path / "moved.tsv"))
     again = evaluate_run(folder, device="cpu", data=str(moved), beam_size=1)
     assert again == evaluate_run(folder, device="cpu", beam_size=1) | {"data": "moved.tsv"}
-    with open(moved, "a", encoding="utf-8") as file:
-        file.write("one more\teins mehr\n")
+    moved.write_text(moved.read_text(encoding="utf-8").replace("\t", "\tja "), encoding="utf-8")
     with pytest.raises(ValueError, match=r"moved\.tsv has changed since the training began: its test part"):
         evaluate_run(folder, device="cpu", data=str(moved))
 

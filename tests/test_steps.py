@@ -34,9 +34,9 @@ def steps_of(viewer: viz.Viewer) -> list[list[Any]]:
 def test_the_beam_finds_what_beam_search_finds(translator: Translator, text: str, beam_size: int) -> None:
     viewer = viz.beam_viewer(translator, text, beam_size=beam_size, length_penalty=1.0)
     options = {"beam_size": beam_size, "length_penalty": 1.0, "max_length": 40}
-    ((best, *_),) = beam_search(translator.model, source_of(translator, text), **options)
-    assert viewer.summary.endswith(f": {translator.target_tokenizer.decode(best.tokens)} <eos>")
-    assert f"finished, score {best.score:.2f}" in viewer.html
+    best = beam_search(translator.model, source_of(translator, text), **options)
+    assert viewer.summary.endswith(f": {translator.target_tokenizer.decode(best.tokens[0, 0].tolist())} <eos>")
+    assert f"finished, score {best.scores[0, 0]:.2f}" in viewer.html
     assert all(step.count("goes on") <= beam_size for step in steps_of(viewer))
 
 

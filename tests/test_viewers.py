@@ -14,7 +14,7 @@ import torch
 from browser import NARROW, launch
 
 from transformer_lib import Translator, viz
-from transformer_lib.models.positions import sinusoids
+from transformer_lib.models.layers import sinusoids
 from transformer_lib.viz.viewer import Control, Part, make_viewer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +87,7 @@ def test_every_beam_is_that_of_the_search(viewers: dict[str, viz.Viewer]) -> Non
     for size, row in zip((1, 3), part["table"], strict=True):
         for penalty, steps in zip((0.6, 1.4), row, strict=True):
             (best,) = translator.search([TEXT], beam_size=size, length_penalty=penalty, max_length=40)[0]
-            written = translator.text.prepare(best.text, translator.target_tokenizer, "target")
+            written = translator.text.prepare(best.text, translator.target_tokenizer)
             assert steps[-1][0].endswith(f"{written} <eos>, score {best.score:.2f}.")
             assert all(step.count("goes on") <= size for step in steps)
 

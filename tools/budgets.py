@@ -55,10 +55,8 @@ def lines(path: Path, node: ast.AST | None = None) -> int:
     first, last = (1, len(text)) if node is None else (node.lineno, node.end_lineno)
     docs: set[int] = set()
     for one in ast.walk(inside):
-        if isinstance(one, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(
-            one
-        ):
-            docs |= set(range(one.body[0].lineno, one.body[0].end_lineno + 1))
+        if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
+            docs |= set(range(one.lineno, one.end_lineno + 1))  # also those beside fields
     rows = [line.strip() for number, line in enumerate(text, 1) if first <= number <= last and number not in docs]
     return sum(bool(row) and not row.startswith("#") for row in rows)
 

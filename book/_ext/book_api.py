@@ -165,7 +165,7 @@ def _docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines:
     if what == "module":
         lines[:] = []  # its page begins with the same words
     elif what in ("property", "attribute", "data") and lines:
-        lines[0] = lines[0].replace(": ", ":\N{NO-BREAK SPACE}")
+        lines.insert(0, "")
 
 
 def _configure(app: Sphinx, config: Config) -> None:

@@ -20,7 +20,7 @@ from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 
 __all__ = ["Batch", "Example", "TokenBatches", "batches", "collate", "encode_pairs", "pair_lengths"]
 
-Example = tuple[Sequence[int], Sequence[int]]
+Example = tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]
 """A source that ends with EOS, and a target between BOS and EOS."""
 
 
@@ -114,7 +114,7 @@ def pair_lengths(examples: Sequence[Example]) -> Int[np.ndarray, "N 2"]:
     """The number of source and of target tokens of every example."""
     known: Any = getattr(examples, "lengths", None)  # of a corpus on disk
     if known is not None:
-        return np.asarray(known)
+        return np.asarray(known, dtype=np.int64)
     return np.array([(len(source), len(target)) for source, target in examples]).reshape(-1, 2)
 
 

@@ -20,6 +20,7 @@ from transformer_lib.data.tokenizer import Tokenizer
 __all__ = ["TokenCorpus", "read_pairs", "sample_pairs", "tokenize_corpus"]
 
 CHUNK = 10_000
+LONGEST = 20_000  # letters of a line
 
 
 class TokenCorpus(Sequence[Example]):
@@ -101,34 +102,52 @@ def tokenize_corpus(
     return TokenCorpus(folder)
 
 
-def read_pairs(name: str | Path, split: str = "train") -> Iterator[tuple[str, str]]:
+def read_pairs(
+    name: str | Path, split: str = "train", skipped: list[int] | None = None
+) -> Iterator[tuple[str, str]]:
     """The pairs of a file with a tab in each line, or of ``hf:NAME``, a Hugging Face data set, as a stream.
 
     Args:
         name: a path, or ``hf:NAME`` or ``hf:NAME:CONFIGURATION``.
         split: of a Hugging Face data set.
+        skipped: gets the numbers of lines that are no pair; None to refuse them.
 
     Raises:
         ValueError: for a line or row that is no pair.
     """
-    if not str(name).startswith("hf:"):
-        with open(name, encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                columns = [" ".join(column.split()) for column in line.split("\t")]
-                if len(columns) == 2 and all(columns):
-                    yield columns[0], columns[1]
-                elif line.strip():
-                    raise ValueError(f"{name}, line {number}: expected two texts with one tab in between")
+    if str(name).startswith("hf:"):
+        yield from _published_pairs(str(name)[3:], split)
         return
+    with open(name, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                columns = [" ".join(column.split()) for column in text.split("\t")]
+                if len(columns) == 2 and all(columns) and "\0" not in text and len(text) <= LONGEST:
+                    yield columns[0], columns[1]
+                    continue
+                reason = f"expected two texts with one tab in between, got {text[:60]!r}"
+                reason = f"{len(text):,} letters are too many" if len(text) > LONGEST else reason
+            except UnicodeDecodeError as error:
+                reason = f"it is not UTF-8 text ({error})"
+            if skipped is not None and line.strip():
+                skipped.append(number)
+            elif line.strip():
+                raise ValueError(f"{name}, line {number}: {reason}; repair it, or skip such lines with --skip-bad")
+
+
+def _published_pairs(name: str, split: str) -> Iterator[tuple[str, str]]:
+    """The pairs of a Hugging Face data set, which is downloaded once."""
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise ValueError(f"{name} needs the package datasets: pip install datasets") from error
-    for row in load_dataset(*str(name)[3:].split(":"), split=split, streaming=True):
+        raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from error
+    for row in load_dataset(*name.split(":"), split=split):
         texts = [text for text in row.get("translation", row).values() if isinstance(text, str)]
         if len(texts) != 2:
-            raise ValueError(f"{name} has rows with {', '.join(row)}: expected two texts, or a translation")
-        yield texts[0], texts[1]
+            raise ValueError(f"hf:{name} has rows with {', '.join(row)}: expected two texts, or a translation")
+        if all(map(str.strip, texts)):
+            yield " ".join(texts[0].split()), " ".join(texts[1].split())
 
 
 def sample_pairs(pairs: Iterable[tuple[str, str]], size: int, seed: int = 0) -> list[tuple[str, str]]:

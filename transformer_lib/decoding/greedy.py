@@ -133,18 +133,15 @@ def generate(
         logits, state = model.step(token, state)
         logits = penalize_repetition(logits, written, repetition_penalty)
         logits = adjust(logits, written) if adjust else logits
-        scores = rule_out_(logits.clone(), written, min_length)
+        scores = rule_out_(logits, written, min_length)
         if length < prefix.shape[1]:
             scores = force(scores, prefix[rows, length])
-        wrong = ~scores.amax(-1).isfinite()
-        token = choose(scores.masked_fill(wrong[:, None], 0)).to(source.dtype)
-        ended, bad = torch.stack(
-            [token == EOS, wrong]
-        ).tolist()  # waits for the device
-        if any(bad):
+        if not scores.amax(-1).isfinite().all():
             raise ValueError(
                 f"token {length + 1}: logits with NaN, or no token is possible"
             )
+        token = choose(scores).to(source.dtype)
+        ended = (token == EOS).tolist()  # waits for the device
         yield rows, token
         written = torch.cat([written, token[:, None]], 1)
         if all(ended):

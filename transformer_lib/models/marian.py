@@ -9,7 +9,8 @@ from pathlib import Path
 from torch import Tensor
 
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK
-from transformer_lib.models.convert import from_hf, marian_ids, marian_vocabularies, read_hf
+from transformer_lib.models.convert import from_hf, read_hf
+from transformer_lib.models.families import marian_ids, marian_vocabularies
 from transformer_lib.models.transformer import Transformer
 
 

@@ -1,4 +1,4 @@
-"""The whole model, line by line: an encoder and a decoder made of attention alone, drawn with every shape, trained, and held against the recurrent translators.
+"""The Transformer: an encoder and a decoder made of attention.
 
 Chapter: The Transformer (book/transformer/the_transformer.ipynb).
 """
@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.layers import (
@@ -27,6 +27,7 @@ from transformer_lib.models.layers import (
 )
 from transformer_lib.models.multi_head import (
     KVCache,
+    Mask,
     MultiHeadAttention,
     record_attention,
 )
@@ -55,31 +56,22 @@ class TransformerConfig:
     n_decoder_layers: Size = 6
     d_ff: Size = 2048
     dropout: Probability = 0.1  # of the embeddings and of each sublayer's output
-    attention_dropout: Probability = 0.0  # of the weights; the paper has none
-    activation_dropout: Probability = (
-        0.0  # in the feed-forward layers; the paper has none
-    )
+    attention_dropout: Probability = 0.0  # of the weights; none in the paper
+    activation_dropout: Probability = 0.0  # after the activation; none in the paper
     activation: Literal["relu", "gelu", "swish", "gelu_tanh"] = "relu"
     norm_first: bool = False  # pre-norm; the paper has post-norm
-    final_norm: bool | None = (
-        None  # after the last layer; None: if the norms come first
-    )
+    final_norm: bool | None = None  # after the last layer; None: if pre-norm
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     max_length: Size = 1024  # of a sequence, in tokens
-    tie_embeddings: Literal["all", "target", "none"] = (
-        "all"  # target: with the output
-    )
+    # the table of the output is that of the target, and that of the source
+    tie_embeddings: Literal["all", "target", "none"] = "all"
     d_key: Size | None = None  # of one head; None: d_model / n_heads
     d_value: Size | None = None
     bias: bool = True  # in the attention projections
     eps: Positive = 1e-5  # of the norms
-    output_bias: bool = False  # a bias for each token; the paper has none
+    output_bias: bool = False  # a bias for each token; none in the paper
 
     def __post_init__(self) -> None:
-        if self.d_model % self.n_heads and None in (self.d_key, self.d_value):
-            raise ValueError(f"{self.d_model=} is not divisible by {self.n_heads=}")
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            raise ValueError(f"{self.d_model=} is odd: sinusoids come in pairs")
         sizes = self.source_vocab_size, self.target_vocab_size
         if self.tie_embeddings == "all" and sizes[0] != sizes[1]:
             raise ValueError(
@@ -89,10 +81,9 @@ class TransformerConfig:
     @classmethod
     def tiny(cls, **changes: Any) -> "TransformerConfig":
         """The small model that does best on Multi30k: 4 + 4 layers, 128 wide."""
-        sizes = {"d_model": 128, "n_heads": 4, "d_ff": 256, "dropout": 0.3}
-        sizes |= {"source_vocab_size": 10_000, "target_vocab_size": 10_000}
-        sizes |= {"n_encoder_layers": 4, "n_decoder_layers": 4}
-        return cls(**{**sizes, **changes})
+        sizes = dict(d_model=128, n_heads=4, d_ff=256, dropout=0.3)
+        sizes |= dict(source_vocab_size=10_000, target_vocab_size=10_000)
+        return cls(**sizes | dict(n_encoder_layers=4, n_decoder_layers=4) | changes)
 
     @classmethod
     def base(cls, **changes: Any) -> "TransformerConfig":
@@ -102,8 +93,8 @@ class TransformerConfig:
     @classmethod
     def big(cls, **changes: Any) -> "TransformerConfig":
         """The big model of the paper."""
-        sizes = {"d_model": 1024, "n_heads": 16, "d_ff": 4096, "dropout": 0.3}
-        return cls(**{**sizes, **changes})
+        sizes = dict(d_model=1024, n_heads=16, d_ff=4096, dropout=0.3)
+        return cls(**sizes | changes)
 
 # %% ../../book/transformer/the_transformer.ipynb #0badfd1c
 class Layer(nn.Module):
@@ -111,21 +102,16 @@ class Layer(nn.Module):
 
     def __init__(self, c: TransformerConfig, *, cross: bool = False) -> None:
         super().__init__()
-        options = {"activation": c.activation, "dropout": c.activation_dropout}
-        self.self_attn = self.make_attention(c)
+        options = {"dropout": c.attention_dropout, "bias": c.bias}
+        options |= {"d_key": c.d_key, "d_value": c.d_value}
+        self.self_attn = MultiHeadAttention(c.d_model, c.n_heads, **options)
         if cross:
-            self.cross_attn = self.make_attention(c)
-        self.feed_forward = FeedForward(c.d_model, c.d_ff, **options)
+            self.cross_attn = MultiHeadAttention(c.d_model, c.n_heads, **options)
+        inside = {"activation": c.activation, "dropout": c.activation_dropout}
+        self.feed_forward = FeedForward(c.d_model, c.d_ff, **inside)
         self.norm1 = LayerNorm(c.d_model, eps=c.eps)
         self.norm2 = LayerNorm(c.d_model, eps=c.eps)
         self.dropout, self.norm_first = nn.Dropout(c.dropout), c.norm_first
-
-    def make_attention(self, c: TransformerConfig) -> MultiHeadAttention:
-        """An attention of these sizes."""
-        widths = {"d_key": c.d_key, "d_value": c.d_value}
-        return MultiHeadAttention(
-            c.d_model, c.n_heads, dropout=c.attention_dropout, bias=c.bias, **widths
-        )
 
     def add(self, x: Tensor, norm: nn.Module, sublayer: Any) -> Tensor:
         """x + sublayer(x), normalized."""
@@ -136,16 +122,10 @@ class EncoderLayer(Layer):
     """Self-attention, then a feed-forward layer. Source: Vaswani et al. (2017), section 3.1."""
 
     def forward(
-        self,
-        x: Float[Tensor, "B S D"],
-        mask: Bool[Tensor, "#B #H #S #S2"] | None = None,
-        *,
-        causal: bool = False,
-        cache: KVCache | None = None,
+        self, x: Float[Tensor, "B S D"], mask: Mask = None
     ) -> Float[Tensor, "B S D"]:
         """Attend where the mask is True, then transform each position."""
-        options = {"mask": mask, "causal": causal, "cache": cache}
-        x = self.add(x, self.norm1, lambda x: self.self_attn(x, **options))
+        x = self.add(x, self.norm1, lambda x: self.self_attn(x, mask=mask))
         return self.add(x, self.norm2, self.feed_forward)
 
 
@@ -163,8 +143,7 @@ class DecoderLayer(Layer):
         self,
         x: Float[Tensor, "N T D"],
         memory: Float[Tensor, "B S D"] | list[Tensor],
-        memory_mask: Bool[Tensor, "#B #H #T #S"] | None = None,
-        *,
+        memory_mask: Mask = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "N T D"]:
         """Attend to the target so far, then to the memory, then transform each position."""
@@ -183,28 +162,19 @@ class Stack(nn.Module):
         final_norm = c.norm_first if c.final_norm is None else c.final_norm
         self.norm = LayerNorm(c.d_model, eps=c.eps) if final_norm else nn.Identity()
 
-    def new_caches(self, rows: int) -> list[KVCache]:  # bridge
-        return [KVCache() for _ in self.layers]  # bridge
-
 
 class Encoder(Stack):
-    """A stack of encoder layers; with causality and a cache, that of a language model."""
+    """A stack of encoder layers."""
 
     def __init__(self, c: TransformerConfig) -> None:
         super().__init__(c, [EncoderLayer(c) for _ in range(c.n_encoder_layers)])
 
     def forward(
-        self,
-        x: Float[Tensor, "B S D"],
-        mask: Bool[Tensor, "#B #H #S #S2"] | None = None,
-        *,
-        causal: bool = False,
-        caches: list[KVCache] | None = None,
+        self, x: Float[Tensor, "B S D"], mask: Mask = None
     ) -> Float[Tensor, "B S D"]:
         """Pass vectors through all layers."""
-        for i, layer in enumerate(self.layers):
-            cache = None if caches is None else caches[i]
-            x = layer(x, mask, causal=causal, cache=cache)
+        for layer in self.layers:
+            x = layer(x, mask)
         return self.norm(x)
 
 
@@ -218,15 +188,13 @@ class Decoder(Stack):
         self,
         x: Float[Tensor, "N T D"],
         memory: Float[Tensor, "B S D"] | list[list[Tensor]],
-        memory_mask: Bool[Tensor, "#B #H #T #S"] | None = None,
-        *,
+        memory_mask: Mask = None,
         caches: list[KVCache] | None = None,
     ) -> Float[Tensor, "N T D"]:
         """Pass vectors through all layers; the memory may be given as each layer's keys and values."""
         for i, layer in enumerate(self.layers):
             source = memory if isinstance(memory, Tensor) else memory[i]
-            cache = None if caches is None else caches[i]
-            x = layer(x, source, memory_mask, cache=cache)
+            x = layer(x, source, memory_mask, caches[i] if caches else None)
         return self.norm(x)
 
 # %% ../../book/transformer/the_transformer.ipynb #2376ae87
@@ -267,10 +235,11 @@ class Transformer(Seq2Seq):
         self.source_embedding = self.target_embedding
         if c.tie_embeddings != "all":
             self.source_embedding = embedding(c.source_vocab_size, c.d_model)
-        kinds = {"sinusoidal": SinusoidalPositions, "learned": LearnedPositions}
-        positions = kinds[c.positions]
+        learned = c.positions == "learned"
+        positions = LearnedPositions if learned else SinusoidalPositions
         self.source_positions = positions(c.d_model, c.max_length)
         self.target_positions = positions(c.d_model, c.max_length)
+        self.max_source_length = self.max_target_length = c.max_length
         self.dropout, self.scale = nn.Dropout(c.dropout), math.sqrt(c.d_model)
         self.encoder, self.decoder = Encoder(c), Decoder(c)
         self.output = nn.Linear(c.d_model, c.target_vocab_size, bias=c.output_bias)
@@ -278,63 +247,42 @@ class Transformer(Seq2Seq):
             nn.init.normal_(self.output.weight, std=c.d_model**-0.5)
         else:
             self.output.weight = self.target_embedding.weight
-        if c.output_bias:
-            nn.init.zeros_(self.output.bias)
-
-    @property
-    def max_source_length(self) -> int:
-        """The most tokens that can be read, and written: there are so many positions."""
-        return self.config.max_length
-
-    max_target_length = max_source_length
 
     def encode(self, source: Int[Tensor, "B S"]) -> TransformerMemory:
         """Encode the source tokens; padding is masked."""
         check_tokens(source, self.config.source_vocab_size, "source")
         mask = source != PAD
         x = self.source_positions(self.source_embedding(source) * self.scale)
-        return TransformerMemory(
-            self.encoder(self.dropout(x), mask[:, None, None]), mask
-        )
+        x = self.encoder(self.dropout(x), mask[:, None, None])
+        return TransformerMemory(x, mask)
 
     def hidden(
-        self, target: Int[Tensor, "N T"], memory: Memory
+        self, target: Int[Tensor, "N T"], memory: Memory, caches: Any = None
     ) -> Float[Tensor, "N T D"]:
-        """The decoder's last vector after each target token, with teacher forcing."""
-        check_tokens(target, self.config.target_vocab_size, "target")
-        return self.run_decoder(target, memory.outputs, memory.mask)
-
-    def run_decoder(
-        self,
-        target: Int[Tensor, "N T"],
-        memory: Float[Tensor, "B S D"] | list[list[Tensor]],
-        mask: Bool[Tensor, "B S"],
-        caches: list[KVCache] | None = None,
-    ) -> Float[Tensor, "N T D"]:
-        """Embed the tokens, which come after those in the caches, and decode them."""
+        """The decoder's last vector after each target token; the tokens come after those in the caches."""
+        if not caches:
+            check_tokens(target, self.config.target_vocab_size, "target")
         start = len(caches[0]) if caches else 0
         x = self.target_positions(self.target_embedding(target) * self.scale, start)
+        source = getattr(memory, "layers", None) or memory.outputs
         return self.decoder(
-            self.dropout(x), memory, mask[:, None, None], caches=caches
+            self.dropout(x), source, memory.mask[:, None, None], caches
         )
 
     def start(self, source: Int[Tensor, "B S"]) -> TransformerState:
         """Encode the source; nothing is written yet."""
-        memory = self.encode(source)
-        layers = self.decoder.layers
-        projected = [
-            layer.cross_attn.project(memory.outputs, 1) for layer in layers
-        ]
-        memory = TransformerMemory(memory.outputs, memory.mask, layers=projected)
+        x, layers = self.encode(source), self.decoder.layers
+        projected = [layer.cross_attn.project(x.outputs, 1) for layer in layers]
+        memory = TransformerMemory(x.outputs, x.mask, layers=projected)
         return TransformerState(memory, [KVCache() for _ in layers])
 
     def step(
         self, token: Int[Tensor, " N"], state: TransformerState
     ) -> tuple[Float[Tensor, "N V"], TransformerState]:
         """Read one token in each row; logits of the next, and the new state. The old one stays valid."""
-        memory, caches = state.memory, [copy.copy(cache) for cache in state.caches]
-        x = self.run_decoder(token[:, None], memory.layers, memory.mask, caches)
-        return self.output(x[:, 0]), TransformerState(memory, caches)
+        caches = [copy.copy(cache) for cache in state.caches]
+        x = self.hidden(token[:, None], state.memory, caches)
+        return self.output(x[:, 0]), TransformerState(state.memory, caches)
 
     def attention(
         self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]

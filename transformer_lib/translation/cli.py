@@ -9,11 +9,9 @@ import re
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -23,6 +21,7 @@ from pydantic import ValidationError
 from tqdm import tqdm
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
+import transformer_lib
 from transformer_lib.data.files import fetch, write_atomically
 from transformer_lib.data.multi30k import MULTI30K
 from transformer_lib.data.recipes import ZAPIER
@@ -46,7 +45,6 @@ from transformer_lib.translation.run import (
 from transformer_lib.translation.translator import (
     Translation,
     Translator,
-    UnknownWordWarning,
     pick_device,
     read_config,
     shown,
@@ -134,7 +132,7 @@ class Train:
     training: Any
     model: Any
     resume: bool = False
-    """Go on with the run in that folder; --epochs and --patience let it train longer, --data tells where its file is."""
+    """Go on with the run in that folder; --epochs and --patience let it train longer."""
     save_every: int = 500
     """Updates between two saves."""
     device: str = "auto"
@@ -145,8 +143,9 @@ class Train:
         if self.save_every < 1:
             raise ValueError(f"save_every={self.save_every} must be at least 1")
         if "WORLD_SIZE" not in os.environ:  # torchrun sets it
-            with locked(self.output):
-                return self.follow(pick_device(self.device), self.begin())
+            place = pick_device(self.device)
+            with self.begun():
+                return self.follow(place)
         device = "cuda" if self.device == "auto" and torch.cuda.is_available() else self.device.replace("auto", "cpu")
         with process_group(device, self.begun()) as place:
             return self.follow(place)
@@ -154,37 +153,32 @@ class Train:
     @contextmanager
     def begun(self) -> Iterator[None]:
         """The locked folder of the run, new or resumed."""
+        options, training, model = typed(self.plan), typed(self.training), typed(self.model)
         with locked(self.output):
-            self.begin()
+            fixed = sorted({**options, **training, **model}.keys() - {"epochs", "patience", "model"})
+            if self.resume and fixed:
+                raise ValueError(f"--resume goes on with the run's own options; leave out {', '.join(fixed)}")
+            if not self.resume:
+                plan = TrainOptions(**options, training=training, model_options=model)
+                for note in create_run(plan, self.output):
+                    print(note, file=sys.stderr, flush=True)
             yield
 
-    def begin(self) -> Any:
-        """Make the folder of a new run."""
-        options, training = typed(self.plan), typed(self.training)
-        if not self.resume:
-            return create_run(TrainOptions(**options, training=training, model_options=typed(self.model)), self.output)
-        fixed = {**options, **training, **typed(self.model)}.keys() - {"data", "epochs", "patience", "model"}
-        if fixed:
-            raise ValueError(f"--resume goes on with the run's own options; leave out {', '.join(sorted(fixed))}")
-        return None
-
-    def follow(self, device: Any, corpus: Any = None) -> int:
+    def follow(self, device: Any) -> int:
         """Train, and tell how it goes."""
-        moved = {"data": self.plan.data} if self.resume else {}
-        changes = typed(self.training) if self.resume else {}
-        warnings.simplefilter("ignore", UnknownWordWarning)  # the notes tell
-        run = open_run(self.output, device, corpus, **moved, **changes)
-        rank, world = process()
+        folder, _, _, trainer = open_run(self.output, device, **(typed(self.training) if self.resume else {}))
+        config, (rank, world) = trainer.config, process()
         say = (lambda line: print(line, file=sys.stderr, flush=True)) if rank == 0 else (lambda line: None)
-        trainer = run.trainer
         size = sum(parameter.numel() for parameter in trainer.model.parameters())
-        say(f"{type(trainer.model).__name__}: {size:,} parameters, {len(trainer.train):,} pairs, on {device}" + f", {world} processes" * (world > 1))
-        for note in run.notes:
-            say(note)
+        say(
+            f"{type(trainer.model).__name__}: {size:,} parameters, {len(trainer.train):,} pairs, on {device}"
+            f"{f', {world} processes' * (world > 1)}\nbatches of {config.max_tokens:,} tokens, {config.epochs} epochs, "
+            f"at most {trainer.total:,} updates, the first {config.warmup:,} to warm up"
+        )
         if not trainer.fit(say, self.save_every, sys.stderr.isatty()):
-            say(f"stopped and saved; go on with: transformer-lib train --output {self.output} --resume")
+            say(f"stopped and saved; go on with: transformer-lib train --output {folder} --resume")
             return 130
-        say(f"done: lowest validation loss {trainer.progress.best:.3f} without smoothing; {weights_file(self.output)}")
+        say(f"done: lowest validation loss {trainer.progress.best:.3f} without smoothing; {weights_file(folder)}")
         return 0
 
 
@@ -221,99 +215,89 @@ class Translate:
         """Translate the input, and keep what was written whatever happens."""
         translator = Translator.from_pretrained(self.translator, device=self.device, weights=self.weights)
         config = replace(translator.decoding, **typed(self.search))
-        with self.opened_input() as stream, self.opened_output(stream) as out:
-            delay = {"delay": 2, "mininterval": 0.1 if sys.stderr.isatty() else 10}
-            with tqdm(unit=" lines", total=_count_lines(stream), leave=False, **delay) as bar:
+        with self.streams() as (stream, out):
+            lines = None
+            if stream.seekable() and stream.tell() == 0:  # a file
+                lines = sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 20), b""))
+                stream.seek(0)
+            pace = 0.1 if sys.stderr.isatty() else 10
+            with tqdm(unit=" lines", total=lines, leave=False, delay=2, mininterval=pace) as bar:
                 try:
-                    for lines in read_lines(stream):
-                        self.translate(lines, translator, config, out, bar)
+                    for ready in read_lines(stream):
+                        self.translate(ready, translator, config, out, bar)
                 except KeyboardInterrupt as stop:
                     where = f" of {self.output}" if self.output else ""
-                    bar.write(f"stopped after {bar.n:,} lines{where}", file=sys.stderr)
+                    _tell(bar, f"stopped after {bar.n:,} lines{where}")
                     return 143 if stop.args else 130
         return 0
 
     def translate(self, lines: list[bytes], translator: Translator, config: SearchConfig, out: Any, bar: Any) -> None:
         """Translate some lines and write them."""
-        texts, bad = [], {}
-        for i, line in enumerate(lines):
-            texts.append(line.decode("utf-8", "replace"))
-            if why := _problem(line, texts[i], translator):
-                bad[i] = why
-        stop = len(lines) if self.skip_bad or not bad else min(bad)
-        good = [i for i in range(stop) if i not in bad]
+        texts = [line.decode("utf-8", "replace") for line in lines]
+        bad = {i: why for i, line in enumerate(lines) if (why := _problem(line, texts[i], translator))}
+        texts = texts if self.skip_bad or not bad else texts[: min(bad)]
+        good = [i for i in range(len(texts)) if i not in bad]
         best = dict(zip(good, translator.search([texts[i] for i in good], config), strict=True))
-        where = "line" if self.input == "-" else f"{self.input}, line"
-        for i in range(stop):
-            number = bar.n + 1
-            of_line = best.get(i, [Translation("")])
-            out.write(self.shown(number, texts[i], of_line).encode())
+        name = "standard input" if self.input == "-" else self.input
+        for i, text in enumerate(texts):
+            of_line, where = best.get(i, [Translation("")]), f"{name}, line {bar.n + 1}"
+            out.write(self.shown(bar.n + 1, text, of_line).encode())
             out.flush()
             bar.update()
             if i in bad:
-                bar.write(f"{where} {number}: left empty, it {bad[i]}", file=sys.stderr)
+                _tell(bar, f"{where}: left empty, it {bad[i]}")
             elif of_line[0].unknown:
-                bar.write(f"{where} {number}: unknown words: {shown(of_line[0].unknown)}", file=sys.stderr)
-        if stop < len(lines):
-            where = "standard input, line" if self.input == "-" else where
-            raise ValueError(f"{where} {bar.n + 1} {bad[stop]}; --skip-bad leaves such lines empty")
+                _tell(bar, f"{where}: unknown words: {shown(of_line[0].unknown)}")
+        if len(texts) < len(lines):
+            raise ValueError(f"{name}, line {bar.n + 1} {bad[len(texts)]}; --skip-bad leaves such lines empty")
 
     def shown(self, number: int, line: str, best: list[Translation]) -> str:
         """The lines that are written for one line of input."""
         if self.json:
             entry = {"line": number, "source": line, "translations": [asdict(one) for one in best]}
-            return json.dumps(entry, ensure_ascii=True) + "\n"
+            return json.dumps(entry) + "\n"
         front = f"{number}\t" if (self.search.n_best or 1) > 1 else ""
         scores = [f"{one.score:.4f}\t{one.log_probability:.4f}\t" * self.scores for one in best]
         return "".join(f"{front}{score}{one.text}\n" for score, one in zip(scores, best, strict=True))
 
-    def opened_input(self) -> Any:
-        """The input as a stream of bytes."""
-        if self.input != "-":
-            return open(self.input, "rb")
-        if sys.stdin is None:
-            raise OSError("standard input is closed: name a file")
-        return nullcontext(sys.stdin.buffer)
-
-    def opened_output(self, stream: Any) -> Any:
-        """The output as a stream of bytes; a file is begun anew."""
-        if self.output is None:
-            if sys.stdout is None:
-                raise OSError("standard output is closed: give --output")
-            return nullcontext(sys.stdout.buffer)
-        if self.output.is_dir():
-            raise ValueError(f"output={str(self.output)!r} is a folder: name a file")
-        if self.output.is_file() and self.input != "-" and self.output.samefile(self.input):
-            raise ValueError(f"{self.output} is the input: name another file for the output")
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        return self.output.open("wb")
+    @contextmanager
+    def streams(self) -> Iterator[tuple[Any, Any]]:
+        """Input and output as streams of bytes; a file of output is begun anew."""
+        for name, path in (("stdin", self.input != "-"), ("stdout", self.output)):
+            if getattr(sys, name) is None and not path:
+                raise OSError(f"standard {name[3:]}put is closed: name a file")
+        with ExitStack() as stack:
+            stream = sys.stdin.buffer if self.input == "-" else stack.enter_context(open(self.input, "rb"))
+            if self.output is None:
+                yield stream, sys.stdout.buffer
+                return
+            if self.output.is_file() and self.input != "-" and self.output.samefile(self.input):
+                raise ValueError(f"{self.output} is the input: name another file for the output")
+            self.output.parent.mkdir(parents=True, exist_ok=True)
+            yield stream, stack.enter_context(self.output.open("wb"))
 
 
 def read_lines(stream: Any, most: int = 32) -> Iterator[list[bytes]]:
     """Lines of a stream, some at a time as soon as they are to be had; only a newline ends a line."""
-    parts: list[bytes] = []
-    first = True
+    parts, mark = list[bytes](), b"\xef\xbb\xbf"  # of a file that begins with a byte order mark
     while data := stream.read1(1 << 16):
         head, *lines = data.split(b"\n")
         parts.append(head)
         if lines:
-            ready = [b"".join(parts), *lines[:-1]]
-            parts = [lines[-1]]
-            ready[0] = ready[0].removeprefix(b"\xef\xbb\xbf") if first else ready[0]
-            first = False
+            ready, parts = [b"".join(parts).removeprefix(mark), *lines[:-1]], [lines[-1]]
+            mark = b""
             for begin in range(0, len(ready), most):
                 yield [line.removesuffix(b"\r") for line in ready[begin : begin + most]]
-    if rest := b"".join(parts):
-        yield [(rest.removeprefix(b"\xef\xbb\xbf") if first else rest).removesuffix(b"\r")]
+    if rest := b"".join(parts).removeprefix(mark):
+        yield [rest.removesuffix(b"\r")]
 
 
-def _count_lines(stream: Any) -> int | None:
-    """The lines of a file, for the progress; None for a pipe."""
-    if not (stream.seekable() and stream.tell() == 0):
-        return None
-    number = sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 20), b""))
-    stream.seek(0)
-    return number
+def _tell(bar: Any, text: str) -> None:
+    """A line on standard error, above the progress on a terminal."""
+    if sys.stderr.isatty():
+        bar.write(text, file=sys.stderr)
+    else:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _problem(line: bytes, text: str, translator: Translator) -> str | None:
@@ -354,12 +338,10 @@ class Evaluate:
         """Print the scores."""
         given = {"device": self.device, "weights": self.weights, "data": self.data}
         scores = evaluate_run(self.translator, self.part, **given, **typed(self.search))
-        if self.json:
-            write(json.dumps(scores) + "\n")
-            return 0
-        groups = [f"{group['words']} words {group['bleu']} ({group['sentences']})" for group in scores["by_length"]]
-        scores["by_length"] = ", ".join(groups)
-        write("".join(f"{name}: {value}\n" for name, value in scores.items()))
+        groups = (f"{group['words']} words {group['bleu']} ({group['sentences']})" for group in scores["by_length"])
+        shown = scores | {"by_length": ", ".join(groups)}
+        lines = "".join(f"{name}: {value}\n" for name, value in shown.items())
+        write(json.dumps(scores) + "\n" if self.json else lines)
         return 0
 
 
@@ -463,6 +445,18 @@ def train_command(arguments: Sequence[str]) -> Any:
     return dataclass(frozen=True)(type("Train", (Train,), body))
 
 
+def parse(arguments: list[str]) -> Any:
+    """The command that the arguments name, with its options."""
+    commands = {one.__name__.lower(): one for one in (Download, Train, Translate, Evaluate, Average, Export)}
+    commands["train"] = train_command(arguments if arguments[:1] == ["train"] else ())
+    if arguments[:1] in (["--help"], ["-h"]):  # one line for each
+        short = {name: {"__doc__": str(one.__doc__).split("\n")[0]} for name, one in commands.items()}
+        commands = {name: dataclass(type(name, (), body)) for name, body in short.items()}
+    about = "Train translators and translate with them."
+    make: Any = tyro.extras.subcommand_cli_from_dict
+    return make(commands, prog="transformer-lib", description=about, args=arguments, config=(OmitArgPrefixes,))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command ``transformer-lib``.
 
@@ -474,22 +468,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if sys.stderr is None:  # closed: nobody listens
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    rest = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        rest = import_modules(rest)
-        if rest[:1] == ["--version"]:
-            write(f"transformer-lib {_version()}\n")
-            return 0
+        rest = import_modules(sys.argv[1:] if arguments is None else arguments)
         if isinstance(sys.stdout, io.TextIOWrapper):  # elsewhere than on Unix a pipe may not be UTF-8
             sys.stdout.reconfigure(encoding="utf-8")
-        commands = {c.__name__.lower(): c for c in (Download, Train, Translate, Evaluate, Average, Export)}
-        commands["train"] = train_command(rest if rest[:1] == ["train"] else ())
-        if rest[:1] in (["--help"], ["-h"]):  # one line for each
-            commands = {n: dataclass(type(n, (), {"__doc__": str(c.__doc__).split("\n")[0]})) for n, c in commands.items()}
-        about = "Train translators and translate with them."
-        command: Any = tyro.extras.subcommand_cli_from_dict(commands, prog="transformer-lib", description=about, args=rest, config=(OmitArgPrefixes,))
+        if rest[:1] == ["--version"]:
+            write(f"transformer-lib {transformer_lib.__version__}\n")
+            return 0
         with _terminated():
-            return command.run()
+            return parse(rest).run()
     except BrokenPipeError:  # nobody reads on; nor shall the interpreter try when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -505,19 +492,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def import_modules(arguments: list[str]) -> list[str]:
     """The arguments without ``--import MODULE``; each module is imported, for the models that it registers."""
-    rest, names = [], []
-    words = iter(arguments)
-    for word in words:
-        if word == "--import":
-            names.append(next(words, ""))
-        elif word.startswith("--import="):
-            names.append(word.partition("=")[2])
-        else:
-            rest.append(word)
-    if names:
-        sys.path.insert(0, os.getcwd())
-    for name in names:
-        importlib.import_module(name)
+    rest = list(arguments)
+    while at := [i for i, word in enumerate(rest) if word.split("=")[0] == "--import"]:
+        _, typed, name = rest.pop(at[0]).partition("=")
+        sys.path[:0] = [os.getcwd()]
+        importlib.import_module(name if typed or at[0] == len(rest) else rest.pop(at[0]))
     return rest
 
 
@@ -537,9 +516,3 @@ def _terminated() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGTERM, before)
 
-
-def _version() -> str:
-    try:
-        return version("attention-step-by-step")
-    except PackageNotFoundError:
-        return "(a copy that is not installed)"

@@ -11,13 +11,13 @@ from typing import Any
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from transformer_lib.data.batching import batches
+from transformer_lib.data.batching import Example, batches, encode_pairs, pair_lengths
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.multi30k import moses_tokenize
 from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.metrics import alignment_error_rate, bleu, exact_match
 from transformer_lib.training.loop import evaluate_loss
-from transformer_lib.translation.run import TrainOptions, encode, read_corpus, read_options
+from transformer_lib.translation.run import load_corpus, longest_pair, read_options
 from transformer_lib.translation.translator import Translator, find_pretrained, weights_file
 
 
@@ -84,7 +84,8 @@ def evaluate_run(
 
     Returns:
         Loss and perplexity a token, exact match in percent, BLEU with its signature and 95 % interval, chrF, BLEU by
-        length, and how it was decoded; the alignment error rate, where model, tokens and corpus allow.
+        length, and how it was decoded; of Multi30k also the scores that most papers report, and the alignment error
+        rate where model, tokens and corpus allow.
 
     Raises:
         ValueError: for another part, a folder without a run, or a corpus that is not the one of the training.
@@ -94,17 +95,23 @@ def evaluate_run(
     if part not in ("validation", "test"):
         raise ValueError(f"part={part!r} must be validation or test")
     folder = find_pretrained(folder)
-    settings, options = read_options(folder, data)
+    stored, options = read_options(folder, data)
     translator = Translator.from_pretrained(folder, device=device, weights=weights)
-    corpus = read_corpus(settings, options, (part,))
-    examples, pairs = encode(corpus, part, translator, replace(options, skip_bad=True))
+    corpus = load_corpus(options, stored.text)
+    if (stored.data or {}).get("fingerprint", {}).get(part) != corpus.fingerprint(part):
+        raise ValueError(
+            f"{options.data} has changed since the training began: its {part} part now holds other sentences"
+        )
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    pairs, longest = getattr(corpus, part), longest_pair(translator.model, options)
+    rows = zip(encode_pairs(pairs, *tokenizers), pairs, strict=True)
+    fitting = [row for row in rows if max(map(len, row[0])) <= longest]
+    if not fitting:
+        raise ValueError(f"{options.data} has no pairs of at most {longest} tokens in its {part} part")
+    examples, kept = zip(*fitting, strict=True)
     config = replace(config or translator.decoding, n_best=1, **search)
-    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    hypotheses = [best[0].text for best in translator.search(sources, config, prepared=True)]
-    widest = max(max(map(len, ids)) for ids in examples)
-    loss = evaluate_loss(translator.model, batches(examples, max(4000, widest)))
-    tokenize = "13a" if translator.text.kind == "raw" else "none"
-    score = bleu(hypotheses, references, tokenize=tokenize)
+    hypotheses = [best[0].text for best in translator.search([pair.source for pair in kept], config, prepared=True)]
+    log, planned = folder / "log.jsonl", (stored.training or {}).get("epochs")
     return {
         "data": Path(options.data).name,
         "part": part,
@@ -112,12 +119,25 @@ def evaluate_run(
         "target": translator.text.target,
         "model": options.model,
         "weights": weights_file(folder, weights).stem,
-        "epochs": _epochs(folder, (settings.training or {}).get("epochs")),
+        "epochs": f"{len(log.read_bytes().splitlines())} of {planned}" if log.is_file() else None,
         "beam_size": config.beam_size,
         "length_penalty": config.length_penalty,
         "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
-        "sentences": len(pairs),
-        "left_out": len(getattr(corpus, part)) - len(pairs),
+        "sentences": len(kept),
+        "left_out": len(pairs) - len(kept),
+        **_scores(translator, options.data, kept, examples, hypotheses),
+    }
+
+
+def _scores(
+    translator: Translator, data: str, pairs: Sequence[Pair], examples: Sequence[Example], hypotheses: list[str]
+) -> dict[str, Any]:
+    """All scores of the translations of a corpus."""
+    model, tokenize = translator.model, "13a" if translator.text.kind == "raw" else "none"
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    loss = evaluate_loss(model, batches(examples, max(4000, *pair_lengths(examples).max(axis=1))))
+    score = bleu(hypotheses, references, tokenize=tokenize)
+    scores = {
         "reference_tokens": sum(len(text.split()) for text in references),
         "loss": round(loss, 4),
         "perplexity": round(math.exp(loss), 3),
@@ -127,41 +147,16 @@ def evaluate_run(
         "signature": score.signature,
         "chrf": round(CHRF().corpus_score(hypotheses, [references]).score, 2),
         "by_length": bleu_by_length(sources, hypotheses, references, tokenize=tokenize),
-        **_photograph_scores(options, str(translator.text.target), hypotheses, references),
-        **_alignment(translator, pairs),
     }
+    if data == "multi30k":  # without regard to case, and as most papers count: split by Moses's rules
+        split = [[moses_tokenize(text, str(translator.text.target)) for text in x] for x in (hypotheses, references)]
+        lower = bleu(hypotheses, references, tokenize="13a", lowercase=True)
+        for name, one in (("bleu_lowercase", lower), ("bleu_moses_lowercase", bleu(*split, tokenize="none"))):
+            scores |= {name: round(one.score, 2), f"{name}_signature": one.signature}
+    if hasattr(model, "align") and translator.source_tokenizer.level == "word" and pairs[0].alignment:
+        from transformer_lib.models.bahdanau import attention_maps, best_links
 
-
-def _epochs(folder: Path, planned: int | None) -> str | None:
-    """The epochs that a run has come to, and those that were planned; None for a translator without a log."""
-    log = folder / "log.jsonl"
-    return f"{len(log.read_text(encoding='utf-8').splitlines())} of {planned}" if log.is_file() else None
-
-
-def _photograph_scores(
-    options: TrainOptions, language: str, hypotheses: list[str], references: list[str]
-) -> dict[str, Any]:
-    """BLEU of Multi30k without regard to case, and as most papers count: lower-cased, split by Moses's rules."""
-    if options.data != "multi30k":
-        return {}
-    split = [[moses_tokenize(text, language) for text in texts] for texts in (hypotheses, references)]
-    scores = {
-        "bleu_lowercase": bleu(hypotheses, references, tokenize="13a", lowercase=True),
-        "bleu_moses_lowercase": bleu(*split, tokenize="none"),
-    }
-    table: dict[str, Any] = {}
-    for name, score in scores.items():
-        table |= {name: round(score.score, 2), f"{name}_signature": score.signature}
-    return table
-
-
-def _alignment(translator: Translator, pairs: list[Pair]) -> dict[str, Any]:
-    """The alignment error rate, where there is something to compare with."""
-    words = translator.source_tokenizer.level == "word"
-    if not (hasattr(translator.model, "align") and words and pairs[0].alignment):
-        return {}
-    from transformer_lib.models.bahdanau import attention_maps, best_links
-
-    tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    links = [best_links(weights) for weights in attention_maps(translator.model, pairs, *tokenizers)]  # type: ignore[arg-type]
-    return {"alignment_error_rate": round(alignment_error_rate(links, [pair.alignment for pair in pairs]), 4)}
+        maps = attention_maps(model, pairs, translator.source_tokenizer, translator.target_tokenizer)  # type: ignore[arg-type]
+        error = alignment_error_rate([best_links(one) for one in maps], [pair.alignment for pair in pairs])
+        scores["alignment_error_rate"] = round(error, 4)
+    return scores

@@ -4,7 +4,7 @@ import logging
 import shlex
 import tempfile
 import warnings
-from dataclasses import fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +48,9 @@ _TEXTS = {
 
 
 def command(options: TrainOptions) -> str:
-    """The options that are not the default, as they are typed; of a file only its name."""
-    own = [entry for entry in fields(options) if entry.name not in ("model_options", "training")]
-    typed = {entry.name: getattr(options, entry.name) for entry in own}
-    typed = {entry.name: typed[entry.name] for entry in own if typed[entry.name] != entry.default}
+    """The options that are not the default, as they are typed."""
+    plain = [entry for entry in fields(options) if entry.name not in ("model_options", "training")]
+    typed = {e.name: getattr(options, e.name) for e in plain if getattr(options, e.name) != e.default}
     words = []
     for name, value in (typed | options.model_options | options.training).items():
         flag = "from" if name == "start_from" else name.replace("_", "-")
@@ -59,8 +58,7 @@ def command(options: TrainOptions) -> str:
             words.append(f"--{flag}" if value else f"--no-{flag}")
         else:
             values = value if isinstance(value, list | tuple) else [value]
-            texts = [Path(str(v)).name if name in ("data", "start_from") else str(v) for v in values]
-            words += [f"--{flag}", *map(shlex.quote, texts)]
+            words += [f"--{flag}", *(shlex.quote(str(one)) for one in values)]
     return " ".join(words)
 
 
@@ -77,28 +75,22 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
     folder, target = find_pretrained(folder), Path(target)
     config, options = read_options(folder)
     translator = Translator.from_pretrained(folder, device="cpu", weights=weights)
-    name = Path(options.data).name  # the folders of this machine are nobody's business
-    start = options.start_from and Path(options.start_from).name
-    more = {
-        "options": dict(config.options or {}) | {"data": name, "start_from": start},
-        "training": config.training,
-        "data": dict(config.data or {}) | {"name": name},
-        "notes": config.notes,
-    }
+    name = options.data if options.data.startswith("hf:") else Path(options.data).name
+    start = options.start_from and Path(options.start_from).name  # the folders of this machine are nobody's business
+    options, text = replace(options, data=name, start_from=start), translator.text
+    data = dict(config.data or {}) | {"name": name}
+    more = {"options": asdict(options), "training": config.training, "data": data, "notes": config.notes}
     translator.save_pretrained(target, half=True, **more)
-    text = translator.text
     card = MODEL_CARD.format(
         name=target.name,
         kind=options.model,
         parameters=sum(one.numel() for one in translator.model.parameters()),
-        languages=f"{text.source} to {text.target}"
-        if text.source and text.target
-        else f"the first column of {name} to the second",
-        data=name if name in CORPORA else "a file of sentence pairs",
+        languages=f"{text.source or 'the first column'} to {text.target or 'the second'}",
+        data=name if name in CORPORA or name.startswith("hf:") else "a file of sentence pairs",
         text=_TEXTS[text.kind],
         weights=weights_file(folder, weights).stem,
         command=command(options),
-        license=DATA_LICENSES.get(name, "The terms are those of the file it was trained on."),
+        license=DATA_LICENSES.get(name, "The terms are those of the sentences it was trained on."),
     )
     write_atomically(target / "README.md", card.encode())
     return target

@@ -1,25 +1,30 @@
 """A training run, from its options to its folder: corpus, vocabularies, model, trainer; and the way back."""
 
 import hashlib
+import heapq
 import math
 import os
-import random
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import Field
 
-from transformer_lib.data.batching import Example, batches, encode_pairs
+from transformer_lib.data.batching import TokenBatches, pair_lengths
 from transformer_lib.data.captions import Pair, make_captions
+from transformer_lib.data.corpus import TokenCorpus, read_pairs, sample_pairs, tokenize_corpus
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.registry import build_model, model_entry
 from transformer_lib.settings import Count, Probability, Size, settings
+from transformer_lib.training.checkpoints import load_weights
+from transformer_lib.training.distributed import process
 from transformer_lib.training.trainer import Trainer, TrainingConfig
 from transformer_lib.training.transforms import BPEDropout, SpellingNoise
 from transformer_lib.translation.translator import (
@@ -28,7 +33,6 @@ from transformer_lib.translation.translator import (
     TextPreparation,
     Translator,
     TranslatorConfig,
-    UnknownWordWarning,
     find_pretrained,
     read_config,
     shown,
@@ -37,7 +41,7 @@ from transformer_lib.translation.translator import (
 )
 
 TRANSFORMERS = ("transformer", "gpt", "llama")
-PARTS = ("train", "validation", "test")
+MANY = 40_000
 _RECURRENT = {"d_model": 128, "d_hidden": 256, "n_layers": 1, "dropout": 0.1}
 _LANGUAGE_MODEL = {"d_model": 128, "n_heads": 4, "n_kv_heads": 2, "n_layers": 4, "d_ff": 256, "dropout": 0.1}
 MODEL_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -59,7 +63,7 @@ class TrainOptions:
     """Everything that decides a training; what is None follows from the model and the corpus."""
 
     data: str = "captions"
-    """The corpus: captions, multi30k, or a file with a source and a target in each line, a tab in between."""
+    """captions, multi30k, hf:NAME of Hugging Face, or a file with source, tab, target in each line."""
     model: str = "transformer"
     """A registered model: gru, bahdanau, luong, hard, transformer, gpt, llama, or one of your own."""
     source: Language | None = None
@@ -70,6 +74,8 @@ class TrainOptions:
     """Preparation of the text: raw, or captions (without capitals and full stops, which are restored)."""
     n_captions: Annotated[Size, Field(ge=40)] = 20_000
     """Training pairs to generate, for captions."""
+    simple: Probability = 0.2
+    """Share of simple sentences among the captions, such as "the street is wide" or "a dog"."""
     vocab_size: Annotated[int, Field(ge=260, le=1_000_000, strict=True)] | None = None
     """Size of the subword vocabulary of both languages; unset: whole words for captions, else 8,000 or fewer."""
     start_from: str | None = None
@@ -84,7 +90,7 @@ class TrainOptions:
     """Probability of a typing error, of a missing capital and of a missing full stop in a source in training."""
     bpe_dropout: Probability = 0.0
     """Probability of leaving out a merge when a source is cut into subwords, in every other sentence."""
-    seed: Count = 0
+    seed: Annotated[Count, Field(lt=2**63)] = 0
     """Seed of the captions, the split of a file, the first weights, the order of batches and dropout."""
     model_options: dict[str, Any] = Field(default_factory=dict)
     """Fields of the model's configuration."""
@@ -92,15 +98,13 @@ class TrainOptions:
     """Fields of the trainer's configuration."""
 
     def __post_init__(self) -> None:
-        if self.data not in CORPORA and not Path(self.data).is_file():
-            raise ValueError(f"data={self.data!r} is no file, and none of {', '.join(CORPORA)}")
         if self.source is not None and self.source == self.target:
             raise ValueError(f"source and target are both {self.source!r}; choose two languages")
         if self.start_from is None:
             model_config(self, 300, 300)  # refuses options that the model does not have
         elif self.preset or self.vocab_size or self.text or self.model_options:
-            raise ValueError(f"start_from={self.start_from!r} brings model, vocabularies and text: leave their options out")
-        training_config(self, [])
+            raise ValueError(f"start_from={self.start_from!r} brings model, vocabularies and text: leave these out")
+        training_config(self)
 
     def preparation(self) -> TextPreparation:
         """The languages, and the preparation of their text."""
@@ -126,7 +130,8 @@ def model_config(options: TrainOptions, source_vocab_size: int, target_vocab_siz
     sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
     sizes = {name: size for name, size in sizes.items() if name in names} or {"vocab_size": source_vocab_size}
     chosen = {k: v for k, v in MODEL_DEFAULTS.get(options.model, {}).items() if k in names} | options.model_options
-    if unknown := sorted(chosen.keys() - names) + ["preset"] * (options.preset is not None and options.model != "transformer"):
+    preset = ["preset"] * (options.preset is not None and options.model != "transformer")
+    if unknown := sorted(chosen.keys() - names) + preset:
         raise ValueError(f"{', '.join(unknown)}: no option of the model {options.model!r}; leave it out")
     if options.model == "transformer":
         make = getattr(make, options.preset or "tiny")
@@ -140,31 +145,26 @@ def subwords(options: TrainOptions) -> int | None:
     return options.vocab_size or (8000 if shared else None)
 
 
-def training_config(options: TrainOptions, examples: Sequence[Example]) -> TrainingConfig:
+def training_config(options: TrainOptions, lengths: Sequence[int] | np.ndarray = ()) -> TrainingConfig:
     """The trainer's configuration: what was given, and the rest from the model and the size of the corpus.
 
     A batch has 2,000 tokens, or a twelfth of a smaller corpus; there are enough epochs for 900 updates.
 
     Args:
-        examples: the training pairs; none to check the options alone.
+        lengths: of the training pairs, on their longer side; none to check the options alone.
     """
+    own = options.training
     chosen = dict(TRANSFORMER_TRAINING if options.model in TRANSFORMERS else OTHER_TRAINING) | {"seed": options.seed}
-    chosen |= FINE_TUNING if options.start_from else {}
-    chosen |= options.training
-    if "max_tokens" not in options.training:
-        lengths = [max(map(len, pair)) for pair in examples]
-        chosen["max_tokens"] = max(max(lengths, default=1), min(2000, sum(lengths) // 12), 100)
-    updates = 1
-    if examples:
-        n_batches = sum(1 for _ in batches(examples, chosen["max_tokens"]))
-        updates = math.ceil(n_batches / chosen.get("accumulate", 1))
-        if "epochs" not in options.training and options.start_from is None:
+    chosen |= (FINE_TUNING if options.start_from else {}) | own
+    if len(lengths):
+        chosen.setdefault("max_tokens", max(int(max(lengths)), min(2000, int(sum(lengths)) // 12), 100))
+        updates = math.ceil(len(TokenBatches(lengths, chosen["max_tokens"])) / chosen.get("accumulate", 1))
+        if "epochs" not in own and options.start_from is None:
             chosen["epochs"] = max(chosen["epochs"], math.ceil(900 / updates))
-    if "warmup" not in chosen:
         rises = chosen["schedule"] in ("linear", "inverse-sqrt")
-        chosen["warmup"] = rises * min(4000, chosen["epochs"] * updates // 10)
-    if not examples:  # whether a warm-up fits is known when there are batches
-        chosen["warmup"] = chosen["warmup"] or 1
+        chosen.setdefault("warmup", rises * min(4000, chosen["epochs"] * updates // 10))
+        if chosen["warmup"] >= chosen["epochs"] * updates:
+            raise ValueError(f"warmup={chosen['warmup']} must be less than the {chosen['epochs'] * updates} updates")
     try:
         return TrainingConfig(**chosen)
     except TypeError as error:  # an option that the trainer does not have
@@ -175,27 +175,24 @@ def training_config(options: TrainOptions, examples: Sequence[Example]) -> Train
 
 
 class Corpus(NamedTuple):
-    """Sentence pairs to learn from, to choose by, and to report on."""
+    """Sentence pairs: a stream to learn from, which can be read again, and lists to choose by and to report on."""
 
-    train: list[Pair]
+    train: Iterable[Pair | tuple[str, str]]
     validation: list[Pair]
     test: list[Pair]
     notes: tuple[str, ...] = ()  # about lines that were left out
 
-    def fingerprint(self) -> dict[str, str]:
-        """A SHA-256 of each part."""
-        digests = {part: hashlib.sha256() for part in PARTS}
-        for part, digest in digests.items():
-            for pair in getattr(self, part):
-                digest.update(f"{pair.source}\t{pair.target}\n".encode())
-        return {part: digest.hexdigest() for part, digest in digests.items()}
+    def fingerprint(self, part: str) -> str:
+        """The SHA-256 of the sentences of a part."""
+        rows = "".join(f"{pair.source}\t{pair.target}\n" for pair in getattr(self, part))
+        return hashlib.sha256(rows.encode()).hexdigest()
 
 
 def load_captions(options: TrainOptions, text: TextPreparation) -> Corpus:
     """Generated captions: 500 to choose by, 1,000 to report on, the rest to train on."""
     if {text.source, text.target} != {"en", "de"}:
         raise ValueError(f"captions pair en and de, not {text.source!r} and {text.target!r}")
-    pairs = make_captions(options.n_captions + 1500, seed=options.seed)
+    pairs = make_captions(options.n_captions + 1500, seed=options.seed, simple=options.simple)
     if text.source == "de":
         pairs = [Pair(p.target, p.source, tuple((t, s) for s, t in p.alignment)) for p in pairs]
     test = pairs[500:1500]
@@ -210,13 +207,11 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
 
     Source: Elliott et al. (2016).
     """
-    languages = str(text.source), str(text.target)
-    parts = (load_multi30k(split, *languages) for split in ("train", "val", "test_2016_flickr"))
-    return Corpus(*([_plain(pair) for pair in part] for part in parts))
-
-
-def _plain(pair: Pair) -> Pair:
-    return Pair(" ".join(pair.source.split()), " ".join(pair.target.split()))
+    parts = []
+    for split in ("train", "val", "test_2016_flickr"):
+        pairs = load_multi30k(split, str(text.source), str(text.target))
+        parts.append([Pair(" ".join(pair.source.split()), " ".join(pair.target.split())) for pair in pairs])
+    return Corpus(*parts)
 
 
 CORPORA: dict[str, Callable[[TrainOptions, TextPreparation], Corpus]] = {
@@ -224,157 +219,178 @@ CORPORA: dict[str, Callable[[TrainOptions, TextPreparation], Corpus]] = {
 }  # fmt: skip
 
 
-def load_file(options: TrainOptions, text: TextPreparation) -> Corpus:
-    """Pairs of a file; a twentieth of its sources, at most 1,000, are held back for each of the other parts.
+class PairStream:
+    """The pairs of a file or data set for training, read anew each time.
+
+    Of its sources, a twentieth, at most 1,000, is held back for each of the other parts: those with the lowest hashes.
 
     Raises:
-        ValueError: for a line that is not two texts with a tab in between, or fewer than 40 sentences to translate.
+        ValueError: for a line that is no pair, or fewer than 40 different sources.
     """
-    pairs, skipped = [], []
-    with open(options.data, "rb") as file:
-        for number, line in enumerate(file, start=1):
-            columns = _columns(line, number, options)
-            if columns is not None and len(columns) == 2:
-                pairs.append(Pair(*columns))
-            elif columns is not None:
-                skipped.append(str(number))
-    sources = sorted({pair.source for pair in pairs})
-    if len(sources) < 40:
-        raise ValueError(f"{options.data} has {len(sources)} different sentences; at least 40 are needed")
-    random.Random(options.seed).shuffle(sources)
-    held = min(1000, len(sources) // 20)
-    part_of = {source: 1 + index // held for index, source in enumerate(sources[: 2 * held])}
-    parts: tuple[list[Pair], ...] = ([], [], [])
-    for pair in pairs:
-        parts[part_of.get(pair.source, 0)].append(pair)
-    told = f"left out {len(skipped):,} lines that are no pair: {shown(skipped)}"
-    return Corpus(*parts, (told,) if skipped else ())
 
+    def __init__(self, options: TrainOptions) -> None:
+        self.data, self.seed, self.most = options.data, options.seed, 0
+        self.skipped: list[int] | None = [] if options.skip_bad else None
+        hashes: set[int] = set()
+        for source, _ in read_pairs(self.data, skipped=self.skipped):
+            hashes.add(self.number(source))
+            if len(hashes) == MANY:  # enough to know that 1,000 are held back, the lowest
+                hashes, self.most = set(heapq.nsmallest(2000, hashes)), 1000
+        held = self.most or min(1000, len(hashes) // 20)
+        if len(hashes) < 40:
+            raise ValueError(f"{self.data} has {len(hashes)} different sentences; at least 40 are needed")
+        self.part = {number: 1 + i // held for i, number in enumerate(heapq.nsmallest(2 * held, hashes))}
 
-def _columns(line: bytes, number: int, options: TrainOptions) -> list[str] | None:
-    """The columns of a line, fewer than two if it is to be skipped; None if it is blank."""
-    where = f"{options.data}, line {number}"
-    try:
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        if "\0" in text:
-            raise ValueError("it holds NUL characters")
-    except ValueError as error:  # a UnicodeDecodeError is one
-        if options.skip_bad:
-            return []
-        raise ValueError(f"{where} is not UTF-8 text ({error})") from error
-    if not text.strip():
-        return None
-    columns = [" ".join(column.split()) for column in text.split("\t")]
-    if len(columns) == 2 and all(columns):
-        return columns
-    if options.skip_bad:
-        return []
-    raise ValueError(
-        f"{where}: expected two texts with one tab in between, got {text[:60]!r}; "
-        "repair it, or skip such lines with --skip-bad"
-    )
+    def number(self, source: str) -> int:
+        """A hash of a source, another one for each seed."""
+        return int.from_bytes(hashlib.blake2b(f"{self.seed} {source}".encode(), digest_size=8).digest())
+
+    def held_back(self) -> tuple[list[Pair], list[Pair]]:
+        """The pairs of the validation and of the test part."""
+        parts: tuple[list[Pair], list[Pair]] = [], []
+        for pair in read_pairs(self.data, skipped=self.skipped and []):
+            if part := self.part.get(self.number(pair[0])):
+                parts[part - 1].append(Pair(*pair))
+        return parts
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        pairs = read_pairs(self.data, skipped=self.skipped and [])
+        return (pair for pair in pairs if self.number(pair[0]) not in self.part)
 
 
 def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> Corpus:
-    """The sentence pairs that the options name."""
-    return CORPORA.get(options.data, load_file)(options, text or options.preparation())
+    """The sentence pairs that the options name.
+
+    Raises:
+        ValueError: if there is no such corpus, or a line of it is no pair.
+    """
+    if options.data in CORPORA:
+        return CORPORA[options.data](options, text or options.preparation())
+    if not options.data.startswith("hf:") and not Path(options.data).is_file():
+        raise ValueError(f"data={options.data!r} is no file, and none of {', '.join(CORPORA)}, hf:NAME")
+    stream = PairStream(options)
+    skipped = stream.skipped or []
+    note = f"left out {len(skipped):,} lines that are no pair: {shown([*map(str, skipped)])}"
+    return Corpus(stream, *stream.held_back(), (note,) * bool(skipped))
 
 
 def make_tokenizers(corpus: Corpus, vocab_size: int | None) -> tuple[Tokenizer, Tokenizer]:
-    """Vocabularies from the training pairs: shared subwords of the given size, or the words of each language.
+    """Vocabularies from a sample of the training pairs: shared subwords of the given size, or words of each language.
 
     Source: Sennrich et al. (2016) for the shared subwords.
     """
-    sides = [[pair.source for pair in corpus.train], [pair.target for pair in corpus.train]]
+    pairs = ((pair.source, pair.target) if isinstance(pair, Pair) else pair for pair in corpus.train)
+    sources, targets = zip(*sample_pairs(pairs, 200_000), strict=True)
     if vocab_size is None:
-        return Tokenizer.train(sides[0], level="word"), Tokenizer.train(sides[1], level="word")
-    shared = Tokenizer.train(sides[0] + sides[1], vocab_size, level="bpe")
+        return Tokenizer.train(sources, level="word"), Tokenizer.train(targets, level="word")
+    shared = Tokenizer.train([*sources, *targets], vocab_size, level="bpe")
     return shared, shared
 
 
 # ---------------------------------------------------------------- runs
 
 
-@dataclass
-class Run:
+class Run(NamedTuple):
     """A translator in training."""
 
     folder: Path
     options: TrainOptions
     translator: Translator
     trainer: Trainer
-    notes: list[str]
 
 
-def create_run(options: TrainOptions, folder: Path | str) -> Corpus:
-    """Begin a run: vocabularies and ``config.json``, in a folder without one; ``open_run`` reads it, the corpus too.
+def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
+    """Begin a run: tokenised corpus, vocabularies and ``config.json``, for ``open_run``; notes about the corpus.
 
     Raises:
-        ValueError: if the folder holds a run already, or there is nothing to train on.
+        ValueError: if the folder holds a run already, or there is nothing to train on; nothing is left then.
     """
     folder = Path(folder)
     if folder == Path():
         raise ValueError("output is the present folder: name one for the run")
     if (folder / "config.json").exists():
         raise ValueError(f"{folder} holds a run already: add --resume to go on with it, or choose another folder")
-    if options.data not in CORPORA:
+    if Path(options.data).is_file():
         options = replace(options, data=str(Path(options.data).absolute()))
     if options.start_from is not None:
         start = find_pretrained(options.start_from)
         options = replace(options, start_from=start.name if start.parent == SHIPPED else str(start.absolute()))
-    text = options.preparation()
-    corpus = load_corpus(options, text)
-    translator = _first(options, corpus, text)
-    examples, _ = encode(corpus, "train", translator, options)
-    training = training_config(options, examples)
+    corpus = load_corpus(options)
+    translator = untrained(options, corpus)
+    notes = [*corpus.notes, *unknown_targets(options, corpus, translator)]
+    shutil.rmtree(folder / "corpus", ignore_errors=True)  # of a run that did not come to its first update
+    try:
+        for part in ("train", "validation"):
+            notes += tokenize(getattr(corpus, part), part, translator, options, folder)
+        training = training_config(options, pair_lengths(TokenCorpus(folder / "corpus" / "train")).max(axis=1))
+    except BaseException:
+        shutil.rmtree(folder / "corpus", ignore_errors=True)
+        raise
+    data = {"name": options.data, "fingerprint": {part: corpus.fingerprint(part) for part in ("validation", "test")}}
     sums = translator.save_vocabularies(folder)
-    more = {
-        "options": asdict(options),
-        "training": asdict(training),
-        "data": {"name": options.data, "fingerprint": corpus.fingerprint()},
-        "sha256": sums,
-    }
+    more = {"options": asdict(options), "training": asdict(training), "data": data, "sha256": sums}
     write_config(folder, translator.config(**more))
-    return corpus
+    return notes
 
 
-def _first(options: TrainOptions, corpus: Corpus, text: TextPreparation) -> Translator:
-    """The translator before its first update."""
+def untrained(options: TrainOptions, corpus: Corpus) -> Translator:
+    """The translator before its training; a fresh model takes no memory yet."""
     if options.start_from is not None:
         translator = Translator.from_pretrained(options.start_from, device="cpu")
-        translator.text = text
+        translator.text = options.preparation()
         return translator
     tokenizers = make_tokenizers(corpus, subwords(options))
-    with torch.random.fork_rng():
-        torch.manual_seed(options.seed)
+    with torch.device("meta"):
         model = build_model(options.model, model_config(options, *(one.vocab_size for one in tokenizers)))
-    return Translator(model, *tokenizers, text=text)
+    return Translator(model, *tokenizers, text=options.preparation())
 
 
-def encode(
-    corpus: Corpus, part: str, translator: Translator, options: TrainOptions
-) -> tuple[list[Example], list[Pair]]:
-    """The pairs of a part in ids, without those that are too long, and the pairs that are left.
+def longest_pair(model: Any, options: TrainOptions) -> int:
+    """The most tokens that a side of a pair may have."""
+    own = [getattr(model, f"max_{side}_length", None) for side in ("source", "target")]
+    limits = [*own, options.max_length, options.training.get("max_tokens")]
+    return min((limit for limit in limits if limit is not None), default=10**9)
+
+
+def tokenize(
+    pairs: Iterable[Pair | tuple[str, str]], part: str, translator: Translator, options: TrainOptions, folder: Path
+) -> list[str]:
+    """Write a part of the corpus in ids; a note about pairs that are too long.
 
     Raises:
         ValueError: if a pair is too long and was not to be left out, or none is left.
     """
-    own = [getattr(translator.model, f"max_{side}_length", None) for side in ("source", "target")]
-    limits = [*own, options.max_length, options.training.get("max_tokens")]
-    longest = min((limit for limit in limits if limit is not None), default=10**9)
-    pairs = getattr(corpus, part)
-    both = translator.source_tokenizer, translator.target_tokenizer
-    rows = list(zip(encode_pairs(pairs, *both) if pairs else [], pairs, strict=True))
-    fits = [(ids, pair) for ids, pair in rows if max(map(len, ids)) <= longest]
-    if len(fits) < len(rows) and not (options.skip_bad or options.max_length):
-        long = next(pair for ids, pair in rows if max(map(len, ids)) > longest)
+    count, longest = 0, longest_pair(translator.model, options)
+
+    def counted() -> Iterator[Pair | tuple[str, str]]:
+        nonlocal count
+        for count, pair in enumerate(pairs, start=1):  # noqa: B007
+            yield pair
+
+    both, place = (translator.source_tokenizer, translator.target_tokenizer), folder / "corpus" / part
+    bar = sys.stderr is not None and sys.stderr.isatty()
+    corpus = tokenize_corpus(counted(), *both, place, max_length=longest, progress_bar=bar)
+    left = count - len(corpus)
+    if left and not (options.skip_bad or options.max_length):
         raise ValueError(
-            f"{options.data}: a pair has more tokens than the {longest} there is room for: {shown([long.source])}; "
+            f"{options.data}: {left:,} pairs have more tokens than the {longest} there is room for; "
             "leave out such pairs with --skip-bad"
         )
-    if not fits:
-        raise ValueError(f"{options.data} holds no pairs of at most {longest} tokens in its {part} part")
-    return [ids for ids, _ in fits], [pair for _, pair in fits]
+    return [f"left out {left:,} pairs of the {part} part that are too long"] * (left > 0)
+
+
+def unknown_targets(options: TrainOptions, corpus: Corpus, translator: Translator) -> list[str]:
+    """A note about target words that a vocabulary taken over from another translator cannot write."""
+    if options.start_from is None:
+        return []
+    texts = (pair.target if isinstance(pair, Pair) else pair[1] for pair in corpus.train)
+    words = dict.fromkeys(word for text in texts for word in text.split())
+    unknown = unknown_words(" ".join(words), translator.target_tokenizer)
+    told = (
+        f"{len(unknown):,} of {len(words):,} target words are unknown to {options.start_from}, whose vocabulary "
+        f"cannot grow; it will learn to write <unk> for them: {shown(unknown)}"
+    )
+    return [told] * bool(unknown)
 
 
 def read_options(folder: Path | str, data: str | None = None) -> tuple[TranslatorConfig, TrainOptions]:
@@ -392,100 +408,44 @@ def read_options(folder: Path | str, data: str | None = None) -> tuple[Translato
     moved = {} if data is None else {"data": str(Path(data).absolute())}
     try:
         return config, TrainOptions(**config.options | moved)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{folder}: {error}") from error
 
 
-def read_corpus(config: TranslatorConfig, options: TrainOptions, parts: Sequence[str]) -> Corpus:
-    """The corpus of a training, if the named parts are what they were when it began.
-
-    Raises:
-        ValueError: if one of them holds other sentences.
-    """
-    corpus = load_corpus(options, config.text)
-    known, now = (config.data or {}).get("fingerprint", {}), corpus.fingerprint()
-    for part in parts:
-        if known.get(part) != now[part]:
-            raise ValueError(
-                f"{options.data} has changed since the training began: its {part} part now holds other sentences; "
-                "restore the file, or train again"
-            )
-    return corpus
-
-
-def open_run(
-    folder: Path | str,
-    device: torch.device,
-    corpus: Corpus | None = None,
-    *,
-    data: str | None = None,
-    **changes: Any,
-) -> Run:
+def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     """A run as its folder says, where it was last saved, or before its first update.
 
     Args:
-        corpus: if it has been read already.
-        data: where the file of sentence pairs is now, if it has moved.
         changes: of the trainer's configuration, such as ``epochs``, to train longer than first planned.
 
     Raises:
-        ValueError: if the folder holds no run, one that cannot be read, or one whose corpus has changed.
+        ValueError: if the folder holds no run, or one that cannot be read.
     """
     folder = Path(folder)
-    config, options = read_options(folder, data)
+    config, options = read_options(folder)
     last = folder / "last.safetensors"
-    if config.training is None or (folder / "weights.safetensors").is_file():
+    if config.training is None or not (folder / "corpus").is_dir():
         raise ValueError(f"{folder} was not trained here: fine-tune it with --from {folder}")
-    corpus = corpus or read_corpus(config, options, ("train", "validation"))
-    if last.is_file():
-        tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
+    tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
+    with torch.random.fork_rng():
+        torch.manual_seed(options.seed)
         model = config.build(None, folder / "config.json")
-        translator = Translator(model, *tokenizers, text=config.text)
-    else:
-        translator = _first(options, corpus, config.text)
-    translator.model.to(device)
-    notes = list(corpus.notes)
-    parts = []
-    for part in ("train", "validation"):
-        parts.append(encode(corpus, part, translator, options)[0])
-        if left := len(getattr(corpus, part)) - len(parts[-1]):
-            notes.append(f"left out {left:,} pairs of the {part} part that are too long")
-    unknown = _unknown(options, corpus, translator)
-    if unknown and not last.is_file():
-        warnings.warn(unknown[0], UnknownWordWarning, stacklevel=2)
-    notes += unknown
+    if options.start_from is not None and not last.is_file():
+        load_weights(model, Translator.from_pretrained(options.start_from, device="cpu").model.state_dict(), folder)
+    translator = Translator(model.to(device), *tokenizers, text=config.text)
     planned = TrainingConfig(**config.training | changes)
     words = translator.source_tokenizer
     transforms: list[Any] = [SpellingNoise(words, *[options.noise] * 3)] if options.noise else []
     transforms += [BPEDropout(words, options.bpe_dropout)] if options.bpe_dropout else []
-    trainer = Trainer(translator.model, *parts, planned, folder, transforms=transforms)
-    run = Run(folder, options, translator, trainer, notes)
+    parts = (TokenCorpus(folder / "corpus" / part) for part in ("train", "validation"))
+    trainer = Trainer(model, *parts, planned, folder, transforms=transforms)
     if last.is_file():
-        run.trainer.resume()
-    if planned.epochs < run.trainer.progress.epoch:
-        raise ValueError(f"epochs={planned.epochs}: the run has trained for {run.trainer.progress.epoch} already")
-    notes.append(
-        f"batches of {planned.max_tokens:,} tokens, {planned.epochs} epochs, at most {run.trainer.total:,} updates, "
-        f"the first {planned.warmup:,} to warm up"
-    )
-    if changes:
+        trainer.resume()
+    if planned.epochs < trainer.progress.epoch:
+        raise ValueError(f"epochs={planned.epochs}: the run has trained for {trainer.progress.epoch} already")
+    if changes and process()[0] == 0:
         write_config(folder, replace(config, training=asdict(planned)))
-    return run
-
-
-def _unknown(options: TrainOptions, corpus: Corpus, translator: Translator) -> list[str]:
-    """A note about target words that a vocabulary taken over from another translator cannot write."""
-    if options.start_from is None:
-        return []
-    words = list(dict.fromkeys(word for pair in corpus.train for word in pair.target.split()))
-    unknown = unknown_words(" ".join(words), translator.target_tokenizer)
-    if not unknown:
-        return []
-    told = (
-        f"{len(unknown):,} of {len(words):,} target words are unknown to {options.start_from}, whose vocabulary "
-        f"cannot grow; it will learn to write <unk> for them: {shown(unknown)}"
-    )
-    return [told]
+    return Run(folder, options, translator, trainer)
 
 
 @contextmanager

@@ -161,8 +161,6 @@ def find_pretrained(name_or_path: str | Path) -> Path:
     Raises:
         ValueError: if there is neither; the message lists the names.
     """
-    if not isinstance(name_or_path, str | Path):
-        raise TypeError(f"name_or_path is {name_or_path!r}, expected a name or a folder")
     folder = Path(name_or_path)
     if (folder / "config.json").is_file():
         return folder
@@ -385,8 +383,6 @@ class Translator:
         if not isinstance(config, SearchConfig | None):
             raise TypeError(f"config is {config!r}, expected a SearchConfig, or options such as beam_size=3")
         config = replace(config or self.decoding, **options)
-        if max_tokens < 1:
-            raise ValueError(f"max_tokens={max_tokens} must be at least 1")
         lines = _checked(texts)
         ready = [line if prepared else self.prepare(line) for line in lines]
         ids = [[*one, EOS] for one in self.source_tokenizer.encode_batch(ready)]
@@ -453,9 +449,10 @@ class Translator:
         if not all(map(str.strip, texts)):
             raise ValueError("an empty sentence has nothing to attend to")
         source = text if prepared else self.prepare(text)
-        target = self.search([source], prepared=True)[0][0].text if translation is None else translation
-        if translation is not None and not prepared:
-            target = self.text.prepare(translation, self.target_tokenizer)
+        if translation is None:
+            target = self.search([source], prepared=True)[0][0].text
+        else:
+            target = translation if prepared else self.text.prepare(translation, self.target_tokenizer)
         one, other = self.source_tokenizer, self.target_tokenizer
         tokens = [*one.tokens(source), "<eos>"], [*other.tokens(target), "<eos>"]
         ids = torch.tensor([[*one.encode(source), EOS]], device=self.device)
@@ -498,14 +495,15 @@ class Translator:
         self, rows: list[int], ids: list[list[int]], max_tokens: int, config: SearchConfig
     ) -> Iterator[list[int]]:
         """Rows of similar length together; one that is longer than a batch comes alone."""
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens={max_tokens} must be at least 1")
         batch: list[int] = []
         for row in sorted(rows, key=lambda row: len(ids[row])):
             if batch and len(ids[row]) * (len(batch) + 1) * config.beam_size > max_tokens:
                 yield batch
                 batch = []
             batch.append(row)
-        if batch:
-            yield batch
+        yield from [batch] * bool(batch)
 
     @property
     def device(self) -> torch.device:

@@ -62,7 +62,7 @@ def chunked_loss(
     if target.device.type == "cpu":  # a GPU would make the host wait for the count
         valid = target != PAD
         hidden, target = hidden[valid], target[valid]
-    rows = max(1, 2 ** (22 if hidden.device.type == "cpu" else 26) // output.out_features)
+    rows = max(1, 2 ** (20 if hidden.device.type == "cpu" else 26) // output.out_features)
     if torch.is_grad_enabled():
         return _ChunkedLoss.apply(loss, hidden, output.weight, output.bias, target, rows)
     parts = zip(hidden.split(rows), target.split(rows), strict=True)

@@ -86,7 +86,7 @@ def attention(
     Source: Vaswani et al. (2017), eq. 1.
 
     Args:
-        mask: True where a query may attend; broadcast to (*B, H, T, S).
+        mask: True where a query may attend; broadcast to (..., H, T, S).
         causal: hide the keys after each query; the last query is at the last key.
 
     Raises:

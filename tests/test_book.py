@@ -502,7 +502,7 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     assert "thebe" not in page
 
     appendix = (built / "book" / "appendix" / "drawing.html").read_text(encoding="utf-8")
-    assert "<h1>Drawing" in appendix and '>Drawing</span></a>' in page
+    assert "<h1>Drawing" in appendix and ">Drawing</span></a>" in page
 
     index = (built / "book" / "index.html").read_text(encoding="utf-8")
     assert 'href="translation/translating_real_sentences.html"' in index

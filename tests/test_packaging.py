@@ -17,7 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "transformer_lib"
 FILES = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if not path.stem.startswith("__")]
 MODULES = sorted(".".join(path.with_suffix("").parts) for path in FILES if path.stem != "strict")
-PLAIN = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "TRANSFORMER_LIB_DATA")}
+PLAIN = {
+    key: value
+    for key, value in os.environ.items()
+    if key not in ("PYTHONPATH", "TRANSFORMER_LIB_DATA", "TRANSFORMER_LIB_STRICT")
+}
 
 NOT_NEEDED = (
     *(

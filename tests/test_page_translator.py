@@ -232,7 +232,7 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         page.click(".tl-changes button:text-is('wide')")
         assert page.inner_text(".tl-state") == "sie ← street 100 %" and asked == []  # recorded, nothing loaded
         assert page.locator(".tl-picture path").count() == 1
-        assert "(2.9 MB)" in page.inner_text(".tl-form button") and "no terms" in page.inner_text(".tl-terms")
+        assert "(3.0 MB)" in page.inner_text(".tl-form button") and "no terms" in page.inner_text(".tl-terms")
 
         page.focus("input")  # from here on by keyboard alone
         page.keyboard.press("Enter")

@@ -280,7 +280,9 @@ def test_what_does_not_fit_is_refused_before_training(limit, side):
 
 
 def test_the_trainer_without_extras_is_the_short_loop():
-    config = TrainingConfig(2, max_tokens=24, learning_rate=1e-2, schedule="constant", warmup=1, smoothing=0.0, average=0)
+    config = TrainingConfig(
+        2, max_tokens=24, learning_rate=1e-2, schedule="constant", warmup=1, smoothing=0.0, average=0
+    )
     torch.manual_seed(0)
     ours, theirs = transformer(dropout=0.0).double(), transformer(dropout=0.0).double()
     theirs.load_state_dict(ours.state_dict())

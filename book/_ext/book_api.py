@@ -20,7 +20,10 @@ from sphinx.config import Config
 from sphinx.util.docutils import SphinxDirective
 
 PACKAGE = "transformer_lib"
-ANYTHING = re.compile(r"\(\*args(: ~?[\w.]+)?, \*\*kwargs(: ~?[\w.]+)?\)( -> None)?")
+PLAIN: dict[str, list[str]] = {}  # docstrings of properties, as they are written
+ANYTHING = re.compile(
+    r"\(\*args(: ~?[\w.]+)?, \*\*kwargs(: ~?[\w.]+)?\)( -> None)?"
+)
 
 # Names that a reader can look up elsewhere. The build reaches no other project's index, so they are not links.
 NOT_LINKED = [
@@ -56,10 +59,16 @@ def show_annotation(annotation: Any, config: Config) -> str | None:
     """Shapes as they are written; None leaves the annotation to the extension that asks."""
     if annotation is Ellipsis:
         return "..."
-    if getattr(annotation, "__module__", "") == "jaxtyping" and hasattr(annotation, "dim_str"):
-        array = getattr(annotation.array_type, "__name__", str(annotation.array_type))
+    if getattr(annotation, "__module__", "") == "jaxtyping" and hasattr(
+        annotation, "dim_str"
+    ):
+        array = getattr(
+            annotation.array_type, "__name__", str(annotation.array_type)
+        )
         kind = re.match(r"\w+", annotation.__name__)
-        return f'``{kind[0] if kind else "Shaped"}[{array}, "{annotation.dim_str}"]``'
+        return (
+            f'``{kind[0] if kind else "Shaped"}[{array}, "{annotation.dim_str}"]``'
+        )
     return None
 
 
@@ -94,7 +103,11 @@ def modules(place: str = "") -> list[str]:
         if not path.stem.startswith("__")
     ]
     order = [name for page in chapters() for name in page.modules]
-    chosen = [name for name in names if not place or name == place or name.split(".")[0] == place]
+    chosen = [
+        name
+        for name in names
+        if not place or name == place or name.split(".")[0] == place
+    ]
     return sorted(
         chosen,
         key=lambda name: (
@@ -108,7 +121,9 @@ def modules(place: str = "") -> list[str]:
 def public(name: str) -> list[tuple[str, str]]:
     """The documented public names of a module, each with the first line of its docstring."""
     module = import_module(f"{PACKAGE}.{name}")
-    names = getattr(module, "__all__", [one for one in vars(module) if not one.startswith("_")])
+    names = getattr(
+        module, "__all__", [one for one in vars(module) if not one.startswith("_")]
+    )
     found = [(one, getattr(module, one)) for one in names]
     return [
         (one, inspect.getdoc(value).splitlines()[0])
@@ -132,10 +147,13 @@ class LibraryModules(SphinxDirective):
             path = f"{PACKAGE}/{name.replace('.', '/')}.py"
             pages = [page for page in chapters() if name in page.modules]
             built = ", ".join(
-                f"{{chapter}}`{page.title} <{page.docname.rpartition('/')[2]}>`" for page in pages
+                f"{{chapter}}`{page.title} <{page.docname.rpartition('/')[2]}>`"
+                for page in pages
             )
             text += "" if name == self.arguments[0] else f"## `{name}`\n\n"
-            text += f"{import_module(f'{PACKAGE}.{name}').__doc__.splitlines()[0]}\n\n"
+            text += (
+                f"{import_module(f'{PACKAGE}.{name}').__doc__.splitlines()[0]}\n\n"
+            )
             text += f"Built in {built}. " if built else ""
             text += f"Source: [`{path}`]({blob(self.config, path)}).\n\n"
             text += f"```{{eval-rst}}\n.. automodule:: {PACKAGE}.{name}\n   :members:\n   :member-order: bysource\n```\n\n"
@@ -149,7 +167,8 @@ class LibraryTable(SphinxDirective):
         text = ""
         for name in modules():
             rows = [
-                f"| {{py:obj}}`{PACKAGE}.{name}.{one}` | {line} |" for one, line in public(name)
+                f"| {{py:obj}}`{PACKAGE}.{name}.{one}` | {line} |"
+                for one, line in public(name)
             ]
             if rows:
                 text += (
@@ -160,12 +179,21 @@ class LibraryTable(SphinxDirective):
         return self.parse_text_to_nodes(text)
 
 
-def _docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Keep napoleon from taking what stands before a colon in a property's first line for its type."""
+def _docstring(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """Before napoleon: a module's page begins with the same words, so they need not stand twice."""
     if what == "module":
-        lines[:] = []  # its page begins with the same words
-    elif what in ("property", "attribute", "data") and lines:
-        lines.insert(0, "")
+        lines[:] = []
+    elif what in ("property", "attribute", "data"):
+        PLAIN[name] = list(lines)
+
+
+def _plain(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    """After napoleon, which takes what stands before a colon in a property's first line for its type."""
+    lines[:] = PLAIN.pop(name, lines)
 
 
 def _configure(app: Sphinx, config: Config) -> None:
@@ -182,14 +210,20 @@ def _configure(app: Sphinx, config: Config) -> None:
 
 def _no_fault_of_ours(record: logging.LogRecord) -> bool:
     """Pydantic names types that exist for type checkers only."""
-    return not re.match("Cannot resolve forward reference|Failed guarded type import", record.getMessage())
+    return not re.match(
+        "Cannot resolve forward reference|Failed guarded type import",
+        record.getMessage(),
+    )
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    logging.getLogger("sphinx.sphinx_autodoc_typehints").addFilter(_no_fault_of_ours)
+    logging.getLogger("sphinx.sphinx_autodoc_typehints").addFilter(
+        _no_fault_of_ours
+    )
     app.add_directive("library-modules", LibraryModules)
     app.add_directive("library-table", LibraryTable)
     app.connect("config-inited", _configure)
     app.connect("autodoc-process-docstring", _docstring, priority=400)
+    app.connect("autodoc-process-docstring", _plain, priority=600)
     app.connect("autodoc-process-signature", _signature, priority=400)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

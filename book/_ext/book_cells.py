@@ -37,7 +37,9 @@ def installs_on_colab(source: str) -> bool:
 
 def is_element(name: str) -> Callable[[nodes.Node], bool]:
     """A condition for ``findall``: the container that myst-nb made for this part of a cell."""
-    return lambda node: isinstance(node, nodes.container) and node.get("nb_element") == name
+    return lambda node: (
+        isinstance(node, nodes.container) and node.get("nb_element") == name
+    )
 
 
 class TidyCells(SphinxTransform):
@@ -56,7 +58,11 @@ class TidyCells(SphinxTransform):
             source = "\n".join(block.astext() for block in blocks)
             code, marks = cells.shown(source), cells.directives(source)
             module = marks.get("default_exp", "") or module
-            if LEFT_OUT & marks.keys() or installs_on_colab(source) or (blocks and not code):
+            if (
+                LEFT_OUT & marks.keys()
+                or installs_on_colab(source)
+                or (blocks and not code)
+            ):
                 cell.parent.remove(cell)
                 continue
             for mark in cells.EXPORTED & marks.keys():
@@ -67,7 +73,9 @@ class TidyCells(SphinxTransform):
                 ]
                 tree = cells.parsed(code)
                 names = [
-                    name for node in (tree.body if tree else ()) for name in cells.targets(node)
+                    name
+                    for node in (tree.body if tree else ())
+                    for name in cells.targets(node)
                 ]
                 cell["ids"] += [cells.anchor(name) for name in names]
             tags = (cell.get("cell_metadata") or {}).get("tags", [])
@@ -96,8 +104,16 @@ def _open_fold(self: Any, node: HideCodeCellNode) -> None:
         for block in node.findall(nodes.literal_block)
         if block.parent.get("nb_element")
     ]
-    lines = code[0].count("\n") + 1 if code and "below-input" not in node["classes"] else 0
-    size = f' <span class="fold-size">{lines} line{"s" * (lines != 1)}</span>' if lines else ""
+    lines = (
+        code[0].count("\n") + 1
+        if code and "below-input" not in node["classes"]
+        else 0
+    )
+    size = (
+        f' <span class="fold-size">{lines} line{"s" * (lines != 1)}</span>'
+        if lines
+        else ""
+    )
     self.body.append(
         '<details class="fold">\n'
         f'<summary><span class="fold-label">{label_html(node["prompt_show"])}</span>{size}</summary>\n'
@@ -109,7 +125,9 @@ def _close_fold(self: Any, node: HideCodeCellNode) -> None:
 
 
 def _open_solution(self: Any, node: solution_node) -> None:
-    title = next((child for child in node.children if isinstance(child, nodes.title)), None)
+    title = next(
+        (child for child in node.children if isinstance(child, nodes.title)), None
+    )
     for child in node.children:
         child["ids"] = []  # every solution of a page has the same
     if title is not None:

@@ -41,14 +41,19 @@ def chapters() -> tuple[Chapter, ...]:
         for entry in part["chapters"]:
             title, builds, modules = read_page(ROOT / entry["file"])
             key = str(file_number(entry["file"]) or "")
-            found.append(Chapter(key, entry["file"], modules, title, part["caption"], builds))
+            found.append(
+                Chapter(key, entry["file"], modules, title, part["caption"], builds)
+            )
     return tuple(found)
 
 
 def chapter(key: str) -> Chapter:
     """The chapter with this file name ("learning_to_align"), number ("3") or module ("models.recurrent")."""
     for found in chapters():
-        if key in (found.number, found.docname.rpartition("/")[2]) or key in found.modules:
+        if (
+            key in (found.number, found.docname.rpartition("/")[2])
+            or key in found.modules
+        ):
             return found
     raise KeyError(f"no chapter {key!r} in the contents")
 
@@ -59,7 +64,9 @@ def read_page(path: Path) -> tuple[str, str, tuple[str, ...]]:
     if notebook.exists():
         cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
         text = "".join(cells[0]["source"])
-        code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        code = "\n".join(
+            "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"
+        )
     else:
         text = path.with_suffix(".md").read_text(encoding="utf-8")
     title, promise = (re.search(rf"^{mark} (.+)$", text, re.M) for mark in "#>")
@@ -96,12 +103,16 @@ class ChapterRole(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         explicit = re.fullmatch(r"(.+?)\s*<([\w.]+)>", self.text, re.S)
-        words, key = (explicit[1], explicit[2]) if explicit else (None, self.text.strip())
+        words, key = (
+            (explicit[1], explicit[2]) if explicit else (None, self.text.strip())
+        )
         try:
             found = chapter(key)
         except KeyError as error:
             message = self.inliner.reporter.error(str(error), line=self.lineno)
-            return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
+            return [
+                self.inliner.problematic(self.rawtext, self.rawtext, message)
+            ], [message]
         words = (words or spoken(found)).replace("{number}", found.number)
         if self.name == "Chapter":
             words = words[0].upper() + words[1:]
@@ -109,7 +120,9 @@ class ChapterRole(SphinxRole):
 
 
 def _cell(*children: nodes.Node, classes: tuple[str, ...] = ()) -> nodes.entry:
-    return nodes.entry("", nodes.paragraph("", "", *children), classes=list(classes))
+    return nodes.entry(
+        "", nodes.paragraph("", "", *children), classes=list(classes)
+    )
 
 
 def table(
@@ -119,10 +132,14 @@ def table(
     classes: list[str],
 ) -> nodes.table:
     """A docutils table; each cell is a list of inline nodes."""
-    group = nodes.tgroup("", *(nodes.colspec(colwidth=width) for width in widths), cols=len(heads))
+    group = nodes.tgroup(
+        "", *(nodes.colspec(colwidth=width) for width in widths), cols=len(heads)
+    )
     head = nodes.row("", *(_cell(nodes.Text(text)) for text in heads))
     group += nodes.thead("", head)
-    group += nodes.tbody("", *(nodes.row("", *(_cell(*cell) for cell in row)) for row in rows))
+    group += nodes.tbody(
+        "", *(nodes.row("", *(_cell(*cell) for cell in row)) for row in rows)
+    )
     return nodes.table("", group, classes=classes)
 
 
@@ -139,7 +156,14 @@ class ChapterTable(SphinxDirective):
             for found in chapters()
             if found.number
         ]
-        return [table(["No.", "Chapter", "What it builds"], rows, [4, 26, 70], ["chapters"])]
+        return [
+            table(
+                ["No.", "Chapter", "What it builds"],
+                rows,
+                [4, 26, 70],
+                ["chapters"],
+            )
+        ]
 
 
 class Road(SphinxDirective):
@@ -150,14 +174,20 @@ class Road(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         stations = nodes.bullet_list(classes=["road"])
         for text in self.content:
-            drawing, title, year, key, sentence = (part.strip() for part in text.split("|"))
+            drawing, title, year, key, sentence = (
+                part.strip() for part in text.split("|")
+            )
             path = HERE / "glyphs" / f"{drawing}.svg"
             self.env.note_dependency(str(path))
             name = nodes.paragraph(classes=["road-title"])
             found = chapter(key) if key != "-" else None
-            name += link(self.env.docname, found, title) if found else nodes.Text(title)
+            name += (
+                link(self.env.docname, found, title) if found else nodes.Text(title)
+            )
             name += nodes.inline(year, year, classes=["road-year"])
-            words = nodes.container("", name, nodes.paragraph("", sentence), classes=["road-words"])
+            words = nodes.container(
+                "", name, nodes.paragraph("", sentence), classes=["road-words"]
+            )
             stations += nodes.list_item(
                 "",
                 nodes.raw("", path.read_text(encoding="utf-8"), format="html"),
@@ -177,7 +207,9 @@ class Slip(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         title_nodes, messages = self.parse_inline(self.arguments[0])
         plain = nodes.paragraph("", "", *title_nodes).astext()
-        box = nodes.container(classes=["slip"], ids=[nodes.make_id(f"slip {plain}")])
+        box = nodes.container(
+            classes=["slip"], ids=[nodes.make_id(f"slip {plain}")]
+        )
         box += nodes.paragraph("", "", *title_nodes, classes=["slip-title"])
         box += self.parse_content_to_nodes()
         check_nodes, more = self.parse_inline(self.options["check"])
@@ -188,7 +220,9 @@ class Slip(SphinxDirective):
             *check_nodes,
             classes=["slip-check"],
         )
-        where = nodes.paragraph("", "", nodes.Text("Met in "), classes=["slip-where"])
+        where = nodes.paragraph(
+            "", "", nodes.Text("Met in "), classes=["slip-where"]
+        )
         met = self.options.get("chapter")
         for i, key in enumerate(met.split(",") if met else ()):
             found = chapter(key.strip())

@@ -96,7 +96,8 @@ def _describe_page(
         line = html.escape(line)
         context["meta"] = {**(context.get("meta") or {}), "og:description": line}
         context["metatags"] = (
-            context.get("metatags", "") + f'<meta name="description" content="{line}" />\n'
+            context.get("metatags", "")
+            + f'<meta name="description" content="{line}" />\n'
         )
 
 
@@ -140,5 +141,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect(
         "html-page-context", _describe_page, priority=400
     )  # before the description is asked for
-    app.connect("html-page-context", _drop_scripts, priority=900)  # after every script was added
+    app.connect(
+        "html-page-context", _drop_scripts, priority=900
+    )  # after every script was added
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -35,7 +35,8 @@ class RoundAuthorYear(AuthorYearReferenceStyle):
 def short_names(entry: Any) -> str:
     """The authors as they are cited: "Post", "Och and Ney", "Cho et al."."""
     names = [
-        " ".join([*person.prelast_names, *person.last_names]) for person in entry.persons["author"]
+        " ".join([*person.prelast_names, *person.last_names])
+        for person in entry.persons["author"]
     ]
     return f"{names[0]} et al." if len(names) > 2 else " and ".join(names)
 
@@ -44,7 +45,10 @@ class AuthorYearLabels(BaseLabelStyle):
     """Labels that are the citation itself."""
 
     def format_labels(self, sorted_entries: list[Any]) -> list[str]:
-        return [f"{short_names(entry)}, {entry.fields['year']}" for entry in sorted_entries]
+        return [
+            f"{short_names(entry)}, {entry.fields['year']}"
+            for entry in sorted_entries
+        ]
 
 
 class BookStyle(Plain):
@@ -53,7 +57,9 @@ class BookStyle(Plain):
     default_label_style = AuthorYearLabels
     default_sorting_style = "author_year_title"
 
-    def format_title(self, e: Any, which_field: str, as_sentence: bool = True) -> Any:
+    def format_title(
+        self, e: Any, which_field: str, as_sentence: bool = True
+    ) -> Any:
         """The title as its authors wrote it, capitals and all."""
         title = template.field(which_field)
         return template.sentence[title] if as_sentence else title

@@ -71,18 +71,28 @@ def rows_of(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
                 and row["rate"] == tuned.get(row["arm"])
             ):
                 arms.setdefault(row["arm"], []).append(row)
-        keys = [key for key in rows[0] if key not in BOOKKEEPING][: MOST_COLUMNS - 2]
+        keys = [key for key in rows[0] if key not in BOOKKEEPING][
+            : MOST_COLUMNS - 2
+        ]
         cells = []
         for arm, own in arms.items():
             values = [[row[key] for row in own] for key in keys]
-            spread = [f"{number(fmean(v))} ({number(min(v))} to {number(max(v))})" for v in values]
+            spread = [
+                f"{number(fmean(v))} ({number(min(v))} to {number(max(v))})"
+                for v in values
+            ]
             cells.append([arm, plain(tuned.get(arm, "")), *spread])
         return ["Variant", "Rate", *(key.replace("_", " ") for key in keys)], cells
     if not rows:
-        rows = [{"measure": name, "value": entry} for name, entry in record["metrics"].items()]
-    keys = [key for key in rows[0] if all(len(plain(row.get(key, ""))) < 60 for row in rows)][
-        :MOST_COLUMNS
-    ]
+        rows = [
+            {"measure": name, "value": entry}
+            for name, entry in record["metrics"].items()
+        ]
+    keys = [
+        key
+        for key in rows[0]
+        if all(len(plain(row.get(key, ""))) < 60 for row in rows)
+    ][:MOST_COLUMNS]
     return [key.replace("_", " ") for key in keys], [
         [plain(row.get(key, "")) for key in keys] for row in rows
     ]
@@ -96,7 +106,9 @@ def body(record: dict[str, Any]) -> list[nodes.Node]:
     for key in ORIGIN[1:]:
         if about.get(key) not in (None, "", [], {}):
             text = nodes.paragraph("", plain(about[key]))
-            facts += nodes.field("", nodes.field_name("", key), nodes.field_body("", text))
+            facts += nodes.field(
+                "", nodes.field_name("", key), nodes.field_body("", text)
+            )
     heads, cells = rows_of(record)
     lines = [[[nodes.Text(text)] for text in row] for row in cells]
     shown = table(heads, lines, [max(4, 100 // len(heads))] * len(heads), ["study"])
@@ -119,10 +131,10 @@ class ResultsIndex(_Records):
         out: list[nodes.Node] = []
         for path in sorted(self.folder().glob("*.json")):
             record = json.loads(path.read_text(encoding="utf-8"))
-            title = escape(record.get("question") or record.get("title") or path.stem)
-            summary = (
-                f'<details id="run-{path.stem}"><summary><code>{path.stem}</code> {title}</summary>'
+            title = escape(
+                record.get("question") or record.get("title") or path.stem
             )
+            summary = f'<details id="run-{path.stem}"><summary><code>{path.stem}</code> {title}</summary>'
             out += [
                 nodes.raw("", summary, format="html"),
                 *body(record),
@@ -140,7 +152,11 @@ class StudyTable(_Records):
         path = self.folder() / f"{self.arguments[0]}.json"
         command = f"python -m experiments run {path.stem}"
         if not path.exists():
-            return [nodes.paragraph("", "Not measured yet: ", nodes.literal("", command))]
+            return [
+                nodes.paragraph(
+                    "", "Not measured yet: ", nodes.literal("", command)
+                )
+            ]
         record = json.loads(path.read_text(encoding="utf-8"))
         heads, cells = rows_of(record)
         lines = [[[nodes.Text(text)] for text in row] for row in cells]
@@ -149,7 +165,9 @@ class StudyTable(_Records):
         ]
         for finding in record["findings"].values():
             ends = f"{number(finding['value'])} ({number(finding['low'])} to {number(finding['high'])})"
-            out.append(nodes.paragraph("", f"{finding['how'].capitalize()}: {ends}."))
+            out.append(
+                nodes.paragraph("", f"{finding['how'].capitalize()}: {ends}.")
+            )
         return out
 
 

@@ -64,18 +64,25 @@ def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> s
     """The widget as HTML: the recorded example stands there without any script."""
     pattern, slots, start = record["pattern"], record["slots"], record["start"]
     first, other = (
-        record["examples"][key] for key in (" ".join(start), " ".join([*start[:-1], slots[-1][-1]]))
+        record["examples"][key]
+        for key in (" ".join(start), " ".join([*start[:-1], slots[-1][-1]]))
     )
     data = {
         "files": f"{files}/",
-        "models": [one | ({"head": record["head"]} if one["captions"] else {}) for one in shipped],
+        "models": [
+            one | ({"head": record["head"]} if one["captions"] else {})
+            for one in shipped
+        ],
         "pattern": pattern,
         "start": start,
         "examples": record["examples"],
     }
-    source = "".join(f"<span>{html.escape(word)}</span> " for word in first["source"])
+    source = "".join(
+        f"<span>{html.escape(word)}</span> " for word in first["source"]
+    )
     target = "".join(
-        f'<button type="button">{html.escape(word)}</button> ' for word in first["target"]
+        f'<button type="button">{html.escape(word)}</button> '
+        for word in first["target"]
     )
     groups = "".join(
         f'<span role="group" aria-label="{name}">'
@@ -84,12 +91,18 @@ def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> s
             for word in words
         )
         + "</span>"
-        for slot, (name, words) in enumerate(zip(("Who", "What", "Why"), slots, strict=True))
+        for slot, (name, words) in enumerate(
+            zip(("Who", "What", "Why"), slots, strict=True)
+        )
     )
     alone = " hidden" if len(shipped) == 1 else ""
-    options = "".join(f"<option>{html.escape(one['label'])}</option>" for one in shipped)
+    options = "".join(
+        f"<option>{html.escape(one['label'])}</option>" for one in shipped
+    )
     sentence = pattern.format(*start)
-    told = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", r"<\/")
+    told = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace(
+        "</", r"<\/"
+    )
     return f"""<link rel="stylesheet" href="{files}/translator.css">
 <div class="tl-translator" role="group" aria-label="A translator in this page">
 <div class="tl-picture"><svg aria-hidden="true"></svg>
@@ -119,7 +132,9 @@ class LiveTranslator(SphinxDirective):
     """``{live-translator}``: the widget with its recorded example."""
 
     def run(self) -> list[nodes.Node]:
-        path = Path(self.env.srcdir) / "transformer_lib/results/page-translator.json"
+        path = (
+            Path(self.env.srcdir) / "transformer_lib/results/page-translator.json"
+        )
         for used in (path, *sorted((PACKAGE / "pretrained").glob("*/*"))):
             self.env.note_dependency(str(used))
         pages_with_translator(self.env).add(self.env.docname)
@@ -174,7 +189,11 @@ def copy_files(target: Path) -> None:
 
 def _copy_files(app: Sphinx, exception: Exception | None) -> None:
     """Put them beside the pages, if a page needs them."""
-    if exception is None and app.builder.format == "html" and pages_with_translator(app.env):
+    if (
+        exception is None
+        and app.builder.format == "html"
+        and pages_with_translator(app.env)
+    ):
         copy_files(Path(app.outdir) / FOLDER)
 
 

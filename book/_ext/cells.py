@@ -11,7 +11,9 @@ from __future__ import annotations
 import ast
 import re
 
-DIRECTIVE = re.compile(r"^#\|[ \t]*([\w-]+)[ \t]*:?[ \t]*([^\n]*?)[ \t]*(?:\n|\Z)", re.M)
+DIRECTIVE = re.compile(
+    r"^#\|[ \t]*([\w-]+)[ \t]*:?[ \t]*([^\n]*?)[ \t]*(?:\n|\Z)", re.M
+)
 EXPORTED = {"export", "exports", "exporti"}
 FOLDING_TAGS = {"hide-input", "hide-cell"}
 
@@ -29,7 +31,8 @@ def shown(source: str) -> str:
 def parsed(code: str) -> ast.Module | None:
     """The syntax tree of a cell, whose magics are left out; None if it is not Python."""
     plain = "\n".join(
-        "" if line.lstrip().startswith(("%", "!")) else line for line in code.split("\n")
+        "" if line.lstrip().startswith(("%", "!")) else line
+        for line in code.split("\n")
     )
     try:
         return ast.parse(plain)
@@ -48,7 +51,12 @@ def targets(node: ast.stmt) -> list[str]:
         if isinstance(node, ast.AnnAssign)
         else []
     )
-    return [name.id for place in places for name in ast.walk(place) if isinstance(name, ast.Name)]
+    return [
+        name.id
+        for place in places
+        for name in ast.walk(place)
+        if isinstance(name, ast.Name)
+    ]
 
 
 def fold(source: str, tags: list[str]) -> str | None:

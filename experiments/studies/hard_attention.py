@@ -1,10 +1,9 @@
 """Is hard attention worse than soft, or did only one of them get a bonus for entropy?"""
 
-from types import SimpleNamespace
-
 from experiments.harness import Finding, Study
 from experiments.statistics import difference
 from experiments.tasks import captions, fit, mean_loss, right, stream
+from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.hard_attention import HardConfig, HardSeq2Seq
 from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
@@ -13,8 +12,7 @@ from transformer_lib.models.seq2seq import sequence_loss
 
 def hard_loss(model, batch):
     """The model's own loss."""
-    parts = {"target_input": batch.target[:, :-1], "target_output": batch.target[:, 1:]}
-    return model.loss(SimpleNamespace(source=batch.source, **parts))
+    return model.loss(Batch(batch.source, batch.target))
 
 
 def soft_loss(weight):

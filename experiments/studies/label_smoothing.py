@@ -17,7 +17,9 @@ SIZES = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_encoder_layers": 2, "n_dec
 def sampled(model, rows, seed):
     """Percent of the sentences whose sample, at temperature 1, is the reference."""
     torch.manual_seed(seed)
-    written = collect_tokens(model, rows.source, lambda scores: scores.softmax(-1).multinomial(1)[:, 0], max_length=20)
+    written = collect_tokens(
+        model, rows.source, choose=lambda scores: scores.softmax(-1).multinomial(1)[:, 0], max_length=20
+    )
     lines = [[token for token in row if token != PAD] for row in written.tolist()]
     references = [[token for token in row if token not in (PAD, BOS)] for row in rows.target.tolist()]
     return 100 * sum(a == b for a, b in zip(lines, references, strict=True)) / len(lines)

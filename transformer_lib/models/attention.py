@@ -97,7 +97,7 @@ def attention(
             f"mask is {mask.dtype}, expected torch.bool (True: may attend)"
         )
     T, S = q.shape[-2], k.shape[-2]
-    square = causal and mask is None and T == S  # what the kernel's own flag is for
+    square = causal and mask is None and bool(T == S)  # what the kernel's own flag is for
     if causal and not square and T > 1:  # a single query is the last one
         mask = with_causal(mask, T, S, q.device)
     # heads may share their keys

@@ -21,7 +21,6 @@ from pydantic import ValidationError
 from tqdm import tqdm
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-import transformer_lib
 from transformer_lib.data.files import fetch, write_atomically
 from transformer_lib.data.multi30k import MULTI30K
 from transformer_lib.data.recipes import ZAPIER
@@ -473,7 +472,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(sys.stdout, io.TextIOWrapper):  # elsewhere than on Unix a pipe may not be UTF-8
             sys.stdout.reconfigure(encoding="utf-8")
         if rest[:1] == ["--version"]:
-            write(f"transformer-lib {transformer_lib.__version__}\n")
+            write(f"transformer-lib {importlib.import_module('transformer_lib').__version__}\n")
             return 0
         with _terminated():
             return parse(rest).run()

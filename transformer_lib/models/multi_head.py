@@ -124,9 +124,9 @@ class MultiHeadAttention(nn.Module):
             )
         else:
             k, v = self.project(memory, 1) if isinstance(memory, Tensor) else memory
-            (q,) = self.project(x.unflatten(0, (len(k), -1)).flatten(1, 2), 0, 1)
+            (q,) = self.project(x.unflatten(0, (k.shape[0], -1)).flatten(1, 2), 0, 1)
         context = self.attend(
-            q, k, v, len(x) // max(len(q), 1), mask=mask, causal=causal
+            q, k, v, x.shape[0] // max(q.shape[0], 1), mask=mask, causal=causal
         )
         return self.out_proj(context.transpose(1, 2).flatten(2)).view_as(x)
 

@@ -249,7 +249,7 @@ def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str) -> None
 
 def check_pairs(source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> None:
     """Refuse targets that do not pair up with the sources: they would pass as beams."""
-    if len(source) != len(target):
+    if source.shape[0] != target.shape[0]:
         raise ValueError(
             f"{len(source)} sources and {len(target)} targets do not pair up"
         )

@@ -13,7 +13,7 @@ from runs import run_folder
 
 import transformer_lib.translation.translator as module
 from transformer_lib.decoding.beam_search import SearchConfig
-from transformer_lib.models.alignment import AlignedSeq2Seq
+from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.recurrent import RecurrentConfig
 from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.translation.translator import (
@@ -181,7 +181,7 @@ def test_attention_is_what_the_model_attends_to():
 def aligned():
     tokenizers = load().source_tokenizer, load().target_tokenizer
     sizes = [tokenizer.vocab_size for tokenizer in tokenizers]
-    return Translator(AlignedSeq2Seq(RecurrentConfig(*sizes, 8, 8)), *tokenizers)
+    return Translator(BahdanauSeq2Seq(RecurrentConfig(*sizes, 8, 8)), *tokenizers)
 
 
 def test_attention_of_a_recurrent_model_is_one_head_of_one_layer():

@@ -9,14 +9,13 @@ from experiments.tasks import captions, fit, mean_loss, right, stream, translati
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.attention import attend
 
-DATA = {"n": 6000, "shortest": 4, "longest": 10}
 ARTICLES = {"the", "a", "an"}
 
 
 class Aligner(nn.Module):
     """Additive attention whose decoder attends before its step or after it; nothing else differs."""
 
-    def __init__(self, n_source, n_target, order, D=64, H=64):
+    def __init__(self, n_source, n_target, order, D=32, H=64):
         super().__init__()
         self.order, self.H = order, H
         self.source, self.target = nn.Embedding(n_source, D), nn.Embedding(n_target, D)
@@ -71,7 +70,7 @@ def hits(model, rows, pairs):
 
 def measure(seed, budget, order, rate):
     """Where the decoder attends, and how well it translates."""
-    data = captions(seed, **DATA)
+    data = captions(seed)
     model = Aligner(*data.sizes, order)
     fit(model, translation_loss, stream(data.rows["train"], 64, seed), rate, budget, betas=(0.9, 0.999))
     numbers = {"valid": mean_loss(model, data.rows["valid"]), "loss": mean_loss(model, data.rows["test"])}
@@ -83,11 +82,11 @@ STUDY = Study(
     chapter="history/luong_attention",
     equal="captions and order of batches (by seed), encoder, score, step, output layer, start, Adam, clipping, linear decay",
     arms={BEFORE: {"order": "before"}, WORD: {"order": "before, with the word"}, AFTER: {"order": "after"}},
-    rates=(0.004, 0.008, 0.016),
+    rates=(0.01, 0.02, 0.04),
     measure=measure,
     metric="percent, or points",
     seeds=range(5),
-    budget=800,
+    budget=400,
     smoke=2,
     findings={
         "articles": Finding(

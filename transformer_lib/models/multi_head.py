@@ -8,7 +8,7 @@ Chapter: Multi-head attention (book/transformer/multi_head_attention.ipynb).
 # %% auto #0
 __all__ = ['Mask', 'RECORDING', 'HeadProjections', 'KVCache', 'MultiHeadAttention', 'record_attention']
 
-# %% ../../book/transformer/multi_head_attention.ipynb #4e034448
+# %% ../../book/transformer/multi_head_attention.ipynb #22201ea7
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from transformer_lib.models.attention import attention, attention_weights
 Mask = Bool[Tensor, "#B #H #T #S"] | None
 RECORDING: dict[int, dict[nn.Module, list[Tensor]]] = {}  # of each thread
 
-# %% ../../book/transformer/multi_head_attention.ipynb #8960a849
+# %% ../../book/transformer/multi_head_attention.ipynb #75a21dc5
 class HeadProjections(nn.Module):
     """The matrices of all heads side by side, named as in ``torch.nn.MultiheadAttention``."""
 
@@ -68,7 +68,7 @@ class HeadProjections(nn.Module):
             for part, width in zip(parts, widths, strict=True)
         ]
 
-# %% ../../book/transformer/multi_head_attention.ipynb #bc9e7c2d
+# %% ../../book/transformer/multi_head_attention.ipynb #5a1becaa
 @dataclass(eq=False)
 class KVCache:
     """Keys and values of the positions so far."""
@@ -88,7 +88,7 @@ class KVCache:
         self.k, self.v = k, v
         return [k, v]
 
-# %% ../../book/transformer/multi_head_attention.ipynb #5a499418
+# %% ../../book/transformer/multi_head_attention.ipynb #463fd2c5
 class MultiHeadAttention(HeadProjections):
     """Several attentions side by side.
 
@@ -141,7 +141,7 @@ class MultiHeadAttention(HeadProjections):
             maps.append(weights.transpose(1, 2).flatten(0, 1))  # (N, H, T, S)
         return attention(q, k, v, dropout=self.dropout * self.training, **options)
 
-# %% ../../book/transformer/multi_head_attention.ipynb #e6434d23
+# %% ../../book/transformer/multi_head_attention.ipynb #ed58cce8
 @contextmanager
 def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     """Record the weights (N, H, T, S) of every layer's calls inside the ``with`` block, by the layer's name.

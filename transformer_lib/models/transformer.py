@@ -7,9 +7,9 @@ Chapter: The Transformer (book/transformer/the_transformer.ipynb).
 
 # %% auto #0
 __all__ = ['TransformerConfig', 'Layer', 'EncoderLayer', 'DecoderLayer', 'Stack', 'Encoder', 'Decoder', 'TransformerMemory',
-           'TransformerState', 'TransformerCore', 'AttentionWeights', 'Transformer']
+           'TransformerState', 'AttentionWeights', 'Transformer']
 
-# %% ../../book/transformer/the_transformer.ipynb #101a0f94
+# %% ../../book/transformer/the_transformer.ipynb #b3308aff
 import copy
 import math
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ from transformer_lib.models.seq2seq import (
 )
 from transformer_lib.settings import Positive, Probability, Size, settings
 
-# %% ../../book/transformer/the_transformer.ipynb #ce21f05a
+
 @settings
 class TransformerConfig:
     """The sizes of a Transformer; the defaults are those of the paper's base model.
@@ -96,7 +96,7 @@ class TransformerConfig:
         sizes = dict(d_model=1024, n_heads=16, d_ff=4096, dropout=0.3)
         return cls(**sizes | changes)
 
-# %% ../../book/transformer/the_transformer.ipynb #9fa72f0a
+# %% ../../book/transformer/the_transformer.ipynb #0badfd1c
 class Layer(nn.Module):
     """What both kinds of layers have: sublayers inside residual connections."""
 
@@ -152,7 +152,7 @@ class DecoderLayer(Layer):
         x = self.add(x, self.norm2, lambda x: look(x, memory, mask=memory_mask))
         return self.add(x, self.norm3, self.feed_forward)
 
-# %% ../../book/transformer/the_transformer.ipynb #1a187649
+# %% ../../book/transformer/the_transformer.ipynb #7b271b6d
 class Stack(nn.Module):
     """Layers one after the other, and a last norm if they are pre-norm."""
 
@@ -197,7 +197,7 @@ class Decoder(Stack):
             x = layer(x, source, memory_mask, caches[i] if caches else None)
         return self.norm(x)
 
-# %% ../../book/transformer/the_transformer.ipynb #a384fea2
+# %% ../../book/transformer/the_transformer.ipynb #2376ae87
 @dataclass(frozen=True, eq=False)
 class TransformerMemory(Memory):
     """The encoder's output, and the keys and values that each decoder layer makes of it."""
@@ -212,9 +212,21 @@ class TransformerState(State):
     memory: TransformerMemory
     caches: list[KVCache]
 
-# %% ../../book/transformer/the_transformer.ipynb #895c1524
-class TransformerCore(Seq2Seq):
-    """The modules of a Transformer, and what they compute for whole sentences."""
+
+@dataclass(frozen=True, eq=False)
+class AttentionWeights:
+    """The weights of every head, one tensor for each layer."""
+
+    encoder: list[Float[Tensor, "B H S S"]]
+    decoder: list[Float[Tensor, "B H T T"]]
+    cross: list[Float[Tensor, "B H T S"]]
+
+
+class Transformer(Seq2Seq):
+    """An encoder that reads the source, a decoder that writes the target, attention in both.
+
+    Source: Vaswani et al. (2017).
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -256,22 +268,6 @@ class TransformerCore(Seq2Seq):
         return self.decoder(
             self.dropout(x), source, memory.mask[:, None, None], caches
         )
-
-# %% ../../book/transformer/the_transformer.ipynb #8aa52826
-@dataclass(frozen=True, eq=False)
-class AttentionWeights:
-    """The weights of every head, one tensor for each layer."""
-
-    encoder: list[Float[Tensor, "B H S S"]]
-    decoder: list[Float[Tensor, "B H T T"]]
-    cross: list[Float[Tensor, "B H T S"]]
-
-
-class Transformer(TransformerCore):
-    """An encoder that reads the source, a decoder that writes the target, attention in both.
-
-    Source: Vaswani et al. (2017).
-    """
 
     def start(self, source: Int[Tensor, "B S"]) -> TransformerState:
         """Encode the source; nothing is written yet."""

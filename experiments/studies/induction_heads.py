@@ -83,30 +83,23 @@ def measure(seed, budget, rate, hidden=None, **sizes):
 
 TWO, SHIFTED = "two layers", "one layer, keys shifted by one token"
 WIDE = "one wider layer with four heads"  # as many parameters as two layers
-LOW, HIGH = (0.0003, 0.001, 0.003, 0.01), (0.001, 0.003, 0.01, 0.03)
+ARMS = {
+    "one layer": {"n_layers": 1},
+    WIDE: {"n_layers": 1, "n_heads": 4, "d_model": 88},
+    SHIFTED: {"n_layers": 1, "layer": ShiftedKeys},
+    TWO: {"n_layers": 2},
+    "two layers, previous token hidden": {"n_layers": 2, "hidden": 1},
+}
 STUDY = Study(
     chapter="descendants/induction_heads",
     equal="prompts (by seed), Adam, 50 updates of warm-up, batches of 32 prompts, width 64 and one head (but for the wider layer), updates",
-    arms={
-        "one layer": {"n_layers": 1},
-        WIDE: {"n_layers": 1, "n_heads": 4, "d_model": 88},
-        SHIFTED: {"n_layers": 1, "layer": ShiftedKeys},
-        TWO: {"n_layers": 2},
-        "two layers, previous token hidden": {"n_layers": 2, "hidden": 1},
-        "two layers, the token before that hidden": {"n_layers": 2, "hidden": 2, "rate": 0.003},
-    },
-    rates={
-        "one layer": HIGH,
-        WIDE: HIGH,
-        SHIFTED: LOW,
-        TWO: LOW,
-        "two layers, previous token hidden": LOW,
-    },
+    arms=ARMS,
+    rates={arm: (0.003, 0.01, 0.03) if arm in ("one layer", WIDE) else (0.001, 0.003, 0.01) for arm in ARMS},
     measure=measure,
     metric="% of right digits after letters that occurred before in the prompt",
     higher=True,
     seeds=range(10),
-    budget=1000,
+    budget=800,
     smoke=2,
     findings={
         "two": Finding(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +14,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
+ROOT = Path(__file__).resolve().parents[2]
 EXPORTED = re.compile(r'class="([^"]*\btag_export\b[^"]*\bmodule-([\w.]+)[^"]*)"')
 CHAPTER = re.compile(r'(<h1>)<span class="section-number">(\w+)\. </span>')
 EMPTY_HEAD = re.compile(r"<th([^>]*)>(?:\s|<p>|</p>)*</th>")
@@ -28,18 +31,38 @@ THEBE = re.compile(
 NOT_OURS = ("sphinx-thebe", "THEBE_JS_URL")
 
 
-def pages_url(repository: str) -> str:
+def repository() -> str | None:
+    """The project's address on GitHub: what the service says, else the git remote; None if there is no address yet."""
+    if slug := os.environ.get("GITHUB_REPOSITORY"):
+        return f"https://github.com/{slug}"
+    command = ["git", "remote", "get-url", "origin"]
+    remote = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout
+    known = re.search(
+        r"github\.com[:/]([^/\s]+/[^/\s]+?)(?:\.git)?/?$", remote.strip()
+    )
+    return f"https://github.com/{known[1]}" if known else None
+
+
+def pages_url(address: str) -> str:
     """Where the pages of a GitHub repository are served: https://github.com/A/b gives https://a.github.io/b/."""
-    owner, name = urlsplit(repository).path.strip("/").split("/")[:2]
+    owner, name = urlsplit(address).path.strip("/").split("/")[:2]
     return f"https://{owner.lower()}.github.io/{name}/"
 
 
 def _set_addresses(app: Sphinx, config: Config) -> None:
-    """Derive every address from the one in ``_config.yml``."""
-    url = pages_url(config.html_theme_options["repository_url"])
-    config.html_baseurl = url
-    config.ogp_site_url = url
-    config.notfound_urls_prefix = urlsplit(url).path
+    """Derive every address from the repository's; without one, leave out what would lead nowhere."""
+    options, address = config.html_theme_options, repository()
+    options["repository_url"] = address or ""
+    for kind in ("repository", "issues", "edit_page"):
+        options[f"use_{kind}_button"] = bool(address)
+    if address is None:
+        options["launch_buttons"] = {}
+    config.html_baseurl = config.ogp_site_url = (
+        pages_url(address) if address else ""
+    )
+    config.notfound_urls_prefix = urlsplit(config.html_baseurl).path or "/"
 
 
 def without_thebe(scripts: list[Any]) -> list[Any]:
@@ -137,6 +160,10 @@ def _write_redirects(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("book_redirects", {}, "html")
     app.connect("config-inited", _set_addresses)
+    if repository():
+        app.setup_extension(
+            "sphinx_sitemap"
+        )  # it needs to know where the pages are
     app.connect("build-finished", _write_redirects)
     app.connect(
         "html-page-context", _describe_page, priority=400

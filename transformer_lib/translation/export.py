@@ -20,8 +20,8 @@ from transformer_lib.translation.translator import Translator, find_pretrained, 
 
 MODEL_CARD = """# {name}
 
-A {kind} with {parameters:,} parameters that translates {languages}, trained by
-[Attention, Step by Step](https://github.com/OWNER/attention-step-by-step).
+A {kind} with {parameters:,} parameters that translates {languages}, trained by the library `transformer_lib`
+of the book *Attention, Step by Step*.
 
 - Trained on: {data}
 - Text: {text}

@@ -38,7 +38,7 @@ PALETTE: dict[str, str] = {
 }
 CURVES = ("blue", "red", "green", "purple", "brown")  # the colours of curves, in this order
 MARKERS = ("o", "s", "^", "D", "v")  # a second sign beside the colour
-HEAT = "#FBFAF7 #D6DEEA #B0C3DD #8AA9D0 #5F90C3 #2478B5 #075C94 #0A3F6E #08254A".split()
+HEAT = "#FBFAF7 #D6DEEA #B0C3DD #8AA9D0 #5F90C3 #2478B5 #075C94 #0A3F6E #08254A".split()  # noqa: SIM905
 # Text is 11 points on a figure six inches wide: at least 9 pixels high on a phone. The ground is
 # opaque, so a figure reads the same on a light and on a dark page.
 STYLE: dict[str, Any] = {

@@ -217,9 +217,10 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("book_description", "", "html")
     app.connect("config-inited", _set_addresses)
     if repository():
-        app.setup_extension(
-            "sphinx_sitemap"
-        )  # it needs to know where the pages are
+        app.setup_extension("sphinx_sitemap")  # needs the site's address
+    else:
+        for name in ("url_scheme", "excludes"):
+            app.add_config_value(f"sitemap_{name}", None, "")
     app.connect("build-finished", _finish, priority=900)
     app.connect(
         "html-page-context", _describe_page, priority=400

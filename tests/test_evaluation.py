@@ -8,11 +8,7 @@ from runs import SMALL, begin, pairs_file, run_folder
 
 from transformer_lib.metrics import bleu, exact_match
 from transformer_lib.training.checkpoints import load_tensors
-from transformer_lib.translation.evaluation import (
-    bleu_by_length,
-    bleu_interval,
-    evaluate_run,
-)
+from transformer_lib.translation.evaluation import bleu_interval, evaluate_run
 from transformer_lib.translation.run import TrainOptions, load_corpus, read_options
 from transformer_lib.translation.translator import Translator
 
@@ -48,27 +44,6 @@ def test_the_interval_is_the_spread_of_scores_on_samples():
     low, high = bleu_interval(written, right)
     assert low < bleu(written, right, tokenize="13a").score < high and high - low < 50
     assert bleu_interval(right, right) == [100.0, 100.0]
-
-
-def test_short_and_long_sentences_are_scored_apart():
-    sources = ["a b", "a b c", "a", "a b c d e f", "a b c d"]
-    written = ["x y z w v", "x y z w", "x y z w", "p q r s t", "x y z u"]
-    right = ["x y z w v", "x y z v", "x y z w", "p q r s u", "x y z u"]
-    found = bleu_by_length(sources, written, right, edges=(2, 4, 5))
-    assert [(group["words"], group["sentences"]) for group in found] == [("1 to 2", 2), ("3 to 4", 2), ("6 or more", 1)]
-    for group, rows in zip(found, ([0, 2], [1, 4], [3]), strict=True):
-        score = bleu([written[row] for row in rows], [right[row] for row in rows], tokenize="none")
-        assert group["bleu"] == round(score.score, 2)
-    (whole,) = bleu_by_length(sources, written, right, edges=())
-    assert whole == {"words": "any", "sentences": 5, "bleu": round(bleu(written, right, tokenize="none").score, 2)}
-
-
-@pytest.mark.parametrize("edges", [(0, 4), (4, 4), (5, 3)])
-def test_groups_of_lengths_must_grow(edges):
-    with pytest.raises(ValueError, match="must grow"):
-        bleu_by_length(["a"], ["b"], ["c"], edges=edges)
-    with pytest.raises(ValueError, match="shorter"):
-        bleu_by_length(["a", "b"], ["b"], ["c", "d"])
 
 
 def test_an_unknown_part_is_named():

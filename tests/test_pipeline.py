@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -474,11 +473,6 @@ def test_a_python_that_is_too_old_is_refused_in_one_line(tmp_path: Path) -> None
     assert done.returncode != 0
     assert "The book needs Python 3.11 or newer with its venv module; false is not" in done.stderr
     assert not (tmp_path / ".venv").exists()
-
-
-def test_the_whole_run_is_executable() -> None:
-    assert os.access(ROOT / ".ci" / "run", os.X_OK)
-    subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], check=True)
 
 
 def test_pins_are_exact_and_hold_what_is_asked_for() -> None:

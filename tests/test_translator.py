@@ -321,11 +321,11 @@ def test_threads_share_a_translator():
     assert translator.model.training
 
 
-def test_a_stream_that_waits_leaves_the_model_as_it_was():
+def test_a_stream_never_changes_the_mode_of_the_model():
     translator = captions()
     translator.model.train()
-    stream = translator.stream("The dog is sleeping.")
-    next(stream)
+    with pytest.raises(ValueError, match="in training mode"):
+        next(translator.stream("The dog is sleeping."))
     assert translator.model.training
 
 
@@ -337,11 +337,8 @@ def test_many_full_stops_take_no_time():
 
 def test_nothing_is_left_of_a_translator_that_cannot_be_saved(tmp_path):
     translator = aligned()
-    for notes, message in (({"x": object()}, "serialize|JSON"), ({"x": float("nan")}, None)):
-        if message is None:
-            continue
-        with pytest.raises(Exception, match=message):
-            translator.save_pretrained(tmp_path / "x", notes=notes)
+    with pytest.raises(Exception, match=r"serialize|JSON"):
+        translator.save_pretrained(tmp_path / "x", notes={"x": object()})
     with torch.no_grad():
         next(translator.model.parameters()).fill_(1e6)
     with pytest.raises(ValueError, match="not finite in half precision"):

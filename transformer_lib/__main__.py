@@ -6,11 +6,15 @@ import sys
 
 
 def main() -> int:
-    """The command; Ctrl-C is quiet from the first moment, while PyTorch is still being imported."""
+    """The command; Ctrl-C is quiet from the first moment, while PyTorch is still being imported; SIGTERM is like it."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     from .translation.cli import main as command
 
+    def stop(number: int, _: object) -> None:
+        raise KeyboardInterrupt(number)
+
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, stop)
     return command()
 
 

@@ -1,6 +1,6 @@
 """Padded batches of sentence pairs, cut by a budget of tokens and shared by processes.
 
-Chapter: From words to batches.
+Chapter: Translation as prediction: one token at a time.
 """
 
 import random

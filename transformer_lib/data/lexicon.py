@@ -77,19 +77,11 @@ SHARED = dict(TABLES["shared"])
 
 def read_noun(words: str, tags: str, names: str) -> Noun:
     """One row of the table of nouns; every noun bears its own English name as a tag."""
-    english, english_plural, german, german_plural, gender = words.split()
+    one, many, eins, viele, gender = words.split()
     names = " ".join(SHARED.get(name, name) for name in names.split())
-    mass = "mass" if german_plural == "-" else ""
-    return Noun(
-        english,
-        english_plural,
-        german,
-        german_plural,
-        gender[0],
-        gender[1:] == "w",
-        frozenset(f"{english} {tags} {mass}".split()),
-        tuple(ADJECTIVES[name] for name in names.split()),
-    )
+    bears = frozenset([one, *tags.split(), *["mass"] * (viele == "-")])
+    adjectives = tuple(ADJECTIVES[name] for name in names.split())
+    return Noun(one, many, eins, viele, gender[0], gender[1:] == "w", bears, adjectives)
 
 
 NOUNS = {row[0].split()[0]: read_noun(*row) for row in TABLES["nouns"]}
@@ -166,24 +158,11 @@ def read_verb(
     receivers, _, gifts = objects.partition(";")
     options = how.split()
     pairs = (option.split("=") for option in options if "=" in option)
-    return Verb(
-        english.split()[0],
-        base,
-        third,
-        ing,
-        particle,
-        singular,
-        plural,
-        prefix,
-        kind,
-        nouns_tagged(subjects),
-        nouns_tagged(receivers),
-        nouns_tagged(gifts),
-        where.strip("-"),
-        tuple(option for option in options if option in ADVERBS),
-        frozenset(options),
-        {key: tuple(words.split(",")) for key, words in pairs},
-    )
+    forms = (english.split()[0], base, third, ing, particle, singular, plural, prefix, kind)
+    who, whom, what = (nouns_tagged(tags) for tags in (subjects, receivers, gifts))
+    adverbs = tuple(option for option in options if option in ADVERBS)
+    lists = {key: tuple(words.split(",")) for key, words in pairs}
+    return Verb(*forms, who, whom, what, where.strip("-"), adverbs, frozenset(options), lists)
 
 
 VERBS = tuple(read_verb(*row) for row in TABLES["verbs"])

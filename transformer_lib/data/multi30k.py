@@ -50,8 +50,8 @@ def load_multi30k(
             f"split={split!r}, source={source!r}, target={target!r}: the splits are "
             f"{', '.join(splits)}, the languages {', '.join(LANGUAGES)}, two different ones"
         )
-    return [Pair(*pair) for pair in zip(*(read_lines(MULTI30K[name], directory) for name in names),
-                                        strict=True)]  # fmt: skip
+    sides = (read_lines(MULTI30K[name], directory) for name in names)
+    return [Pair(*pair) for pair in zip(*sides, strict=True)]
 
 
 def read_lines(file: DataFile, directory: str | os.PathLike[str] | None) -> list[str]:
@@ -71,12 +71,8 @@ def moses(language: str) -> tuple[Any, ...]:
         message = "Moses tokens need sacremoses: pip install 'attention-step-by-step[moses]'"
         raise ImportError(message) from error
 
-    kinds = (
-        sacremoses.MosesPunctNormalizer,
-        sacremoses.MosesTokenizer,
-        sacremoses.MosesDetokenizer,
-    )
-    return tuple(kind(lang=language) for kind in kinds)
+    kinds = ("MosesPunctNormalizer", "MosesTokenizer", "MosesDetokenizer")
+    return tuple(getattr(sacremoses, kind)(lang=language) for kind in kinds)
 
 
 def moses_tokenize(text: str, language: str, *, lowercase: bool = True) -> str:

@@ -20,18 +20,9 @@ from transformer_lib.data.files import DataFile, fetch, read_table
 from transformer_lib.data.tokenizer import BOS, EOS, Tokenizer
 
 __all__ = [
-    "HEADS",
-    "UNSEEN",
-    "ZAPIER",
-    "Recipe",
-    "RecipeBatch",
-    "RecipeCoder",
-    "RecipeExample",
-    "load_zapier",
-    "make_recipes",
-    "recipe_batches",
-    "recipe_words",
-]
+    "HEADS", "UNSEEN", "ZAPIER", "Recipe", "RecipeBatch", "RecipeCoder", "RecipeExample", "load_zapier", "make_recipes",
+    "recipe_batches", "recipe_words",
+]  # fmt: skip
 
 HEADS = ("trigger_channel", "trigger", "action_channel", "action")
 UNSEEN = -1  # the number of a label that training did not meet
@@ -150,10 +141,6 @@ class RecipeCoder:
         lines = [" ".join(recipe_words(recipe.description)) for recipe in recipes]
         counts = Counter(word for line in lines for word in line.split())
         frequent = sum(count >= min_count for count in counts.values())
-        if not frequent:
-            raise ValueError(
-                f"no word of {len(recipes)} recipes occurs min_count={min_count} times"
-            )
         columns = zip(*(recipe.program for recipe in recipes), strict=True)
         labels = tuple(tuple(sorted(set(column))) for column in columns)
         return cls(Tokenizer.train(lines, 4 + frequent, level="word"), labels)
@@ -169,16 +156,11 @@ class RecipeCoder:
         """For each recipe its word ids, closed by EOS, and a number for each head."""
         numbers = [{label: i for i, label in enumerate(labels)} for labels in self.labels]
         lines = [" ".join(recipe_words(one.description, max_words)) for one in recipes]
-        programs = [
-            tuple(
-                known.get(label, UNSEEN) for known, label in zip(numbers, one.program, strict=True)
-            )
-            for one in recipes
-        ]
-        return [
-            ([*ids, EOS], program)
-            for ids, program in zip(self.words.encode_batch(lines), programs, strict=True)
-        ]
+        examples = []
+        for ids, recipe in zip(self.words.encode_batch(lines), recipes, strict=True):
+            pairs = zip(numbers, recipe.program, strict=True)
+            examples.append(([*ids, EOS], tuple(known.get(label, UNSEEN) for known, label in pairs)))
+        return examples
 
     def program(self, numbers: Sequence[int]) -> tuple[str, ...]:
         """The labels with these numbers, one for each head."""
@@ -275,13 +257,8 @@ def load_zapier(
             if len(members) + len(groups[title]) <= ZAPIER_SIZES.get(name, len(rows)):
                 members.extend(groups[title])
                 break
-    return [
-        Recipe(
-            row[text],
-            f"{row['event_channel']}",
-            f"{row['event_channel']}.{row['event']}",
-            f"{row['action_channel']}",
-            f"{row['action_channel']}.{row['action']}",
-        )
-        for row in (rows[i] for i in sorted(splits[split]))
-    ]
+    recipes = []
+    for row in (rows[i] for i in sorted(splits[split])):
+        event, action = f"{row['event_channel']}", f"{row['action_channel']}"
+        recipes.append(Recipe(row[text], event, f"{event}.{row['event']}", action, f"{action}.{row['action']}"))
+    return recipes

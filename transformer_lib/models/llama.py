@@ -1,4 +1,4 @@
-"""Rotary positions, RMSNorm, gated feed-forward layers, and keys shared among heads: what has changed in decoders since GPT-2, what the changes are worth in a small model (longer reach and a smaller cache, but no measurable gain in loss), and how the weights of Llama and Qwen3 load.
+"""How the layer of GPT-2 became the layer of today, and six ways to make the memory of a conversation smaller, each with the price that you pay for it.
 
 Chapter: Llama, and what a KV cache must keep (book/descendants/llama.ipynb).
 """
@@ -8,7 +8,7 @@ Chapter: Llama, and what a KV cache must keep (book/descendants/llama.ipynb).
 # %% auto #0
 __all__ = ['rotate', 'RMSNorm', 'SwiGLU', 'LlamaConfig', 'RotaryAttention', 'Llama', 'LlamaTranslator']
 
-# %% ../../book/descendants/llama.ipynb #d9eab77d
+# %% ../../book/descendants/llama.ipynb #23404fb8
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from transformer_lib.models.gpt import Block, GPTConfig, LanguageModel, OneStack
 from transformer_lib.models.multi_head import KVCache, MultiHeadAttention
 from transformer_lib.settings import Positive, Probability, Size, settings
 
-# %% ../../book/descendants/llama.ipynb #2b5389ac
+# %% ../../book/descendants/llama.ipynb #dec5a8b5
 def rotate(
     x: Float[Tensor, "*B T K"],
     positions: Int[Tensor, " T"],
@@ -46,7 +46,7 @@ def rotate(
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * c - b * s, a * s + b * c], dim=-1)
 
-# %% ../../book/descendants/llama.ipynb #7c627948
+# %% ../../book/descendants/llama.ipynb #bd90f588
 class RMSNorm(nn.Module):
     """Divides by the root mean square and multiplies by a learned gain; as torch.nn.RMSNorm.
 
@@ -79,7 +79,7 @@ class SwiGLU(nn.Module):
         """Transform each position."""
         return self.linear2(F.silu(self.gate(x)) * self.linear1(x))
 
-# %% ../../book/descendants/llama.ipynb #c25f7435
+# %% ../../book/descendants/llama.ipynb #835aafec
 @settings
 class LlamaConfig(GPTConfig):
     """Sizes and choices of today's decoder; the defaults are those of Llama 3 8B.
@@ -121,7 +121,7 @@ class LlamaConfig(GPTConfig):
         """Number of heads of keys and values."""
         return self.n_kv_heads or self.n_heads
 
-# %% ../../book/descendants/llama.ipynb #f5df4bd9
+# %% ../../book/descendants/llama.ipynb #d9eab77d
 class RotaryAttention(MultiHeadAttention):
     """Causal grouped-query attention with rotary positions, and a window where one is set.
 
@@ -161,7 +161,7 @@ class RotaryAttention(MultiHeadAttention):
         y = self.attend(q, k, v, mask=mask, causal=True)
         return self.out_proj(y.transpose(1, 2).flatten(2))
 
-# %% ../../book/descendants/llama.ipynb #b050ebee
+# %% ../../book/descendants/llama.ipynb #2b5389ac
 class Llama(LanguageModel):
     """Today's decoder: GPT with rotary positions, RMSNorm, SwiGLU, grouped queries and no biases.
 

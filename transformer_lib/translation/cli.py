@@ -1,19 +1,16 @@
 """The command ``transformer-lib``: its options are settings classes, read by tyro."""
 
-import dataclasses
 import importlib
 import io
 import json
 import os
 import re
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import torch
 import tyro
@@ -29,26 +26,11 @@ from transformer_lib.models.registry import model_entry
 from transformer_lib.training.checkpoints import average_checkpoints, save_tensors
 from transformer_lib.training.distributed import process, process_group
 from transformer_lib.training.trainer import TrainingConfig
+from transformer_lib.translation import run as runs
 from transformer_lib.translation.evaluation import evaluate_run
 from transformer_lib.translation.export import ONNX_CARD, export_onnx, export_run, import_onnxruntime
-from transformer_lib.translation.run import (
-    OTHER_TRAINING,
-    TRANSFORMER_TRAINING,
-    TRANSFORMERS,
-    TrainOptions,
-    create_run,
-    locked,
-    model_config,
-    open_run,
-)
-from transformer_lib.translation.translator import (
-    Translation,
-    Translator,
-    pick_device,
-    read_config,
-    shown,
-    weights_file,
-)
+from transformer_lib.translation.run import TrainOptions
+from transformer_lib.translation.translator import Translation, Translator, pick_device, read_config, shown, weights_file
 
 
 def optional(owner: type, *, hidden: Sequence[str] = (), defaults: dict[str, Any] | None = None) -> Any:
@@ -61,29 +43,28 @@ def optional(owner: type, *, hidden: Sequence[str] = (), defaults: dict[str, Any
     hints = get_type_hints(owner, include_extras=True)
     body: dict[str, Any] = {"__annotations__": {}, "__post_init__": lambda self: None, "__module__": owner.__module__}
     for entry in fields(owner):
-        body[entry.name] = field(default=None, init=entry.name not in hidden)
-        default = entry.default if defaults is None else defaults.get(entry.name)
-        hint = "" if default in (None, False, dataclasses.MISSING) else f"(default: {default})"
-        name = "from" if entry.name == "start_from" else None
-        say = arg(name=name, help_behavior_hint=hint, metavar=_metavar(hints[entry.name]))
-        flag = hints[entry.name] is bool and body[entry.name].init
-        body["__annotations__"][entry.name] = Annotated[bool if flag else hints[entry.name] | None, say]
-        if flag:
-            body[entry.name] = entry.default
+        name, hint = entry.name, hints[entry.name]
+        flag = hint is bool and name not in hidden
+        default = defaults.get(name) if defaults else entry.default
+        plain = default is not False and isinstance(default, int | float | str | tuple)
+        names = {"metavar": _metavar(hint), "help_behavior_hint": f"(default: {default})" * plain}
+        say = arg(name="from" if name == "start_from" else None, **names)
+        body[name] = entry.default if flag else field(default=None, init=name not in hidden)
+        body["__annotations__"][name] = Annotated[bool if flag else hint | None, say]
     return dataclass(frozen=True)(type(owner.__name__, (owner,), body))
 
 
 def _metavar(hint: Any) -> str | None:
     """A short name for the values of an option; None leaves it to tyro, which lists the choices."""
-    kinds = {int: "INT", float: "FLOAT", str: "TEXT"}
-    inner = [getattr(one, "__origin__", one) for one in (getattr(hint, "__args__", None) or (hint,))]
-    return next((kinds[kind] for kind in (hint, *inner) if kind in kinds), None)
+    names = {int: "INT", float: "FLOAT", str: "TEXT"}
+    kinds = [get_args(one)[0] if get_args(one) else one for one in (hint, *get_args(hint))]
+    return next((names[kind] for kind in kinds if kind in names), None)
 
 
 def typed(options: Any) -> dict[str, Any]:
     """The options that were typed."""
-    values = {entry.name: getattr(options, entry.name) for entry in fields(options)}
-    return {entry.name: values[entry.name] for entry in fields(options) if values[entry.name] != entry.default}
+    values = {entry: getattr(options, entry.name) for entry in fields(options)}
+    return {entry.name: value for entry, value in values.items() if value != entry.default}
 
 
 Run = Annotated[str, arg(metavar="RUN")]
@@ -153,19 +134,20 @@ class Train:
     def begun(self) -> Iterator[None]:
         """The locked folder of the run, new or resumed."""
         options, training, model = typed(self.plan), typed(self.training), typed(self.model)
-        with locked(self.output):
-            fixed = sorted({**options, **training, **model}.keys() - {"epochs", "patience", "model"})
+        fixed = sorted({**options, **training, **model}.keys() - {"epochs", "patience", "model"})
+        with runs.locked(self.output):
             if self.resume and fixed:
                 raise ValueError(f"--resume goes on with the run's own options; leave out {', '.join(fixed)}")
             if not self.resume:
                 plan = TrainOptions(**options, training=training, model_options=model)
-                for note in create_run(plan, self.output):
+                for note in runs.create_run(plan, self.output):
                     print(note, file=sys.stderr, flush=True)
             yield
 
     def follow(self, device: Any) -> int:
         """Train, and tell how it goes."""
-        folder, _, _, trainer = open_run(self.output, device, **(typed(self.training) if self.resume else {}))
+        changes = typed(self.training) if self.resume else {}
+        folder, _, _, trainer = runs.open_run(self.output, device, **changes)
         config, (rank, world) = trainer.config, process()
         say = (lambda line: print(line, file=sys.stderr, flush=True)) if rank == 0 else (lambda line: None)
         size = sum(parameter.numel() for parameter in trainer.model.parameters())
@@ -213,9 +195,8 @@ class Translate:
     def run(self) -> int:
         """Translate the input, and keep what was written whatever happens."""
         translator = Translator.from_pretrained(self.translator, device=self.device, weights=self.weights)
-        config = replace(translator.decoding, **typed(self.search))
+        config, lines = replace(translator.decoding, **typed(self.search)), None
         with self.streams() as (stream, out):
-            lines = None
             if stream.seekable() and stream.tell() == 0:  # a file
                 lines = sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 20), b""))
                 stream.seek(0)
@@ -225,8 +206,7 @@ class Translate:
                     for ready in read_lines(stream):
                         self.translate(ready, translator, config, out, bar)
                 except KeyboardInterrupt as stop:
-                    where = f" of {self.output}" if self.output else ""
-                    _tell(bar, f"stopped after {bar.n:,} lines{where}")
+                    _tell(bar, f"stopped after {bar.n:,} lines{f' of {self.output}' if self.output else ''}")
                     return 143 if stop.args else 130
         return 0
 
@@ -262,15 +242,14 @@ class Translate:
     @contextmanager
     def streams(self) -> Iterator[tuple[Any, Any]]:
         """Input and output as streams of bytes; a file of output is begun anew."""
-        for name, path in (("stdin", self.input != "-"), ("stdout", self.output)):
-            if getattr(sys, name) is None and not path:
-                raise OSError(f"standard {name[3:]}put is closed: name a file")
+        if (self.input == "-" and sys.stdin is None) or (self.output is None and sys.stdout is None):
+            raise OSError(f"standard {'out' if sys.stdin else 'in'}put is closed: name a file")
         with ExitStack() as stack:
             stream = sys.stdin.buffer if self.input == "-" else stack.enter_context(open(self.input, "rb"))
             if self.output is None:
                 yield stream, sys.stdout.buffer
                 return
-            if self.output.is_file() and self.input != "-" and self.output.samefile(self.input):
+            if self.input != "-" and self.output.is_file() and self.output.samefile(self.input):
                 raise ValueError(f"{self.output} is the input: name another file for the output")
             self.output.parent.mkdir(parents=True, exist_ok=True)
             yield stream, stack.enter_context(self.output.open("wb"))
@@ -311,7 +290,7 @@ def _problem(line: bytes, text: str, translator: Translator) -> str | None:
 class Evaluate:
     """Translate the test set of the training's corpus and score the translations.
 
-    Loss, exact match, BLEU with its signature and 95 % interval, chrF, BLEU by length. The corpus must be the one
+    Loss, exact match, BLEU with its signature and 95 % interval, chrF. The corpus must be the one
     that was trained on.
 
     examples:
@@ -337,9 +316,7 @@ class Evaluate:
         """Print the scores."""
         given = {"device": self.device, "weights": self.weights, "data": self.data}
         scores = evaluate_run(self.translator, self.part, **given, **typed(self.search))
-        groups = (f"{group['words']} words {group['bleu']} ({group['sentences']})" for group in scores["by_length"])
-        shown = scores | {"by_length": ", ".join(groups)}
-        lines = "".join(f"{name}: {value}\n" for name, value in shown.items())
+        lines = "".join(f"{name}: {value}\n" for name, value in scores.items())
         write(json.dumps(scores) + "\n" if self.json else lines)
         return 0
 
@@ -363,11 +340,10 @@ class Average:
         read_config(folder)
         names = [re.fullmatch(r"epoch-(\d+)", path.stem) for path in folder.glob("*.safetensors")]
         epochs = sorted(int(name[1]) for name in names if name)
-        if not epochs:
-            raise ValueError(f"{folder} keeps no epochs to average: train with --average")
-        if self.last is not None and not 1 <= self.last <= len(epochs):
-            raise ValueError(f"last={self.last}: the run keeps {len(epochs)} epochs")
-        epochs = epochs[-(self.last or len(epochs)) :]
+        last = len(epochs) if self.last is None else self.last
+        if not epochs or not 1 <= last <= len(epochs):
+            raise ValueError(f"{folder} keeps {len(epochs)} epochs to average (train with --average), not {last}")
+        epochs = epochs[-last:]
         mean = average_checkpoints([folder / f"epoch-{n}.safetensors" for n in epochs])
         save_tensors(folder / "averaged.safetensors", mean, {"epochs": epochs})
         write(f"{folder}/averaged.safetensors: epochs {', '.join(map(str, epochs))}\n")
@@ -428,19 +404,20 @@ def fail(error: Exception) -> int:
 
 def train_command(arguments: Sequence[str]) -> Any:
     """The command ``train``, with the options of the model that the arguments name."""
-    parts = [part for one in arguments for part in one.split("=", 1)]
-    name = parts[parts.index("--model") + 1] if "--model" in parts[:-1] else TrainOptions.model
+    words = [part for one in arguments for part in one.split("=", 1)]
+    name = words[words.index("--model") + 1] if "--model" in words[:-1] else TrainOptions.model
     config = model_entry(name).config_class
     own = {entry.name for entry in fields(TrainOptions)} | {entry.name for entry in fields(TrainingConfig)}
     sizes = [entry.name for entry in fields(config) if entry.name.endswith("vocab_size") or entry.name in own]
-    recipe = TRANSFORMER_TRAINING if name in TRANSFORMERS else OTHER_TRAINING
+    recipe = runs.TRANSFORMER_TRAINING if name in runs.TRANSFORMERS else runs.OTHER_TRAINING
+    defaults = vars(runs.model_config(TrainOptions(model=name), 300, 300))
     parts = {
         "plan": optional(TrainOptions, hidden=("model_options", "training")),
         "training": optional(TrainingConfig, hidden=("seed",), defaults=recipe),
-        "model": optional(config, hidden=sizes, defaults=vars(model_config(TrainOptions(model=name), 300, 300))),
+        "model": optional(config, hidden=sizes, defaults=defaults),
     }
-    defaults = {name: field(default_factory=kind) for name, kind in parts.items()}
-    body = {"__annotations__": parts, "__module__": __name__, "__doc__": Train.__doc__, **defaults}
+    made = {name: field(default_factory=kind) for name, kind in parts.items()}
+    body = {"__annotations__": parts, "__module__": __name__, "__doc__": Train.__doc__, **made}
     return dataclass(frozen=True)(type("Train", (Train,), body))
 
 
@@ -474,12 +451,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if rest[:1] == ["--version"]:
             write(f"transformer-lib {importlib.import_module('transformer_lib').__version__}\n")
             return 0
-        with _terminated():
-            return parse(rest).run()
+        return parse(rest).run()
     except BrokenPipeError:  # nobody reads on; nor shall the interpreter try when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
         return fail(error)
     except RuntimeError as error:
         if "memory" not in str(error):
@@ -497,21 +473,3 @@ def import_modules(arguments: list[str]) -> list[str]:
         sys.path[:0] = [os.getcwd()]
         importlib.import_module(name if typed or at[0] == len(rest) else rest.pop(at[0]))
     return rest
-
-
-@contextmanager
-def _terminated() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does; a trainer that catches both saves first."""
-    if threading.current_thread() is not threading.main_thread():  # only there can signals be caught
-        yield
-        return
-
-    def stop(number: int, _: object) -> None:
-        raise KeyboardInterrupt(number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-

@@ -1,10 +1,8 @@
 """Scores of a translator on the corpus that it was trained on."""
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,40 +17,6 @@ from transformer_lib.metrics import alignment_error_rate, bleu, exact_match
 from transformer_lib.training.loop import evaluate_loss
 from transformer_lib.translation.run import load_corpus, longest_pair, read_options
 from transformer_lib.translation.translator import Translator, find_pretrained, weights_file
-
-
-def bleu_by_length(
-    sources: Sequence[str],
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    edges: Sequence[int] = (9, 12, 15),
-    tokenize: str = "none",
-) -> list[dict[str, Any]]:
-    """BLEU of short and of long sentences apart: ``words``, ``sentences`` and ``bleu`` of each group.
-
-    Args:
-        edges: the most words of a source sentence in each group; the last group has all longer ones.
-        tokenize: as for ``bleu``.
-
-    Raises:
-        ValueError: if the texts do not pair up, or the edges do not grow.
-
-    Source: Bahdanau et al. (2015), figure 2.
-    """
-    if any(low >= high for low, high in pairwise((0, *edges))):
-        raise ValueError(f"edges={tuple(edges)} must grow, from 1 at least")
-    groups: list[list[tuple[str, str, str]]] = [[] for _ in (*edges, 0)]
-    names = [f"{low + 1} to {high}" for low, high in pairwise((0, *edges))]
-    names.append(f"{edges[-1] + 1} or more" if edges else "any")
-    for row in zip(sources, hypotheses, references, strict=True):
-        groups[bisect_left(edges, len(row[0].split()))].append(row)
-    table = []
-    for name, group in zip(names, groups, strict=True):
-        if group:
-            _, texts, expected = zip(*group, strict=True)
-            score = bleu(texts, expected, tokenize=tokenize).score
-            table.append({"words": name, "sentences": len(group), "bleu": round(score, 2)})
-    return table
 
 
 def bleu_interval(
@@ -83,8 +47,8 @@ def evaluate_run(
         search: fields of ``SearchConfig``, such as ``beam_size=1``.
 
     Returns:
-        Loss and perplexity a token, exact match in percent, BLEU with its signature and 95 % interval, chrF, BLEU by
-        length, and how it was decoded; of Multi30k also the scores that most papers report, and the alignment error
+        Loss and perplexity a token, exact match in percent, BLEU with its signature and 95 % interval, chrF, and
+        how it was decoded; of Multi30k also the scores that most papers report, and the alignment error
         rate where model, tokens and corpus allow.
 
     Raises:
@@ -99,64 +63,59 @@ def evaluate_run(
     translator = Translator.from_pretrained(folder, device=device, weights=weights)
     corpus = load_corpus(options, stored.text)
     if (stored.data or {}).get("fingerprint", {}).get(part) != corpus.fingerprint(part):
-        raise ValueError(
-            f"{options.data} has changed since the training began: its {part} part now holds other sentences"
-        )
-    tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    pairs, longest = getattr(corpus, part), longest_pair(translator.model, options)
-    rows = zip(encode_pairs(pairs, *tokenizers), pairs, strict=True)
-    fitting = [row for row in rows if max(map(len, row[0])) <= longest]
-    if not fitting:
+        raise ValueError(f"{options.data} has changed since the training began: its {part} part holds other sentences")
+    pairs, kept, examples = getattr(corpus, part), [], []
+    tokenizers, longest = (translator.source_tokenizer, translator.target_tokenizer), longest_pair(translator.model, options)
+    for pair, example in zip(pairs, encode_pairs(pairs, *tokenizers), strict=True):
+        if max(map(len, example)) <= longest:
+            kept.append(pair)
+            examples.append(example)
+    if not kept:
         raise ValueError(f"{options.data} has no pairs of at most {longest} tokens in its {part} part")
-    examples, kept = zip(*fitting, strict=True)
     config = replace(config or translator.decoding, n_best=1, **search)
-    hypotheses = [best[0].text for best in translator.search([pair.source for pair in kept], config, prepared=True)]
-    log, planned = folder / "log.jsonl", (stored.training or {}).get("epochs")
-    return {
-        "data": Path(options.data).name,
-        "part": part,
-        "source": translator.text.source,
-        "target": translator.text.target,
-        "model": options.model,
-        "weights": weights_file(folder, weights).stem,
-        "epochs": f"{len(log.read_bytes().splitlines())} of {planned}" if log.is_file() else None,
-        "beam_size": config.beam_size,
-        "length_penalty": config.length_penalty,
-        "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
-        "sentences": len(kept),
-        "left_out": len(pairs) - len(kept),
-        **_scores(translator, options.data, kept, examples, hypotheses),
-    }
+    best = translator.search([pair.source for pair in kept], config, prepared=True)
+    log, planned, text = folder / "log.jsonl", (stored.training or {}).get("epochs"), translator.text
+    scores: dict[str, Any] = {"data": Path(options.data).name, "part": part, "source": text.source, "target": text.target}
+    scores |= {"model": options.model, "weights": weights_file(folder, weights).stem}
+    scores["epochs"] = f"{len(log.read_bytes().splitlines())} of {planned}" if log.is_file() else None
+    scores |= {"beam_size": config.beam_size, "length_penalty": config.length_penalty}
+    scores["parameters"] = sum(parameter.numel() for parameter in translator.model.parameters())
+    scores |= {"sentences": len(kept), "left_out": len(pairs) - len(kept)}
+    return scores | _scores(translator, options.data, kept, examples, [one.text for (one,) in best])
 
 
 def _scores(
-    translator: Translator, data: str, pairs: Sequence[Pair], examples: Sequence[Example], hypotheses: list[str]
+    translator: Translator, data: str, pairs: Sequence[Pair], examples: Sequence[Example], texts: list[str]
 ) -> dict[str, Any]:
     """All scores of the translations of a corpus."""
     model, tokenize = translator.model, "13a" if translator.text.kind == "raw" else "none"
-    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    references = [pair.target for pair in pairs]
     loss = evaluate_loss(model, batches(examples, max(4000, *pair_lengths(examples).max(axis=1))))
-    score = bleu(hypotheses, references, tokenize=tokenize)
+    score = bleu(texts, references, tokenize=tokenize)
     scores = {
         "reference_tokens": sum(len(text.split()) for text in references),
         "loss": round(loss, 4),
         "perplexity": round(math.exp(loss), 3),
-        "exact_match": round(100 * exact_match(hypotheses, references), 2),
+        "exact_match": round(100 * exact_match(texts, references), 2),
         "bleu": round(score.score, 2),
-        "bleu_interval": bleu_interval(hypotheses, references, tokenize=tokenize),
+        "bleu_interval": bleu_interval(texts, references, tokenize=tokenize),
         "signature": score.signature,
-        "chrf": round(CHRF().corpus_score(hypotheses, [references]).score, 2),
-        "by_length": bleu_by_length(sources, hypotheses, references, tokenize=tokenize),
+        "chrf": round(CHRF().corpus_score(texts, [references]).score, 2),
     }
     if data == "multi30k":  # without regard to case, and as most papers count: split by Moses's rules
-        split = [[moses_tokenize(text, str(translator.text.target)) for text in x] for x in (hypotheses, references)]
-        lower = bleu(hypotheses, references, tokenize="13a", lowercase=True)
+        split = [[moses_tokenize(text, str(translator.text.target)) for text in x] for x in (texts, references)]
+        lower = bleu(texts, references, tokenize="13a", lowercase=True)
         for name, one in (("bleu_lowercase", lower), ("bleu_moses_lowercase", bleu(*split, tokenize="none"))):
             scores |= {name: round(one.score, 2), f"{name}_signature": one.signature}
-    if hasattr(model, "align") and translator.source_tokenizer.level == "word" and pairs[0].alignment:
-        from transformer_lib.models.bahdanau import attention_maps, best_links
-
-        maps = attention_maps(model, pairs, translator.source_tokenizer, translator.target_tokenizer)  # type: ignore[arg-type]
-        error = alignment_error_rate([best_links(one) for one in maps], [pair.alignment for pair in pairs])
-        scores["alignment_error_rate"] = round(error, 4)
+    if hasattr(model, "align") and pairs[0].alignment and translator.source_tokenizer.level == "word":
+        scores["alignment_error_rate"] = round(_alignment_error(translator, pairs), 4)
     return scores
+
+
+def _alignment_error(translator: Translator, pairs: Sequence[Pair]) -> float:
+    """The alignment error rate of a model with one head of attention."""
+    from transformer_lib.models.bahdanau import attention_maps, best_links
+
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    maps = attention_maps(translator.model, pairs, *tokenizers)  # type: ignore[arg-type]
+    return alignment_error_rate([best_links(one) for one in maps], [pair.alignment for pair in pairs])

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -27,26 +28,17 @@ from transformer_lib.training.checkpoints import load_weights
 from transformer_lib.training.distributed import process
 from transformer_lib.training.trainer import Trainer, TrainingConfig
 from transformer_lib.training.transforms import BPEDropout, SpellingNoise
-from transformer_lib.translation.translator import (
-    SHIPPED,
-    Language,
-    TextPreparation,
-    Translator,
-    TranslatorConfig,
-    find_pretrained,
-    read_config,
-    shown,
-    unknown_words,
-    write_config,
-)
+from transformer_lib.translation.translator import SHIPPED, Language, TextPreparation, Translator
+from transformer_lib.translation.translator import find_pretrained, read_config, shown, unknown_words, write_config
+from transformer_lib.translation.translator import TranslatorConfig
 
 TRANSFORMERS = ("transformer", "gpt", "llama")
 MANY = 40_000
-_RECURRENT = {"d_model": 128, "d_hidden": 256, "n_layers": 1, "dropout": 0.1}
-_LANGUAGE_MODEL = {"d_model": 128, "n_heads": 4, "n_kv_heads": 2, "n_layers": 4, "d_ff": 256, "dropout": 0.1}
+_LANGUAGE_MODEL = {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 256, "dropout": 0.1}
 MODEL_DEFAULTS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("gru", "bahdanau", "luong", "hard"), _RECURRENT),
-    **dict.fromkeys(("gpt", "llama"), _LANGUAGE_MODEL),
+    **{name: {"d_model": 128, "d_hidden": 256, "dropout": 0.1} for name in ("gru", "bahdanau", "luong", "hard")},
+    "gpt": _LANGUAGE_MODEL,
+    "llama": _LANGUAGE_MODEL | {"n_kv_heads": 2},
 }
 TRANSFORMER_TRAINING: dict[str, Any] = {
     "epochs": 30, "learning_rate": 3e-3, "schedule": "linear", "smoothing": 0.1, "average": 5,
@@ -109,7 +101,7 @@ class TrainOptions:
     def preparation(self) -> TextPreparation:
         """The languages, and the preparation of their text."""
         if self.start_from is not None:
-            text = read_config(find_pretrained(self.start_from)).text
+            text = read_config(self.start_from).text
             return replace(text, source=self.source or text.source, target=self.target or text.target)
         source, target = self.source, self.target
         if self.data in CORPORA:  # English to German, unless one of them is named
@@ -128,14 +120,16 @@ def model_config(options: TrainOptions, source_vocab_size: int, target_vocab_siz
     make: Any = model_entry(options.model).config_class
     names = {entry.name for entry in fields(make)}
     sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
-    sizes = {name: size for name, size in sizes.items() if name in names} or {"vocab_size": source_vocab_size}
-    chosen = {k: v for k, v in MODEL_DEFAULTS.get(options.model, {}).items() if k in names} | options.model_options
-    preset = ["preset"] * (options.preset is not None and options.model != "transformer")
-    if unknown := sorted(chosen.keys() - names) + preset:
-        raise ValueError(f"{', '.join(unknown)}: no option of the model {options.model!r}; leave it out")
+    if not sizes.keys() <= names:  # a language model
+        sizes = {"vocab_size": source_vocab_size}
+    chosen = MODEL_DEFAULTS.get(options.model, {}) | options.model_options
     if options.model == "transformer":
         make = getattr(make, options.preset or "tiny")
-        chosen.setdefault("tie_embeddings", "all" if subwords(options) else "target")
+        chosen = {"tie_embeddings": "all" if subwords(options) else "target", **chosen}
+    elif options.preset is not None:
+        chosen = chosen | {"preset": options.preset}
+    if unknown := sorted(chosen.keys() - names):
+        raise ValueError(f"{', '.join(unknown)}: no option of the model {options.model!r}; leave it out")
     return make(**sizes, **chosen)
 
 
@@ -153,22 +147,18 @@ def training_config(options: TrainOptions, lengths: Sequence[int] | np.ndarray =
     Args:
         lengths: of the training pairs, on their longer side; none to check the options alone.
     """
-    own = options.training
-    chosen = dict(TRANSFORMER_TRAINING if options.model in TRANSFORMERS else OTHER_TRAINING) | {"seed": options.seed}
-    chosen |= (FINE_TUNING if options.start_from else {}) | own
+    chosen = TRANSFORMER_TRAINING if options.model in TRANSFORMERS else OTHER_TRAINING
+    chosen = chosen | {"seed": options.seed} | (FINE_TUNING if options.start_from else {}) | options.training
     if len(lengths):
         chosen.setdefault("max_tokens", max(int(max(lengths)), min(2000, int(sum(lengths)) // 12), 100))
         updates = math.ceil(len(TokenBatches(lengths, chosen["max_tokens"])) / chosen.get("accumulate", 1))
-        if "epochs" not in own and options.start_from is None:
+        if "epochs" not in options.training and options.start_from is None:
             chosen["epochs"] = max(chosen["epochs"], math.ceil(900 / updates))
         rises = chosen["schedule"] in ("linear", "inverse-sqrt")
         chosen.setdefault("warmup", rises * min(4000, chosen["epochs"] * updates // 10))
         if chosen["warmup"] >= chosen["epochs"] * updates:
             raise ValueError(f"warmup={chosen['warmup']} must be less than the {chosen['epochs'] * updates} updates")
-    try:
-        return TrainingConfig(**chosen)
-    except TypeError as error:  # an option that the trainer does not have
-        raise ValueError(str(error)) from error
+    return TrainingConfig(**chosen)
 
 
 # ---------------------------------------------------------------- corpora
@@ -210,7 +200,7 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
     parts = []
     for split in ("train", "val", "test_2016_flickr"):
         pairs = load_multi30k(split, str(text.source), str(text.target))
-        parts.append([Pair(" ".join(pair.source.split()), " ".join(pair.target.split())) for pair in pairs])
+        parts.append([Pair(*(" ".join(side.split()) for side in (pair.source, pair.target))) for pair in pairs])
     return Corpus(*parts)
 
 
@@ -326,10 +316,9 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
     except BaseException:
         shutil.rmtree(folder / "corpus", ignore_errors=True)
         raise
-    data = {"name": options.data, "fingerprint": {part: corpus.fingerprint(part) for part in ("validation", "test")}}
-    sums = translator.save_vocabularies(folder)
-    more = {"options": asdict(options), "training": asdict(training), "data": data, "sha256": sums}
-    write_config(folder, translator.config(**more))
+    parts = {part: corpus.fingerprint(part) for part in ("validation", "test")}
+    more = {"options": asdict(options), "training": asdict(training), "sha256": translator.save_vocabularies(folder)}
+    write_config(folder, translator.config(data={"name": options.data, "fingerprint": parts}, **more))
     return notes
 
 
@@ -353,24 +342,18 @@ def longest_pair(model: Any, options: TrainOptions) -> int:
 
 
 def tokenize(
-    pairs: Iterable[Pair | tuple[str, str]], part: str, translator: Translator, options: TrainOptions, folder: Path
+    pairs: Iterable[Any], part: str, translator: Translator, options: TrainOptions, folder: Path
 ) -> list[str]:
     """Write a part of the corpus in ids; a note about pairs that are too long.
 
     Raises:
         ValueError: if a pair is too long and was not to be left out, or none is left.
     """
-    count, longest = 0, longest_pair(translator.model, options)
-
-    def counted() -> Iterator[Pair | tuple[str, str]]:
-        nonlocal count
-        for count, pair in enumerate(pairs, start=1):  # noqa: B007
-            yield pair
-
-    both, place = (translator.source_tokenizer, translator.target_tokenizer), folder / "corpus" / part
-    bar = sys.stderr is not None and sys.stderr.isatty()
-    corpus = tokenize_corpus(counted(), *both, place, max_length=longest, progress_bar=bar)
-    left = count - len(corpus)
+    longest, numbers = longest_pair(translator.model, options), count()
+    counted = (pair for pair, _ in zip(pairs, numbers, strict=False))
+    tokenizers, bar = (translator.source_tokenizer, translator.target_tokenizer), bool(sys.stderr and sys.stderr.isatty())
+    corpus = tokenize_corpus(counted, *tokenizers, folder / "corpus" / part, max_length=longest, progress_bar=bar)
+    left = next(numbers) - len(corpus)
     if left and not (options.skip_bad or options.max_length):
         raise ValueError(
             f"{options.data}: {left:,} pairs have more tokens than the {longest} there is room for; "
@@ -383,14 +366,13 @@ def unknown_targets(options: TrainOptions, corpus: Corpus, translator: Translato
     """A note about target words that a vocabulary taken over from another translator cannot write."""
     if options.start_from is None:
         return []
-    texts = (pair.target if isinstance(pair, Pair) else pair[1] for pair in corpus.train)
-    words = dict.fromkeys(word for text in texts for word in text.split())
-    unknown = unknown_words(" ".join(words), translator.target_tokenizer)
-    told = (
-        f"{len(unknown):,} of {len(words):,} target words are unknown to {options.start_from}, whose vocabulary "
-        f"cannot grow; it will learn to write <unk> for them: {shown(unknown)}"
+    text = " ".join(pair.target if isinstance(pair, Pair) else pair[1] for pair in corpus.train)
+    unknown = unknown_words(text, translator.target_tokenizer)
+    note = (
+        f"{len(unknown):,} target words are unknown to {options.start_from}, whose vocabulary cannot grow; "
+        f"it will learn to write <unk> for them: {shown(unknown)}"
     )
-    return [told] * bool(unknown)
+    return [note] * bool(unknown)
 
 
 def read_options(folder: Path | str, data: str | None = None) -> tuple[TranslatorConfig, TrainOptions]:
@@ -404,11 +386,11 @@ def read_options(folder: Path | str, data: str | None = None) -> tuple[Translato
     """
     config = read_config(folder)
     if config.options is None or config.data is None:
-        raise ValueError(f"{folder} was not trained by 'transformer-lib train': its config.json tells no options")
+        raise ValueError(f"{folder} was not trained by 'transformer-lib train': its config.json holds no options")
     moved = {} if data is None else {"data": str(Path(data).absolute())}
     try:
         return config, TrainOptions(**config.options | moved)
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"{folder}: {error}") from error
 
 

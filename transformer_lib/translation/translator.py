@@ -5,6 +5,7 @@ import math
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -133,7 +134,7 @@ class TranslatorConfig:
                 with torch.device("meta"):  # costs neither time nor memory
                     outline = build_model(self.model.name, self.model.config).state_dict()
                 for name in sorted(outline.keys() | weights.keys()):
-                    expected, shape = (tuple(x[name].shape) if name in x else None for x in (outline, weights))
+                    expected, shape = (getattr(x.get(name), "shape", None) for x in (outline, weights))
                     if expected != shape:
                         raise ValueError(f"{name} has shape {shape}, but the model has {expected}")
             return build_model(self.model.name, self.model.config)
@@ -172,23 +173,19 @@ def find_pretrained(name_or_path: str | Path) -> Path:
     )
 
 
-def read_config(folder: Path | str) -> TranslatorConfig:
+def read_config(name_or_path: str | Path) -> TranslatorConfig:
     """The content of ``config.json``: the one place that reads it.
 
     Raises:
         ValueError: if there is none, or it is not the configuration of a translator.
     """
-    path = Path(folder) / "config.json"
-    if not path.is_file():
-        raise ValueError(f"{folder} holds no run: there is no config.json; begin one with 'transformer-lib train'")
+    path = find_pretrained(name_or_path) / "config.json"
     try:
         return TypeAdapter(TranslatorConfig).validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
-        raise ValueError(
-            f"{path} is not the configuration of a translator, or of another version ({place}: {first['msg']})"
-        ) from error
+        raise ValueError(f"{path} is not the configuration of a translator ({place}: {first['msg']})") from error
 
 
 def weights_file(folder: Path, weights: str | None = None) -> Path:
@@ -201,12 +198,11 @@ def weights_file(folder: Path, weights: str | None = None) -> Path:
         raise ValueError(f"{folder / 'last.safetensors'} is for going on: choose averaged, best or epoch-N as weights")
     if weights is not None and Path(weights).name != weights:
         raise ValueError(f"weights={weights!r} must be the name of a file in the folder")
-    names = ("weights", "averaged", "best") if weights is None else (weights,)
-    paths = [folder / f"{name}.safetensors" for name in names]
-    there = [path for path in paths if path.is_file()]
-    if not there:
-        raise ValueError(f"{folder} has no weights: there is no file {' or '.join(path.name for path in paths)}")
-    return there[0]
+    names = [f"{name}.safetensors" for name in ([weights] if weights else ["weights", "averaged", "best"])]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise ValueError(f"{folder} has no weights: there is no file {' or '.join(names)}")
 
 
 # ---------------------------------------------------------------- the translator
@@ -332,13 +328,10 @@ class Translator:
         TypeAdapter(TranslatorConfig).dump_json(config)  # refuses notes that JSON cannot hold
         if folder == Path() or (folder / "config.json").exists():
             raise ValueError(f"{folder} holds a model already, or is this folder: choose another")
-        stored: dict[tuple[int, torch.Size], Tensor] = {}
-        for name, tensor in self.model.state_dict().items():  # tied weights stay one and the same tensor
-            copy = tensor.half() if half and tensor.is_floating_point() else tensor
-            if not copy.isfinite().all():
+        weights = (deepcopy(self.model).half() if half else self.model).state_dict()
+        for name, tensor in weights.items():
+            if not tensor.isfinite().all():
                 raise ValueError(f"{name} holds numbers that are not finite{' in half precision' * half}")
-            stored.setdefault((tensor.data_ptr(), tensor.shape), copy)
-        weights = {n: stored[t.data_ptr(), t.shape] for n, t in self.model.state_dict().items()}
         sums = self.save_vocabularies(folder)
         save_tensors(folder / "weights.safetensors", weights, {})
         write_config(folder, replace(config, sha256=sums))
@@ -356,12 +349,14 @@ class Translator:
             TypeError: if ``texts`` is a single string, or holds something else than strings.
             ValueError: for a number out of range, or a sentence longer than the model can read.
         """
-        if options.get("n_best", 1) != 1:
+        if options.setdefault("n_best", 1) != 1:
             raise ValueError("translate gives one translation of each: call search for the n_best")
-        best = [row[0] for row in self.search(texts, config, **{**options, "n_best": 1})]
-        if unknown := list(dict.fromkeys(word for one in best for word in one.unknown)):
-            warnings.warn(f"the model does not know {shown(unknown)}", UnknownWordWarning, stacklevel=2)
-        return [one.text for one in best]
+        best, unknown = self.search(texts, config, **options), dict[str, None]()
+        for (one,) in best:
+            unknown |= dict.fromkeys(one.unknown)
+        if unknown:
+            warnings.warn(f"the model does not know {shown([*unknown])}", UnknownWordWarning, stacklevel=2)
+        return [one.text for (one,) in best]
 
     def search(
         self,
@@ -382,6 +377,8 @@ class Translator:
         """
         if not isinstance(config, SearchConfig | None):
             raise TypeError(f"config is {config!r}, expected a SearchConfig, or options such as beam_size=3")
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens={max_tokens} must be at least 1")
         config = replace(config or self.decoding, **options)
         lines = _checked(texts)
         ready = [line if prepared else self.prepare(line) for line in lines]
@@ -390,26 +387,35 @@ class Translator:
             if problem := self._too_long(source):
                 raise ValueError(f"texts[{index}] has {problem}")
         best = [[Translation("")] * config.n_best for _ in lines]
-        for rows in self._batches([index for index, text in enumerate(ready) if text.strip()], ids, max_tokens, config):
+        left = [row for row, text in enumerate(ready) if text.strip()]
+        left.sort(key=lambda row: len(ids[row]))
+        while left:  # the longest first, with as many others as fit beside it
+            size = max(1, max_tokens // (config.beam_size * len(ids[left[-1]])))
+            rows, left = left[-size:], left[:-size]
             source = pad_sequence([torch.tensor(ids[row]) for row in rows], True, PAD)
             with _LOCK:
                 hypotheses = beam_search(self.model, source.to(self.device), config)
-            for row, *of_row in zip(rows, *(part.tolist() for part in hypotheses), strict=True):
+            for row, *found in zip(rows, *(part.tolist() for part in hypotheses), strict=True):
                 unknown = unknown_words(ready[row], self.source_tokenizer) if UNK in ids[row] else ()
-                best[row] = []
-                for tokens, score, log_p in zip(*of_row, strict=True):
-                    if score == -math.inf:  # there are no more
-                        break
-                    text = self.target_tokenizer.decode(tokens)
-                    text = text if prepared else self.text.restore(text, lines[row], ready[row])
-                    best[row].append(Translation(text, log_p, score, unknown))
-        return best
+                original = None if prepared else lines[row]
+                best[row] = [self._translation(ready[row], original, unknown, *one) for one in zip(*found, strict=True)]
+        return [[one for one in row if one.score > -math.inf] for row in best]  # there may be fewer than n_best
+
+    def _translation(
+        self, ready: str, line: str | None, unknown: tuple[str, ...], tokens: list[int], score: float, log_p: float
+    ) -> Translation:
+        """One translation in words; ``line`` is the text before its preparation, None to leave the words as they are."""
+        text = self.target_tokenizer.decode(tokens)
+        return Translation(text if line is None else self.text.restore(text, line, ready), log_p, score, unknown)
 
     def stream(self, text: str, *, max_length: int = 100, **options: Any) -> Iterator[str]:
         """Translate one sentence greedily; the pieces, each as soon as its words are whole.
 
         Args:
             options: of ``generate``.
+
+        Raises:
+            ValueError: in training mode: a generator that waits must not change the mode of the model.
         """
         ready = self.prepare(*_checked([text]))
         source = [*self.source_tokenizer.encode(ready), EOS]
@@ -417,15 +423,8 @@ class Translator:
             raise ValueError(f"text has {problem}")
         if not ready.strip():
             return
-        sources = torch.tensor([source], device=self.device)
-        if self.model.training:  # a generator that waits must not hold the model in evaluation mode
-            with _LOCK, eval_mode(self.model):
-                steps = iter(list(generate(self.model, sources, max_length=max_length, **options)))
-        else:
-            steps = generate(self.model, sources, max_length=max_length, **options)
-        tokens: list[int] = []
-        done = ""
-        for _, token in steps:
+        sources, tokens, done = torch.tensor([source], device=self.device), list[int](), ""
+        for _, token in generate(self.model, sources, max_length=max_length, **options):
             tokens.append(int(token))
             written = self.target_tokenizer.decode(tokens)
             words = written[: written.rfind(" ") + 1].rstrip(" ,")
@@ -491,20 +490,6 @@ class Translator:
             return None
         return f"{len(ids)} tokens, more tokens than the {limit} that this model can read: split it"
 
-    def _batches(
-        self, rows: list[int], ids: list[list[int]], max_tokens: int, config: SearchConfig
-    ) -> Iterator[list[int]]:
-        """Rows of similar length together; one that is longer than a batch comes alone."""
-        if max_tokens < 1:
-            raise ValueError(f"max_tokens={max_tokens} must be at least 1")
-        batch: list[int] = []
-        for row in sorted(rows, key=lambda row: len(ids[row])):
-            if batch and len(ids[row]) * (len(batch) + 1) * config.beam_size > max_tokens:
-                yield batch
-                batch = []
-            batch.append(row)
-        yield from [batch] * bool(batch)
-
     @property
     def device(self) -> torch.device:
         """Where the model computes."""
@@ -519,15 +504,12 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
     """
     if device == "auto":
         mps = torch.backends.mps.is_available()
-        return torch.device("cuda" if torch.cuda.is_available() else "mps" if mps else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
     try:
-        place = torch.device(device)
-        if place.type not in ("cpu", "cuda", "mps"):
-            raise ValueError("choose auto, cpu, cuda, cuda:N or mps")
-        torch.empty(1, device=place)
-    except (ValueError, RuntimeError, AssertionError, NotImplementedError) as error:
+        torch.zeros(1, device=device).item()  # which "meta" could not give either
+    except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device={str(device)!r} is not to be had here: {error}") from error
-    return place
+    return torch.device(device)
 
 
 def write_config(folder: Path, config: TranslatorConfig) -> None:
@@ -536,12 +518,10 @@ def write_config(folder: Path, config: TranslatorConfig) -> None:
 
 
 def _checked(texts: Sequence[str]) -> Sequence[str]:
-    """Texts, each a string that can be encoded."""
+    """Texts, each a string; what cannot be encoded is refused by the tokenizer."""
     if isinstance(texts, str) or not isinstance(texts, Sequence):
-        raise TypeError(f"texts is {shown([repr(texts)])}: expected a list of strings")
+        raise TypeError(f"texts is {texts!r:.60}: expected a list of strings")
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"texts[{index}] is {shown([repr(text)])}, expected a string")
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise ValueError(f"texts[{index}] holds half a surrogate pair: it is no text")
+            raise TypeError(f"texts[{index}] is {text!r:.60}, expected a string")
     return texts

@@ -19,7 +19,6 @@ def query_viewer(
     *,
     word: int = 0,
     title: str = "One query",
-    note: str = "",
 ) -> Viewer:
     """Self-attention seen from one word: its scores, its weights, and what its output is made of.
 
@@ -28,10 +27,6 @@ def query_viewer(
         projected: queries, keys and values, each with a row for each word; a button for each name.
         word: the one that is chosen at first.
         title: what the viewer shows.
-        note: a sentence below the title.
-
-    Returns:
-        An object that notebooks display.
     """
     table = []
     for queries, keys, values in projected.values():
@@ -39,70 +34,39 @@ def query_viewer(
         weights = scores.softmax(dim=-1)
         outputs = weights @ values
         share = weights * (outputs @ values.T) / outputs.square().sum(dim=-1, keepdim=True)
-        rows = zip(
-            words,
-            scores.tolist(),
-            percent(weights),
-            (100 * share).round().int().tolist(),
-            strict=True,
-        )
-        table.append([_query_row(words, *row) for row in rows])
+        numbers = scores.tolist(), percent(weights), (100 * share).round().int().tolist()
+        table.append([_query_row(words, *row) for row in zip(words, *numbers, strict=True)])
     lights = [f'<span dir="auto" class="tl-light" data-part="0"><b>{html.escape(one)}</b></span>' for one in words]
     body = "".join(f'<tr><th dir="auto">{html.escape(one)}</th>{_TEXT}{_BAR}{_BAR}</tr>' for one in words)
     head = "<tr><th>word</th><th>score</th><th>weight</th><th>share of the output</th></tr>"
-    control = Control("Query of", words, "words", word, labels=lights)
-    scene = f"<!--1--><table><thead>{head}</thead><tbody>{body}</tbody></table>"
-    if len(projected) == 1:
-        scene = scene.replace("<!--1-->", "<!--0-->")
-        return make_viewer(title, [control], scene, [Part((0,), table[0])], note=note)
-    controls = [Control("Show", list(projected)), control]
-    return make_viewer(title, controls, scene, [Part((0, 1), table)], note=note)
+    controls = [Control("Show", list(projected))] * (len(projected) > 1)
+    controls.append(Control("Query of", words, "words", word, labels=lights))
+    scene = f"<!--{len(controls) - 1}--><table><thead>{head}</thead><tbody>{body}</tbody></table>"
+    part = Part((0, 1), table) if len(controls) > 1 else Part((0,), table[0])
+    return make_viewer(title, controls, scene, [part])
 
 
-def _query_row(
-    words: Sequence[str],
-    word: str,
-    scores: list[float],
-    weights: list[int],
-    shares: list[int],
-) -> list[Any]:
+def _query_row(words: Sequence[str], word: str, *numbers: list[Any]) -> list[Any]:
+    """What is said of a word, and its cells: the score, the weight and the share of every word."""
+
     def most(numbers: list[int]) -> str:
         best = sorted(zip(numbers, words, strict=True), key=lambda one: -one[0])[:3]
         return ", ".join(f"{one} {number}\N{NO-BREAK SPACE}%" for number, one in best if number > 0)
 
-    cells = [
-        cell
-        for score, weight, share in zip(scores, weights, shares, strict=True)
-        for cell in (
-            f"{score:.1f}",
-            weight,
-            f"{weight}\N{NO-BREAK SPACE}%",
-            max(share, 0),
-            f"{share}\N{NO-BREAK SPACE}%",
-        )
-    ]
-    return [
-        f"“{word}” attends to {most(weights)}. Its output comes from {most(shares)}.",
-        *weights,
-        *cells,
-    ]
+    _, weights, shares = numbers
+    cells: list[Any] = [f"“{word}” attends to {most(weights)}. Its output comes from {most(shares)}.", *weights]
+    for score, weight, share in zip(*numbers, strict=True):
+        percents = [f"{number}\N{NO-BREAK SPACE}%" for number in (weight, share)]
+        cells += [f"{score:.1f}", weight, percents[0], max(share, 0), percents[1]]
+    return cells
 
 
 def heads_viewer(
-    sentences: Mapping[
-        str,
-        tuple[
-            Sequence[str],
-            Any,
-            Sequence[Sequence[str]],
-            Sequence[Mapping[str, float]],
-        ],
-    ],
+    sentences: Mapping[str, tuple[Any, ...]],
     *,
     watched: int = 0,
     head: int = 0,
     title: str = "One head, and the words without it",
-    note: str = "",
 ) -> Viewer:
     """The heads of one layer: what each attends to, and what is written when it is silenced.
 
@@ -112,31 +76,16 @@ def heads_viewer(
         watched: the place of that word.
         head: the head that is chosen at first.
         title: what the viewer shows.
-        note: a sentence below the title.
-
-    Returns:
-        An object that notebooks display.
     """
     texts, maps, outcomes = [], [], []
     for words, weights, written, chances in sentences.values():
         texts.append(["", *words])
         maps.append(percent(weights))
-        rows = []
-        for number, (forms, chance) in enumerate(zip(written, chances, strict=True)):
-            likely = ", ".join(f"{form} {p:.0%}" for form, p in chance.items())
-            who = f"Without head {number}" if number else "With all heads"
-            changed = [
-                f"{word}: {form} instead of {old}"
-                for word, form, old in zip(words, forms, written[0], strict=True)
-                if form != old
-            ]
-            told = f"{who}, “{words[watched]}” becomes {likely}."
-            if number:
-                told += f" Changed: {'; '.join(changed)}." if changed else " No word changes."
-            bars = [cell for form, p in chance.items() for cell in (round(100 * p), f"{form} {p:.0%}")]
-            marked = [f"{'≠ ' * (form != old)}{form}" for form, old in zip(forms, written[0], strict=True)]
-            rows.append([told, *marked, *bars])
-        outcomes.append([[rows[0], row] for row in rows[1:]])
+        with_all, *without = [
+            _silenced_row(number, words, watched, forms, written[0], chance)
+            for number, (forms, chance) in enumerate(zip(written, chances, strict=True))
+        ]
+        outcomes.append([[with_all, row] for row in without])
     label = '<span dir="auto" class="tl-light" data-part="1"><b data-part="0"></b><small data-part="2"></small></span>'
     bar = '<tr><td class="tl-bar" data-part="2"><span data-part="2"></span></td></tr>'
     controls = [
@@ -146,12 +95,22 @@ def heads_viewer(
         Control("Attention from", words, "words", watched, labels=[label] * len(words)),
     ]
     scene = f"<!--3--><table><tbody>{bar * len(chances[0])}</tbody></table>"
-    parts = [
-        Part((0,), texts),
-        Part((0, 1, 3), maps, weights=True),
-        Part((0, 1, 2), outcomes),
-    ]
-    return make_viewer(title, controls, scene, parts, note=note)
+    parts = [Part((0,), texts), Part((0, 1, 3), maps, weights=True), Part((0, 1, 2), outcomes)]
+    return make_viewer(title, controls, scene, parts)
+
+
+def _silenced_row(
+    head: int, words: Sequence[str], watched: int, forms: Sequence[str], whole: Sequence[str], chance: Mapping[str, float]
+) -> list[Any]:
+    """What is said of the words written without a head (0: with all of them), and their cells."""
+    likely = ", ".join(f"{form} {p:.0%}" for form, p in chance.items())
+    said = f"{f'Without head {head}' if head else 'With all heads'}, “{words[watched]}” becomes {likely}."
+    pairs = list(zip(words, forms, whole, strict=True))
+    changed = [f"{word}: {form} instead of {old}" for word, form, old in pairs if form != old]
+    if head:
+        said += f" Changed: {'; '.join(changed)}." if changed else " No word changes."
+    bars = [cell for form, p in chance.items() for cell in (round(100 * p), f"{form} {p:.0%}")]
+    return [said, *(f"{'≠ ' * (form != old)}{form}" for _, form, old in pairs), *bars]
 
 
 _CLOCK = (
@@ -176,9 +135,6 @@ def position_viewer(table: Tensor, *, position: int = 5, title: str = "One posit
         table: sinusoids, a row for each position, sine and cosine in turn.
         position: where it opens.
         title: what the viewer shows.
-
-    Returns:
-        An object that notebooks display.
     """
     chosen, angles = _hands(table)
     products = (100 * table @ table.T / table[0].square().sum()).round().int().tolist()
@@ -214,35 +170,26 @@ def rotary_viewer(
             pairs; the hands are those of the first.
         distances: how far the key may stand before the query.
         title: what the viewer shows.
-
-    Returns:
-        An object that notebooks display.
     """
     hands = [_hands(one)[1] for one in next(iter(methods.values()))]
     scores = {name: (queries @ keys.T).tolist() for name, (queries, keys) in methods.items()}
-    ranges = {name: (min(map(min, found)), max(map(max, found))) for name, found in scores.items()}
+    largest = max(abs(score) for found in scores.values() for row in found for score in row)
     table = []
     for p in range(distances, len(hands[0])):
         rows = []
         for distance in range(distances + 1):
             r = p - distance
-            row: list[Any] = [
-                *hands[0][p],
-                f"query at {p}",
-                *hands[1][r],
-                f"key at {r}",
-            ]
+            row: list[Any] = [*hands[0][p], f"query at {p}", *hands[1][r], f"key at {r}"]
             said = []
             for name, found in scores.items():
                 said.append(f"{name}: score {found[p][r]:.2f}")
-                low, high = ranges[name]
-                row += [round(100 * (found[p][r] - low) / (high - low)), said[-1]]
+                row += [round(100 * found[p][r] / largest), said[-1]]  # all bars share a zero
             rows.append([f"Query at {p}, key at {r}. {'; '.join(said)}.", *row])
         table.append(rows)
     controls = [
         Control("Query at", range(distances, len(hands[0])), "slider", 0),
         Control("Distance", range(distances + 1), "slider", 3),
     ]
-    bars = f"<tr>{_BAR}</tr>" * len(methods)
+    bars = f"<tr>{_BAR.replace('tl-bar', 'tl-signed')}</tr>" * len(methods)
     scene = f'<div class="tl-clocks">{_CLOCK * 2}</div><table><tbody>{bars}</tbody></table>'
     return make_viewer(title, controls, scene, [Part((0, 1), table)])

@@ -1,0 +1,141 @@
+"""Can one layer of attention look up what followed a letter, and what do two layers need for it?"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from experiments.harness import Finding, Study
+from experiments.statistics import level, share
+from transformer_lib.models.layers import SinusoidalPositions
+from transformer_lib.models.multi_head import MultiHeadAttention
+
+N, PAIRS = 16, 24  # letters, and as many digits; pairs in a prompt
+
+
+def make_prompts(n, rng):
+    """Random letters, each followed by its digit in a code that is new in every prompt; and whether it came before."""
+    code = torch.randint(N, (n, N), generator=rng) + N
+    letters = torch.randint(N, (n, PAIRS), generator=rng)
+    tokens = torch.stack([letters, code.gather(1, letters)], 2).flatten(1)
+    again = (letters[:, :, None] == letters[:, None]).tril(-1).any(2)
+    return tokens, again
+
+
+class ShiftedKeys(MultiHeadAttention):
+    """Attention in which each position has the key of the position before it."""
+
+    def attend(self, q, k, v, beams=1, **options):
+        return super().attend(q, F.pad(k, (0, 0, 1, -1)), v, beams, **options)
+
+
+class AttentionOnly(nn.Module):
+    """Layers of causal self-attention with residual connections, and nothing else."""
+
+    def __init__(self, n_layers, n_heads=1, layer=MultiHeadAttention, d_model=64):
+        super().__init__()
+        self.embedding, self.positions = nn.Embedding(2 * N, d_model), SinusoidalPositions(d_model)
+        self.layers = nn.ModuleList(layer(d_model, n_heads) for _ in range(n_layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(d_model) for _ in range(n_layers + 1))
+        self.output = nn.Linear(d_model, 2 * N)
+
+    def forward(self, tokens, mask=None):
+        """Logits of the next token; a mask closes connections of the first layer."""
+        x = self.positions(self.embedding(tokens))
+        for i, layer in enumerate(self.layers):
+            x = x + layer(self.norms[i](x), causal=True, mask=None if i else mask)
+        return self.output(self.norms[-1](x))
+
+
+def hide(distance, length=2 * PAIRS - 1):
+    """Every position may see all but the one at this distance before it."""
+    positions = torch.arange(length)
+    return (positions[:, None] - positions != distance)[None, None]
+
+
+@torch.no_grad()
+def accuracy(model, prompts, mask=None):
+    """Percent of right digits after letters that have occurred before."""
+    tokens, again = prompts
+    best = model(tokens[:, :-1], mask)[:, ::2].argmax(-1)
+    return 100 * (best == tokens[:, 1::2])[again].float().mean().item()
+
+
+def measure(seed, budget, rate, hidden=None, **sizes):
+    """Accuracy on new prompts during training, and at the end also with one connection of the first layer hidden."""
+    model, rng = AttentionOnly(**sizes), torch.Generator().manual_seed(1000 + seed)
+    adam, mask = torch.optim.Adam(model.parameters(), rate), hidden and hide(hidden)
+    warm_up = torch.optim.lr_scheduler.LambdaLR(adam, lambda update: min(1, (update + 1) / 50))
+    valid, test = (make_prompts(200, torch.Generator().manual_seed(part + seed)) for part in (99_000, 98_000))
+    row = {}
+    for update in range(1, budget + 1):
+        tokens, _ = make_prompts(32, rng)
+        logits = model(tokens[:, :-1], mask)[:, ::2]
+        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1::2].flatten())
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        warm_up.step()
+        if update % 50 == 0:
+            row[f"after {update}"] = accuracy(model, test, mask)
+    row |= {"valid": accuracy(model, valid, mask), "accuracy": accuracy(model, test, mask)}
+    return row | {f"hidden {distance}": accuracy(model, test, hide(distance)) for distance in (1, 2, 3)}
+
+
+TWO, SHIFTED = "two layers", "one layer, keys shifted by one token"
+WIDE = "one wider layer with four heads"  # as many parameters as two layers
+ARMS = {
+    "one layer": {"n_layers": 1},
+    WIDE: {"n_layers": 1, "n_heads": 4, "d_model": 88},
+    SHIFTED: {"n_layers": 1, "layer": ShiftedKeys},
+    TWO: {"n_layers": 2},
+    "two layers, previous token hidden": {"n_layers": 2, "hidden": 1},
+}
+STUDY = Study(
+    chapter="descendants/induction_heads",
+    equal="prompts (by seed), Adam, 50 updates of warm-up, batches of 32 prompts, width 64 and one head (but for the wider layer), updates",
+    arms=ARMS,
+    rates={arm: (0.003, 0.01, 0.03) if arm in ("one layer", WIDE) else (0.001, 0.003, 0.01) for arm in ARMS},
+    measure=measure,
+    metric="% of right digits after letters that occurred before in the prompt",
+    higher=True,
+    seeds=range(10),
+    budget=800,
+    smoke=2,
+    findings={
+        "two": Finding(
+            "Two layers of attention learn to look up what followed a letter, with at least eight of ten seeds.",
+            share("accuracy", TWO, 90),
+            "value >= 0.8",
+        ),
+        "one": Finding(
+            "One layer gets less than 35 % right, at its best learning rate.",
+            level("accuracy", "one layer"),
+            "high < 35",
+        ),
+        "wide": Finding(
+            "One layer with four heads and as many parameters as two layers gets less than 35 % right.",
+            level("accuracy", WIDE),
+            "high < 35",
+        ),
+        "shift": Finding(
+            "One layer whose keys are shifted by one token learns it, with at least eight of ten seeds.",
+            share("accuracy", SHIFTED, 90),
+            "value >= 0.8",
+        ),
+        "hidden": Finding(
+            "Without the previous token in layer 1, a trained two-layer model gets less than 25 % right.",
+            level("hidden 1", TWO),
+            "high < 25",
+        ),
+        "control": Finding(
+            "Without the token before the previous one, at least eight of ten models still get over 90 % right.",
+            share("hidden 2", TWO, 90),
+            "value >= 0.8",
+        ),
+        "needed": Finding(
+            "Two layers that never see the previous token in layer 1 get less than 50 % right after the same training.",
+            level("accuracy", "two layers, previous token hidden"),
+            "high < 50",
+        ),
+    },
+)

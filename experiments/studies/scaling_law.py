@@ -1,0 +1,157 @@
+"""How does the loss of a language model fall with its parameters and with the text it reads?"""
+
+import os
+import random
+from collections import Counter
+from functools import lru_cache
+
+import numpy as np
+import torch
+from scipy.optimize import least_squares
+from torch.nn import functional as F
+
+from experiments.harness import TUNING, Finding, Study
+from experiments.statistics import effect, student
+from experiments.tasks import fit
+from transformer_lib.data.captions import make_captions
+from transformer_lib.data.multi30k import load_multi30k
+from transformer_lib.models.gpt import GPT, GPTConfig
+
+SMOKE = bool(os.environ.get("SMOKE"))
+WINDOW, ROWS = 32, 8  # characters in a row, and rows in a batch
+PARTS = (0.01, 0.0316, 0.1, 0.316, 1)  # of the longest run
+RATES = {6: (0.01, 0.03, 0.1), 12: (0.01, 0.03, 0.1), 24: (0.003, 0.01, 0.03), 36: (0.003, 0.01, 0.03)}
+RATES[64] = (0.001, 0.003, 0.01)
+LAYERS = 2
+
+
+@lru_cache(1)
+def texts():
+    """English captions of photographs, to train on and held out, and the 63 most frequent characters."""
+    if SMOKE:  # needs no download
+        texts = [[pair.source for pair in make_captions(n, seed=n)] for n in (200, 30)]
+    else:
+        texts = [[pair.source for pair in load_multi30k(split, "en", "de")] for split in ("train", "val")]
+    common = Counter("\n".join(texts[0])).most_common(63)
+    return *texts, {letter: place for place, (letter, _) in enumerate(common, start=1)}
+
+
+def rows_of(captions, letters):
+    """Rows of one more character than the window, none of which is read twice as an input."""
+    ids = torch.tensor([letters.get(letter, 0) for letter in "\n".join(captions)])
+    return ids.unfold(0, WINDOW + 1, WINDOW)
+
+
+def loss_of(model, rows):
+    """Nats a character."""
+    return F.cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
+
+
+def size(width):
+    """The parameters of the layers, without embeddings, as Kaplan et al. count them."""
+    return 12 * LAYERS * width**2
+
+
+def tokens_of(part, budget):
+    """The characters that a run reads: whole batches."""
+    batch = WINDOW * ROWS
+    return max(1, int(part * budget) // batch) * batch
+
+
+def measure(seed, budget, width, rate):
+    """The losses of five models of one width, each trained to the end of its own schedule; rates are tuned on the third."""
+    train, valid, letters = texts()
+    train = list(train)
+    random.Random(seed).shuffle(train)
+    rows, new, losses = rows_of(train, letters), rows_of(valid, letters), {}
+    for part in PARTS[2:3] if seed in TUNING else PARTS:
+        torch.manual_seed(seed)
+        heads = {64: 8}.get(width, width // 6)
+        model = GPT(GPTConfig(64, width, heads, LAYERS, dropout=0.0, max_length=WINDOW))
+        batches = rows[: tokens_of(part, budget) // WINDOW].split(ROWS)
+        model = fit(model, loss_of, batches, rate, len(batches))
+        with torch.no_grad():
+            losses[f"loss at {part}"] = loss_of(model, new).item()
+    return losses | {"valid": losses[f"loss at {PARTS[2]}"]}
+
+
+def law(logs, n, d):
+    """E + A / N^alpha + B / D^beta, with E, A and B by their logarithms."""
+    e, a, b, alpha, beta = logs
+    return np.exp(e) + np.exp(a - alpha * np.log(n)) + np.exp(b - beta * np.log(d))
+
+
+def fit_law(points):
+    """The five numbers that fit (N, D, loss) best, with Huber's loss of the logarithms, from several starts."""
+    n, d, losses = np.array(points, dtype=float).T
+
+    def error(logs):
+        return np.log(law(logs, n, d)) - np.log(losses)
+
+    starts = [(e, a, a, s, s) for e in (-1.0, 0.0) for a in (1.0, 3.0) for s in (0.3, 0.6)]
+    bounds = ([-6, -6, -6, 0.01, 0.01], [2, 20, 20, 2, 2])
+    tries = [least_squares(error, start, bounds=bounds, loss="huber", f_scale=1e-2) for start in starts]
+    return min(tries, key=lambda found: found.cost).x
+
+
+def points_of(rows, seed):
+    """(N, D, loss) of one seed."""
+    return [
+        (size(int(row["arm"].split()[1])), tokens_of(part, row["budget"]), row[f"loss at {part}"])
+        for row in rows
+        if row["seed"] == seed
+        for part in PARTS
+    ]
+
+
+def fitted(number, how):
+    """A number of the fitted law, once for each seed."""
+
+    def of(rows):
+        values = [number(points_of(rows, seed)) for seed in sorted({row["seed"] for row in rows})]
+        return effect("a number of the fit", *student(values), f"{how}, {len(values)} seeds")
+
+    return of
+
+
+def extrapolate(points):
+    """Percent by which a fit to the runs of at most a tenth of the largest one's cost misses the largest."""
+    *_, (n, d, loss) = sorted(points, key=lambda point: point[0] * point[1])
+    small = [point for point in points if 10 * point[0] * point[1] <= n * d]
+    return 100 * (law(fit_law(small), n, d) / loss - 1)
+
+
+def share(points):
+    """The exponent a of N ~ C^a, for the models that lose least at a cost C."""
+    *_, alpha, beta = fit_law(points)
+    return beta / (alpha + beta)
+
+
+STUDY = Study(
+    chapter="scale/scaling_out",
+    equal="characters in their order (by seed), each read once; two layers, batches of 256 characters, Adam, clipping, linear decay",
+    arms={f"width {width}": {"width": width} for width in RATES},
+    rates={f"width {width}": rates for width, rates in RATES.items()},
+    measure=measure,
+    metric="nats a character",
+    budget=1_024_000,
+    unit="characters at most",
+    smoke=5_120,
+    seeds=range(3),
+    findings={
+        "alpha": Finding(
+            "The exponent of the parameters.", fitted(lambda points: fit_law(points)[3], "alpha"), "low > 0"
+        ),
+        "beta": Finding("The exponent of the tokens.", fitted(lambda points: fit_law(points)[4], "beta"), "low > 0"),
+        "share": Finding(
+            "With a tenfold budget, parameters and tokens should grow alike, as Hoffmann et al. found.",
+            fitted(share, "exponent of the best number of parameters"),
+            "low > 0.4 and high < 0.6",
+        ),
+        "extrapolation": Finding(
+            "A law fitted to runs of at most a tenth of the cost predicts the loss of the largest within five percent.",
+            fitted(extrapolate, "predicted over measured, minus one, in percent"),
+            "low > -5 and high < 5",
+        ),
+    },
+)

@@ -1,0 +1,91 @@
+"""Can you tell from a translator's own probabilities which of its translations to trust?"""
+
+import os
+from functools import lru_cache
+from statistics import median
+
+from sacrebleu.metrics.chrf import CHRF
+
+from experiments.harness import Finding, Study
+from experiments.statistics import difference, level
+from transformer_lib.data.captions import make_captions
+from transformer_lib.data.multi30k import load_multi30k
+from transformer_lib.metrics import bleu
+from transformer_lib.translation.translator import Translator
+
+SMOKE = bool(os.environ.get("SMOKE"))
+FIFTHS = 5
+
+
+@lru_cache(4)
+def translated(split, n):
+    """For each sentence what can be known of its translation, the translation, and the reference."""
+    if SMOKE:  # needs no download
+        translator, pairs = (
+            Translator.from_pretrained("captions-en-de", device="cpu"),
+            make_captions(n, seed=len(split)),
+        )
+    else:
+        translator = Translator.from_pretrained("multi30k-en-de", device="cpu")
+        pairs = load_multi30k(split, "en", "de")[:n]
+    rows = []
+    for pair, best in zip(pairs, translator.search([pair.source for pair in pairs]), strict=True):
+        tokens = len(translator.target_tokenizer.encode(best[0].text)) + 1  # and the end of the sentence
+        whole = best[0].log_probability
+        signs = {"whole": whole, "token": whole / tokens, "length": -len(pair.source.split())}
+        rows.append((signs, best[0].text, pair.target))
+    return rows
+
+
+def measure(seed, budget, by):
+    """BLEU and chrF of the sentences of one fifth of the test set above and below the median of the validation set."""
+    cut = median(signs[by] for signs, _, _ in translated("val", budget))
+    numbers, fifth = {}, translated("test_2016_flickr", budget)[seed % FIFTHS :: FIFTHS]
+    halves = {
+        "trusted": [row for row in fifth if row[0][by] >= cut],
+        "doubted": [row for row in fifth if row[0][by] < cut],
+        "all": fifth,
+    }
+    for name, rows in halves.items():
+        _, hypotheses, references = zip(*(rows or fifth[:1]), strict=True)
+        numbers[name] = bleu(hypotheses, references).score
+        numbers[f"chrF of {name}"] = CHRF().corpus_score(hypotheses, [references]).score
+    numbers["trusted share"] = 100 * len(halves["trusted"]) / len(fifth)
+    return numbers | {"gap": numbers["trusted"] - numbers["doubted"]}
+
+
+STUDY = Study(
+    chapter="translation/translating_real_sentences",
+    equal="one translator and its own search; the sentences; the median of each sign on the validation set as its threshold",
+    arms={
+        "probability per token": {"by": "token"},
+        "probability of the whole": {"by": "whole"},
+        "length of the source": {"by": "length"},
+    },
+    measure=measure,
+    metric="BLEU",
+    budget=1000,
+    unit="sentences",
+    smoke=20,
+    seeds=range(FIFTHS),  # fifths of the test set
+    findings={
+        "token": Finding(
+            "Translations with an above-median probability per token have more BLEU than the others.",
+            level("gap", "probability per token"),
+            "low > 0",
+        ),
+        "length": Finding(
+            "Short sentences have more BLEU than long ones.", level("gap", "length of the source"), "low > 0"
+        ),
+        "beyond-length": Finding(
+            "The probability per token tells more than the length does.",
+            difference("gap", "probability per token", "length of the source"),
+            "low > 0",
+        ),
+        "whole": Finding(
+            "The probability per token tells more than that of the whole translation.",
+            difference("gap", "probability per token", "probability of the whole"),
+            "low > 0",
+        ),
+    },
+)

@@ -26,9 +26,21 @@ MODEL_FILES = ("config.json", "source.json", "target.json", "weights.safetensors
 FOLDER = "_static/translator"
 KINDS = ("captions", "raw")  # the preparations of text that the script knows
 LANGUAGES = {"en": "English", "de": "German"}
-EXAMPLES = {
-    "en": "Two dogs are playing in the snow.",
-    "de": "Zwei Hunde spielen im Schnee.",
+TRIES = {  # sentences of the kind that each model of real captions knows
+    "en": (
+        "Two dogs are playing in the snow.",
+        "A woman in a red coat is reading a newspaper.",
+        "Three children are sitting on a bench.",
+    ),
+    "de": (
+        "Zwei Hunde spielen im Schnee.",
+        "Eine Frau in einem roten Mantel liest eine Zeitung.",
+        "Drei Kinder sitzen auf einer Bank.",
+    ),
+}
+KNOWS = {
+    "captions": "Knows {words} {source} words, and only scenes like this one: people and animals, what they do, and what they are like.",
+    "raw": "Knows captions of photographs only. Anything else comes out as nonsense.",
 }
 
 
@@ -43,19 +55,19 @@ def models(folder: Path) -> list[dict[str, Any]]:
         source, target = (LANGUAGES[text[side]] for side in ("source", "target"))
         data = "Captions" if text["kind"] == "captions" else "Multi30k"
         card = path.with_name("README.md").read_text(encoding="utf-8")
-        terms = card.strip().split("\n\n")[-1]
-        vocabulary = json.loads(files[1])
-        if vocabulary["level"] == "word":
-            terms += f" The model knows {len(vocabulary['pieces'])} {source} words and no others."
+        captions = text["kind"] == "captions"
+        words = len(json.loads(files[1])["pieces"])
         found.append({
             "name": path.parent.name,
             "label": f"{data}, {source} to {target}",
             "source": text["source"],
-            "example": EXAMPLES[text["source"]],
-            "captions": text["kind"] == "captions",
+            "target": text["target"],
+            "tries": () if captions else TRIES[text["source"]],
+            "captions": captions,
             "bytes": sum(map(len, files)),
             "version": hashlib.sha256(b"".join(files)).hexdigest()[:12],
-            "terms": terms,
+            "knows": KNOWS[text["kind"]].format(words=words, source=source),
+            "terms": card.strip().split("\n\n")[-1],
         })  # fmt: skip
     return found
 
@@ -95,7 +107,7 @@ def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> s
             zip(("Who", "What", "Why"), slots, strict=True)
         )
     )
-    alone = " hidden" if len(shipped) == 1 else ""
+    alone, first_model = " hidden" if len(shipped) == 1 else "", shipped[0]
     options = "".join(
         f"<option>{html.escape(one['label'])}</option>" for one in shipped
     )
@@ -106,23 +118,24 @@ def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> s
     return f"""<link rel="stylesheet" href="{files}/translator.css">
 <div class="tl-translator" role="group" aria-label="A translator in this page">
 <div class="tl-picture"><svg aria-hidden="true"></svg>
-<p class="tl-source" lang="en">{source}</p>
+<p class="tl-source" lang="en">{source}<span class="tl-end">end</span></p>
 <p class="tl-target" lang="de" role="group" aria-label="Translation: choose a word to see what it attended to">{target}</p>
 </div>
 <p class="tl-static">{html.escape(" ".join(other["source"]))} → <span lang="de">{html.escape(" ".join(other["target"]))}</span>
 </p>
-<p class="tl-state tl-live" aria-live="polite"></p>
+<p class="tl-state tl-live" aria-live="polite">&nbsp;</p>
 <p class="visually-hidden" aria-live="polite"><span class="tl-says" lang="de"></span></p>
 <div class="tl-live">
 <div class="tl-changes" role="group" aria-label="Change a word">{groups}</div>
+<div class="tl-tries" role="group" aria-label="Try one of these" hidden></div>
 <form class="tl-form"><label><span class="visually-hidden">A sentence of your own</span>
-<input name="sentence" value="{html.escape(sentence)}" autocomplete="off" spellcheck="false" maxlength="500"></label>
-<button>Load the translator</button></form>
+<input name="sentence" value="{html.escape(sentence)}" autocomplete="off" spellcheck="false"></label>
+<button>Load the translator ({first_model["bytes"] / 1e6:.1f} MB)</button></form>
 <p class="tl-notice" role="status"></p>
 <div class="tl-settings"><label{alone}>Model <select>{options}</select></label>
-<label>Search <select><option value="1">greedy</option><option value="5">beam of 5</option></select></label>
+<label>Search <select></select></label>
 <label>Lines <select></select></label></div>
-<p class="tl-terms"></p></div>
+<p class="tl-terms"><strong>{html.escape(first_model["knows"])}</strong> {html.escape(first_model["terms"])}</p></div>
 <script type="application/json">{told}</script>
 <script type="module" src="{files}/translator_page.js"></script>
 </div>"""

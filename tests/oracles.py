@@ -70,7 +70,10 @@ class Hypothesis(NamedTuple):
 def as_lists(hypotheses: Hypotheses) -> list[list[Hypothesis]]:
     """The hypotheses of each sentence, without padding."""
     rows = zip(*(part.tolist() for part in hypotheses), strict=True)
-    return [[Hypothesis(tuple(t for t in h[0] if t), *h[1:]) for h in zip(*row) if h[1] > -torch.inf] for row in rows]
+    return [
+        [Hypothesis(tuple(t for t in h[0] if t), *h[1:]) for h in zip(*row, strict=True) if h[1] > -torch.inf]
+        for row in rows
+    ]
 
 
 def as_tokens(written: Tensor) -> list[tuple[int, ...]]:

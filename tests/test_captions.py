@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_lib.data import grammar, lexicon
+from transformer_lib.data import lexicon
 from transformer_lib.data.captions import Pair, make_captions
 
 # SHA-256 of 1,000 captions of seed 0, alignments included
@@ -75,7 +75,6 @@ wall f Mauer Mauer Mauern Mauern; fence m Zaun Zaun Zäune Zäunen; gate n Tor T
 roof n Dach Dach Dächer Dächern; tail m Schwanz Schwanz Schwänze Schwänzen; ear n Ohr Ohr Ohren Ohren;
 noon m - Mittag - -; sunday m - Sonntag - -; monday m - Montag - -; morning m - Morgen - -; evening m - Abend - -
 """
-CASES = ("nom", "acc", "dat")
 READINGS: dict[str, set[tuple[str, str]]] = {}  # German noun: its (column, case)
 GERMAN: dict[str, set[str]] = {}  # English noun: its German forms
 GENDER = {}
@@ -180,23 +179,6 @@ def test_articles_adjectives_and_nouns_agree():
             assert readings(words, j), (words[j], pair.target)
 
 
-def test_the_agreement_test_notices_mistakes():
-    for wrong in (
-        "der kleiner Hund schläft",
-        "eine Ball liegt",
-        "der Hund jagt der Hasen",
-        "er sieht den Junge",
-        "mit den Kinder",
-        "auf die Straße zu dem Katze",
-        "ein kleine Pferd",
-        "mit kleine Hunden",
-        "durch dem Park",
-        "kalte Wasser",
-    ):
-        words = wrong.split()
-        assert not all(readings(words, j) for j in nouns_of(words)), wrong
-
-
 @pytest.mark.slow
 def test_english_articles_fit_the_next_word():
     for pair in sample():
@@ -267,22 +249,6 @@ def test_every_caption_has_the_order_of_a_german_sentence():
         words = pair.target.split()
         tags = "".join(tag(words, j) for j in range(len(words)))
         assert CAPTION.fullmatch(tags), (tags, pair.target)
-
-
-def test_the_order_test_notices_mistakes():
-    right = "im Park hebt der Junge , der müde ist , den Ball auf , während die Frau die Katze jagt"
-    wrong = (
-        "im Park der Junge hebt den Ball auf",
-        "der Junge aufhebt den Ball",
-        "der Junge , der ist müde , schläft",
-        "der Hund schläft , während die Frau jagt die Katze",
-        "der Hund schläft , weil er ist müde",
-        "der Hund nicht schläft",
-    )
-    for sentence, good in ((right, True), *((sentence, False) for sentence in wrong)):
-        words = sentence.split()
-        tags = "".join(tag(words, j) for j in range(len(words)))
-        assert bool(CAPTION.fullmatch(tags)) == good, (tags, sentence)
 
 
 def test_verbs_agree_with_their_subjects():
@@ -417,12 +383,6 @@ def test_any_range_of_lengths(low, width, n, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [3, 4, 5, 17, 40, 59, 60])
-def test_one_length(length):
-    assert {len(pair.source.split()) for pair in make_captions(60, 5, min_length=length, max_length=length)} == {length}
-
-
-@pytest.mark.slow
 def test_defaults_give_short_captions_and_one_bound_is_enough():
     assert {len(pair.source.split()) for pair in make_captions(3000, 0)} == set(range(4, 21))
     assert max(len(pair.source.split()) for pair in make_captions(50, 0, max_length=3)) == 3
@@ -434,10 +394,6 @@ def test_defaults_give_short_captions_and_one_bound_is_enough():
 @given(seed=st.integers(0, 10**9), n=st.integers(1, 30))
 def test_fewer_captions_are_the_first_of_more(seed, n):
     assert make_captions(n, seed) == make_captions(n + 7, seed)[:n]
-
-
-def test_seeds_differ():
-    assert make_captions(20, 0) != make_captions(20, 1)
 
 
 def test_captions_are_pinned():
@@ -466,34 +422,6 @@ def test_the_lexicon_is_a_file_of_the_package():
     assert ["", *names] == list(lexicon.TABLES) and all(lexicon.TABLES[name] for name in names)
     settings = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     assert '"data/*.txt"' in settings
-
-
-@pytest.mark.slow
-def test_there_are_more_than_a_million():
-    """Only "the (adjectives) noun verbs a noun", counted: every choice gives another English sentence."""
-    deeds = {
-        (verb.name, one, other)
-        for verb in lexicon.VERBS
-        for one in verb.subjects
-        for other in verb.objects
-        if one is not other and verb.kind in ("acc", "dat")
-    }
-    subjects = {
-        one: sum(len(grammar.adjective_choices(one, n)) for n in (0, 1, 2))
-        for one in lexicon.nouns_tagged("person pet")
-    }
-    determiners, numbers = len(grammar.DETERMINERS), 2
-    assert numbers * determiners * sum(subjects.get(one, 0) for _, one, _ in deeds) > 1_000_000
-    assert len({pair.source for seed in range(3) for pair in make_captions(2000, seed, min_length=12)}) > 5980
-
-
-def test_the_lexicon_is_small():
-    english = {word for pair in sample() for word in pair.source.split()}
-    german = {word for pair in sample() for word in pair.target.split()}
-    assert 400 < len(english) < 500 < len(german) < 600
-    content = len(lexicon.NOUNS) + len(lexicon.ADJECTIVES) + len({verb.name for verb in lexicon.VERBS})
-    assert 180 < content < 240
-    assert set(lexicon.NOUNS) | {"noon", "sunday", "monday", "morning", "evening"} == set(GENDER)
 
 
 # ---------------------------------------------------------------- simple sentences

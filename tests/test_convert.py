@@ -8,8 +8,8 @@ from marian import marian_model, marian_pair
 from torch import nn
 
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
-from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.decoding.beam_search import beam_search
+from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.models.attention import causal_mask
 from transformer_lib.models.convert import from_hf, from_torch, to_hf, to_torch
 from transformer_lib.models.marian import load_marian

@@ -11,10 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import torch
 from jaxtyping import TypeCheckError
 
-from transformer_lib.data.batching import batches, collate, encode_pairs
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.files import DataFile, fetch, write_atomically
 from transformer_lib.data.multi30k import (
@@ -23,7 +21,6 @@ from transformer_lib.data.multi30k import (
     moses_detokenize,
     moses_tokenize,
 )
-from transformer_lib.data.tokenizer import PAD, Tokenizer
 
 LINES = "ein Hund\u2028 läuft \n\x85eine Katze\n"
 CONTENT = gzip.compress(LINES.encode(), mtime=0)
@@ -169,16 +166,6 @@ def test_a_local_folder_without_the_file(server, tmp_path, monkeypatch):
 # ---- Multi30k
 
 
-def test_table_of_multi30k():
-    splits = {"train": 29000, "val": 1014, "test_2016_flickr": 1000, "test_2017_flickr": 1000, "test_2017_mscoco": 461}
-    assert set(MULTI30K) == {f"{split}.{language}.gz" for split in splits for language in ("en", "de", "fr")}
-    for name, file in MULTI30K.items():
-        assert (file.dataset, file.name, file.lines) == ("multi30k", name, splits[name.split(".")[0]])
-        assert file.url.startswith("https://") and file.url.endswith("/raw/" + name)
-        assert len(file.sha256) == 64 and int(file.sha256, 16)
-    assert len({file.sha256 for file in MULTI30K.values()}) == 15
-
-
 def test_load_multi30k_from_a_server(server, monkeypatch):
     french = gzip.compress(b"un chien court\nun chat\n", mtime=0)
     monkeypatch.setitem(MULTI30K, "val.en.gz", published(server.address + "/good"))
@@ -214,22 +201,6 @@ def test_moses_tokens_of_the_literature():
     pairs = multi30k("test_2016_flickr")
     assert sum(len(moses_tokenize(pair.source, "de").split()) for pair in pairs) == 12103
     assert sum(len(moses_tokenize(pair.target, "en").split()) for pair in pairs) == 12968
-
-
-@pytest.mark.slow
-def test_padding_of_multi30k_as_the_chapter_says():
-    pairs = multi30k("train")
-    joint = Tokenizer.train([text for pair in pairs for text in (pair.source, pair.target)], vocab_size=10_000)
-    assert joint.vocab_size == 10_000
-    examples = encode_pairs(pairs, joint, joint)
-    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(0)).tolist()
-    shuffled = (collate([examples[i] for i in order[k : k + 128]]) for k in range(0, len(order), 128))
-    for made, expected in ((shuffled, 0.54), (batches(examples, 4096, seed=1), 0.068)):
-        sizes = [
-            (int((b.source == PAD).sum() + (b.target == PAD).sum()), b.source.numel() + b.target.numel()) for b in made
-        ]
-        share = sum(padding for padding, _ in sizes) / sum(cells for _, cells in sizes)
-        assert share == pytest.approx(expected, abs=0.006)
 
 
 def test_moses():

@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import json
 import math
 import re
 import subprocess
@@ -26,10 +25,6 @@ from transformer_lib.metrics import (
     sequence_log_probability,
 )
 
-WORDS = ["the", "dog", "cat", "sees", "a", "tree", ".", ",", "The"]
-sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
-outputs = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
-corpora = st.lists(st.tuples(outputs, sentences), min_size=1, max_size=6)
 seeds = st.integers(0, 2**31 - 1)
 
 
@@ -73,15 +68,6 @@ def test_padding_and_company_change_nothing(seed, extra):
     alone = torch.cat([sequence_log_probability(logits[b : b + 1], targets[b : b + 1]) for b in range(3)])
     torch.testing.assert_close(longer, sequence_log_probability(logits, targets))
     torch.testing.assert_close(alone, sequence_log_probability(logits, targets))
-
-
-@settings(max_examples=20, deadline=None)
-@given(seed=seeds, shift=st.floats(-50, 50))
-def test_log_probability_ignores_a_constant_added_to_the_logits(seed, shift):
-    logits, targets = example(seed)
-    torch.testing.assert_close(
-        sequence_log_probability(logits + shift, targets), sequence_log_probability(logits, targets)
-    )
 
 
 def test_all_targets_together_have_probability_one():
@@ -140,14 +126,6 @@ def test_gradient_is_that_of_cross_entropy():
     torch.testing.assert_close(ours.grad, -theirs.grad)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_log_probability_on_a_gpu():
-    logits, targets = example(3)
-    result = sequence_log_probability(logits.cuda(), targets.cuda())
-    assert result.is_cuda
-    torch.testing.assert_close(result.cpu(), sequence_log_probability(logits, targets))
-
-
 # ---------------------------------------------------------------- perplexity
 
 
@@ -155,15 +133,6 @@ def test_log_probability_on_a_gpu():
 @given(vocabulary=st.integers(1, 500), length=st.integers(1, 60))
 def test_a_uniform_model_has_the_perplexity_of_its_vocabulary(vocabulary, length):
     assert math.isclose(perplexity(-length * math.log(vocabulary), length), vocabulary, rel_tol=1e-9)
-
-
-@settings(max_examples=50, deadline=None)
-@given(log_probability=st.floats(-1e4, 0), n_tokens=st.integers(1, 1000), factor=st.integers(2, 5))
-def test_perplexity_is_at_least_one_and_an_average(log_probability, n_tokens, factor):
-    once = perplexity(log_probability, n_tokens)
-    assert once >= 1
-    assert perplexity(log_probability * factor, n_tokens * factor) == pytest.approx(once, rel=1e-9)
-    assert perplexity(log_probability - 1.0, n_tokens) >= once
 
 
 def test_perplexity_of_certain_and_impossible_sentences():
@@ -189,15 +158,6 @@ def test_exact_match_counts_whole_sentences():
     assert exact_match(["she gets up early", "They get up", "he is here ", ""], references) == 0.25
     assert exact_match(["", "x"], ["", "y"]) == 0.5
     assert exact_match(("a", "b"), ["b", "a"]) == 0.0
-
-
-@settings(max_examples=30, deadline=None)
-@given(corpus=corpora, order=st.randoms(use_true_random=False))
-def test_exact_match_ignores_the_order_of_the_corpus(corpus, order):
-    score = exact_match(*map(list, zip(*corpus, strict=True)))
-    order.shuffle(corpus)
-    assert exact_match(*map(list, zip(*corpus, strict=True))) == score
-    assert 0 <= score <= 1
 
 
 # ---------------------------------------------------------------- BLEU
@@ -231,25 +191,6 @@ def brute_force_bleu(hypotheses, reference_lists):
     return 100 * math.exp(min(0.0, 1 - r / c) + logs)
 
 
-@pytest.mark.slow
-@settings(max_examples=100, deadline=None)
-@given(corpus=corpora)
-def test_bleu_equals_brute_force(corpus):
-    hypotheses, references = map(list, zip(*corpus, strict=True))
-    expected = brute_force_bleu(hypotheses, [[reference] for reference in references])
-    if expected is not None:  # no match of some order: the smoothed score is sacreBLEU's own
-        assert bleu(hypotheses, references, tokenize="none").score == pytest.approx(expected)
-
-
-@settings(max_examples=60, deadline=None)
-@given(corpus=st.lists(st.tuples(outputs, st.lists(sentences, min_size=1, max_size=3)), min_size=1, max_size=4))
-def test_bleu_of_several_references_equals_brute_force(corpus):
-    hypotheses, references = map(list, zip(*corpus, strict=True))
-    expected = brute_force_bleu(hypotheses, references)
-    if expected is not None:
-        assert bleu(hypotheses, references, tokenize="none").score == pytest.approx(expected)
-
-
 def test_the_example_worked_by_hand():
     result = bleu(
         ["she gets up early on sunday", "the the the dog sleeps"],
@@ -275,39 +216,6 @@ def test_bleu_equals_sacrebleu(tokenize, lowercase):
     assert result.precisions == pytest.approx(tuple(theirs.precisions))
     for part in (f"tok:{tokenize}", "case:lc" if lowercase else "case:mixed", "nrefs:1", sacrebleu.__version__):
         assert part in result.signature
-
-
-def test_bleu_equals_the_command_line_of_sacrebleu(tmp_path):
-    (tmp_path / "out").write_text("\n".join(WRITTEN) + "\n", encoding="utf-8")
-    (tmp_path / "ref").write_text("\n".join(WANTED) + "\n", encoding="utf-8")
-    command = [sys.executable, "-m", "sacrebleu", "ref", "-i", "out", "-m", "bleu", "-w", "6", "--format", "json"]
-    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120).stdout
-    theirs, ours = json.loads(printed), bleu(WRITTEN, WANTED)
-    assert ours.score == pytest.approx(theirs["score"], abs=1e-5)
-    assert ours.signature == theirs["signature"]
-
-
-def test_tokenisation_and_case_change_the_score():
-    scores = [bleu(WRITTEN, WANTED, tokenize=name).score for name in ("13a", "none", "intl", "char")]
-    scores.append(bleu(WRITTEN, WANTED, lowercase=True).score)
-    assert len({round(score, 1) for score in scores}) == len(scores)
-
-
-@settings(max_examples=40, deadline=None)
-@given(corpus=corpora, order=st.randoms(use_true_random=False))
-def test_bleu_ignores_the_order_of_the_corpus(corpus, order):
-    result = bleu(*map(list, zip(*corpus, strict=True)), tokenize="none")
-    order.shuffle(corpus)
-    again = bleu(*map(list, zip(*corpus, strict=True)), tokenize="none")
-    assert again.score == pytest.approx(result.score)
-    assert 0 <= result.score <= 100 + 1e-9
-
-
-@settings(max_examples=30, deadline=None)
-@given(text=st.lists(st.sampled_from(WORDS), min_size=4, max_size=12).map(" ".join))
-def test_a_copy_of_the_reference_scores_100(text):
-    assert bleu([text], [text], tokenize="none").score == pytest.approx(100)
-    assert bleu([text], [["something else", text]], tokenize="none").score == pytest.approx(100)
 
 
 def test_bleu_of_output_that_is_empty_or_shares_nothing():
@@ -377,18 +285,6 @@ def test_aer_equals_the_formula_over_the_corpus(rows):
     assert rate == pytest.approx(1 - common / size)
     assert 0 <= rate <= 1
     assert rate <= alignment_error_rate(predicted, sure) + 1e-12  # possible links only help
-
-
-@settings(max_examples=40, deadline=None)
-@given(rows=alignments, order=st.randoms(use_true_random=False))
-def test_aer_is_symmetric_without_possible_links_and_ignores_order(rows, order):
-    predicted, sure, possible = map(list, zip(*rows, strict=True))
-    assert alignment_error_rate(predicted, sure) == alignment_error_rate(sure, predicted)
-    turned = [[frozenset((t, s) for s, t in entry) for entry in part] for part in (predicted, sure, possible)]
-    rate = alignment_error_rate(predicted, sure, possible)
-    assert alignment_error_rate(*turned) == pytest.approx(rate)
-    order.shuffle(rows)
-    assert alignment_error_rate(*map(list, zip(*rows, strict=True))) == pytest.approx(rate)
 
 
 def test_aer_in_its_limits():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
@@ -171,8 +171,18 @@ def test_linear_and_cooldown_end_at_zero():
 
 @pytest.mark.parametrize(
     "bad",
-    [{"epochs": 0}, {"epochs": True}, {"smoothing": 1.0}, {"schedule": "cosine"}, {"betas": (0.9, 1.0)}]
-    + [{"clip": 0.0}, {"learning_rate": -1.0}, {"schedule": "linear"}, {"warmup": 0}, {"rate": 1}],
+    [
+        {"epochs": 0},
+        {"epochs": True},
+        {"smoothing": 1.0},
+        {"schedule": "cosine"},
+        {"betas": (0.9, 1.0)},
+        {"clip": 0.0},
+        {"learning_rate": -1.0},
+        {"schedule": "linear"},
+        {"warmup": 0},
+        {"rate": 1},
+    ],
 )
 def test_settings_refuse(bad):
     with pytest.raises((ValueError, TypeError), match=next(iter(bad))):

@@ -337,7 +337,7 @@ def test_many_full_stops_take_no_time():
 
 def test_nothing_is_left_of_a_translator_that_cannot_be_saved(tmp_path):
     translator = aligned()
-    with pytest.raises(Exception, match="serialize|JSON"):
+    with pytest.raises(Exception, match=r"serialize|JSON"):
         translator.save_pretrained(tmp_path / "x", notes={"x": object()})
     with torch.no_grad():
         next(translator.model.parameters()).fill_(1e6)

@@ -76,13 +76,6 @@ def test_the_palette_is_that_of_the_pages():
     assert {name: of_page[name].upper() for name in shared} == {name: viz.PALETTE[name] for name in shared}
 
 
-def test_the_palette_has_all_its_names():
-    lines = {"blue", "orange", "green", "red", "purple", "brown", "pink", "grey", "yellow", "sky"}
-    assert set(viz.PALETTE) == lines | {"ink", "paper", "grid", "muted"}
-    assert all(re.fullmatch("#[0-9A-F]{6}", colour) for colour in viz.PALETTE.values())
-    assert len(set(viz.PALETTE.values())) == len(viz.PALETTE)
-
-
 def test_shades_run_from_paper_to_dark_and_only_get_darker():
     colours = viz.attention_colours()
     assert matplotlib.colors.to_hex(colours(0.0)).upper() == viz.PALETTE["paper"]
@@ -101,15 +94,6 @@ def test_figures_are_opaque_and_readable_on_a_phone(tmp_path):
     assert image.shape[1] <= 7 * 144
     smallest = min(plt.rcParams[name] for name in ("font.size", "axes.labelsize", "xtick.labelsize", "legend.fontsize"))
     assert smallest / 72 * 360 / figure.get_size_inches()[0] >= 9
-
-
-@pytest.mark.slow
-def test_svg_is_the_same_every_time(tmp_path):
-    for name in ("one.svg", "two.svg"):
-        figure, ax = plt.subplots()
-        viz.heatmap(ax, WEIGHTS, ROWS, COLUMNS, gold=[(0, 0)])
-        figure.savefig(tmp_path / name, metadata={"Date": None})
-    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
 # ---- heat maps ----
@@ -148,11 +132,6 @@ def test_tensors_of_any_kind_draw_the_same(ax, dtype):
         assert np.array_equal(viz.heatmap(ax, given_as, ["ab"] * 2, ["c", "d"]).get_array(), weights.tolist())
 
 
-def test_masks_may_be_drawn(ax):
-    assert viz.heatmap(ax, torch.ones(2, 2, dtype=torch.bool).tril(), None, None).get_array().sum() == 3
-    assert not ax.get_xticklabels() and not ax.get_yticklabels()
-
-
 def test_gold_cells_are_framed_where_the_alignment_says(ax):
     viz.heatmap(ax, WEIGHTS, ROWS, COLUMNS, gold=((3, 1), (0, 2)))
     frames = [patch for patch in ax.patches if patch.get_gid() == "gold"]
@@ -166,19 +145,6 @@ def test_numbers_in_cells_can_be_read(ax):
     assert len(texts) == 12 and texts[1, 1].get_text() == "0.80"
     for (column, row), text in texts.items():
         assert contrast(text.get_color(), viz.attention_colours()(WEIGHTS[row][column])) >= 4.5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("value", np.linspace(0, 1, 21))
-def test_numbers_stand_out_from_every_shade(ax, value):
-    viz.heatmap(ax, [[value]], None, None, numbers=True)
-    assert contrast(ax.texts[0].get_color(), viz.attention_colours()(value)) >= 3.5
-
-
-def test_the_scale_is_drawn_when_asked_for(ax):
-    viz.heatmap(ax, WEIGHTS, ROWS, COLUMNS, colorbar=True)
-    assert len(ax.figure.axes) == 2
-    assert [label.get_text() for label in ax.figure.axes[1].get_yticklabels()] == ["0.0", "0.5", "1.0"]
 
 
 @pytest.mark.slow
@@ -210,23 +176,12 @@ def test_a_curve_has_its_numbers_name_and_band(ax):
     assert "words" in ax.get_xlabel()
 
 
-def test_a_band_may_be_given_by_its_edges(ax):
-    viz.length_curve(ax, [1, 2], [5, 6], label="x", spread=([4, 5], [7, 9]))
-    assert np.allclose(ax.collections[0].get_paths()[0].get_extents().get_points()[:, 1], [4, 9])
-
-
 def test_curves_differ_in_colour_and_marker(ax):
     lines = [viz.length_curve(ax, [1, 2], [i, i + 1], label=str(i)) for i in range(5)]
     assert len({line.get_color() for line in lines}) == len({line.get_marker() for line in lines}) == 5
     named = viz.length_curve(ax, [1, 2], [1, 2], label="named", colour="orange")
     assert named.get_color() == viz.PALETTE["orange"]
     assert viz.length_curve(ax, [1, 2], [1, 2], label="hex", colour="#123456").get_color() == "#123456"
-
-
-def test_an_axis_label_that_is_there_stays(ax):
-    ax.set_xlabel("tokens")
-    viz.length_curve(ax, [1, 2], [1, 2], label="x")
-    assert ax.get_xlabel() == "tokens"
 
 
 @pytest.mark.parametrize("horizontal", [False, True])
@@ -241,13 +196,6 @@ def test_bars_start_at_zero_and_carry_their_numbers(ax, horizontal):
     assert matplotlib.colors.to_hex(drawn[1].get_facecolor()).upper() == viz.PALETTE["orange"]
     assert ax.yaxis_inverted() == horizontal  # the first bar is at the top
     assert drawn.errorbar is not None
-
-
-def test_bars_without_numbers_or_with_others(ax):
-    viz.bars(ax, ["a"], [1.5], fmt=None)
-    assert not ax.texts
-    viz.bars(ax, ["a"], [0.256], fmt="{:.0%}")
-    assert ax.texts[0].get_text() == "26%"
 
 
 # ---- boxes and arrows ----
@@ -273,18 +221,11 @@ def test_a_long_text_becomes_smaller_and_then_is_refused():
         viz.draw_boxes(ax, ["a very long name indeed"], y=1, width=1.0)
 
 
-def test_a_box_knows_its_sides():
-    box = viz.Box(2, 3, 4, 2)
-    assert (box.left, box.right, box.top, box.bottom) == ((0, 3), (4, 3), (2, 4), (2, 2))
-
-
 def test_tokens_are_as_wide_as_their_words_and_stay_apart():
     _, ax = viz.canvas(12, 1)
     row = viz.draw_tokens(ax, ["a", "dog", "translation"], y=0.5)
     assert row[0].width < row[1].width < row[2].width
     assert all(one.right[0] < two.left[0] for one, two in itertools.pairwise(row))
-    with pytest.raises(ValueError, match="tokens need"):
-        viz.draw_tokens(ax, ["translation"] * 20, y=0.5)
 
 
 @pytest.mark.parametrize(
@@ -298,13 +239,6 @@ def test_an_arrow_leaves_from_the_side_that_faces_its_end(end, side):
     assert ax.texts[0].get_text() == "state" and arrow.get_linestyle() == "--"
     back = viz.draw_arrow(ax, viz.Box(*end, 1, 1), box)
     assert back._posA_posB[1] == getattr(box, side)
-
-
-def test_a_unit_of_the_canvas_has_its_size():
-    figure, ax = viz.canvas(10, 3, unit=0.5)
-    assert tuple(figure.get_size_inches()) == (5, 1.5)
-    zero, one = ax.transData.transform([(0, 0), (1, 1)])
-    assert np.allclose((one - zero) / figure.dpi, 0.5)
 
 
 # ---- the viewer ----
@@ -328,17 +262,6 @@ def test_the_viewer_holds_words_and_weights():
     assert np.allclose(np.array(data_of(viewer)[0]["table"]) / 100, WEIGHTS, atol=0.0071)
     assert viewer._repr_html_() == viewer.html
     assert "html" not in repr(viewer) and " at 0x" not in repr(viewer) and "3 x 4" in repr(viewer)
-
-
-@pytest.mark.slow
-def test_the_viewer_is_the_same_text_every_time_and_loads_nothing():
-    code = f"from transformer_lib.viz import attention_viewer as v; print(v({WEIGHTS}, {ROWS}, {COLUMNS}).html)"
-    texts = {
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in "ab"
-    }
-    texts.add(viz.attention_viewer(WEIGHTS, ROWS, COLUMNS).html + "\n")
-    assert len(texts) == 1
-    assert not re.search(r"https?:|src=|@import|url\(| id=", texts.pop())
 
 
 def test_heads_layers_and_named_maps_have_menus():
@@ -375,12 +298,6 @@ def test_no_word_can_become_markup(words, title):
     assert viewer.html.count('"') == plain.html.count('"')
 
 
-def test_words_in_the_viewer_are_escaped():
-    viewer = viz.attention_viewer([[1.0]], ["</script><b>&"], ["<img src=x onerror='alert(1)'>"], title='"><i>')
-    assert sources_and_targets(viewer)[1] == ["&lt;/script&gt;&lt;b&gt;&amp;"]
-    assert "<img" not in viewer.html and "<i>" not in viewer.html
-
-
 @pytest.mark.slow
 def test_the_viewer_needs_no_matplotlib_and_the_rest_says_what_to_install():
     code = """
@@ -405,12 +322,6 @@ assert "matplotlib" not in sys.modules
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-def test_importing_does_not_import_matplotlib():
-    code = "import sys; from transformer_lib import viz; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
 # ---- refusals ----
 
 NAN = float("nan")
@@ -422,13 +333,8 @@ REFUSED = {
     "infinity": (lambda ax: viz.heatmap(ax, [[float("inf")]], ["x"], ["y"], largest=None), "matrix holds inf"),
     "negative": (lambda ax: viz.heatmap(ax, [[-0.1]], ["x"], ["y"]), "-0.1 to -0.1: expected numbers from 0 to 1"),
     "above one": (lambda ax: viz.heatmap(ax, [[3.0]], ["x"], ["y"]), "3 to 3: expected numbers from 0 to 1"),
-    "gold outside": (lambda ax: viz.heatmap(ax, WEIGHTS, ROWS, COLUMNS, gold=[(1, 3)]), r"gold holds \(1, 3\)"),
-    "gold below zero": (lambda ax: viz.heatmap(ax, WEIGHTS, ROWS, COLUMNS, gold=[(-1, 0)]), r"gold holds \(-1, 0\)"),
-    "lengths that fall": (lambda ax: viz.length_curve(ax, [2, 1], [1, 1], "x"), "lengths do not rise"),
     "no such colour": (lambda ax: viz.length_curve(ax, [1], [1], "x", colour="bleu"), "bleu"),
     "a box without place": (lambda ax: viz.draw_boxes(ax, ["a"], 0, x=[]), "zip"),
-    "a wide sheet": (lambda ax: viz.canvas(20, 1, unit=1), "width=20 units of 1 inches"),
-    "a flat viewer": (lambda ax: viz.attention_viewer([1.0], ["x"], ["y"]), r"weights has shape \(1,\): expected 2, 3"),
     "a NaN map": (lambda ax: viz.attention_viewer({"a": [[NAN]]}, ["x"], ["y"]), r"weights\['a'\] holds nan"),
     "viewer words": (lambda ax: viz.attention_viewer(WEIGHTS, COLUMNS, ROWS), "rows=.*expected 3 words"),
 }

@@ -694,8 +694,8 @@ def write_reason(w: Writer, size: int, first: bool) -> Text:
     if negated:
         progressive = w.below(4) == 0 and before < 2 and not reason.contest
     no = linked("not", "nicht") if negated else Text()
-    deed = deed_parts(verb, False, progressive, no, negated)
-    no_german, deed["manner"] = Text((), no.german), Text()
+    deed = deed_parts(verb, False, progressive, no, negated) | {"manner": Text()}
+    no_german = Text((), no.german)
     rest = thing.text + no_german
     if reason.german:
         rest = no_german + after_preposition(reason.english, reason.german, thing)

@@ -77,11 +77,11 @@ SHARED = dict(TABLES["shared"])
 
 def read_noun(words: str, tags: str, names: str) -> Noun:
     """One row of the table of nouns; every noun bears its own English name as a tag."""
-    *forms, gender = words.split()
+    one, many, eins, viele, gender = words.split()
     names = " ".join(SHARED.get(name, name) for name in names.split())
-    bears = frozenset([forms[0], *tags.split(), *["mass"] * (forms[3] == "-")])
+    bears = frozenset([one, *tags.split(), *["mass"] * (viele == "-")])
     adjectives = tuple(ADJECTIVES[name] for name in names.split())
-    return Noun(*forms, gender[0], gender[1:] == "w", bears, adjectives)
+    return Noun(one, many, eins, viele, gender[0], gender[1:] == "w", bears, adjectives)
 
 
 NOUNS = {row[0].split()[0]: read_noun(*row) for row in TABLES["nouns"]}
@@ -159,10 +159,10 @@ def read_verb(
     options = how.split()
     pairs = (option.split("=") for option in options if "=" in option)
     forms = (english.split()[0], base, third, ing, particle, singular, plural, prefix, kind)
-    nouns = (nouns_tagged(tags) for tags in (subjects, receivers, gifts))
+    who, whom, what = (nouns_tagged(tags) for tags in (subjects, receivers, gifts))
     adverbs = tuple(option for option in options if option in ADVERBS)
     lists = {key: tuple(words.split(",")) for key, words in pairs}
-    return Verb(*forms, *nouns, where.strip("-"), adverbs, frozenset(options), lists)
+    return Verb(*forms, who, whom, what, where.strip("-"), adverbs, frozenset(options), lists)
 
 
 VERBS = tuple(read_verb(*row) for row in TABLES["verbs"])

@@ -6,6 +6,7 @@ Chapter: Scaling out.
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -29,7 +30,7 @@ def total(*values: float | int) -> list[float]:
 
 @contextmanager
 def process_group(
-    device: str = "cpu", lock: AbstractContextManager = nullcontext()
+    device: str = "cpu", lock: AbstractContextManager[Any] | None = None
 ) -> Iterator[torch.device]:
     """The group of the processes that ``torchrun`` started; gives the device of this one.
 
@@ -47,14 +48,14 @@ def process_group(
         torch.cuda.set_device(place)
     dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
     try:
-        with first(lock):
+        with first(lock or nullcontext()):
             yield place
     finally:
         dist.destroy_process_group()
 
 
 @contextmanager
-def first(task: AbstractContextManager) -> Iterator[None]:
+def first(task: AbstractContextManager[Any]) -> Iterator[None]:
     """Rank 0 enters a context, such as one that prepares files, before the others go on."""
     rank, _ = process()
     error = None

@@ -43,6 +43,7 @@ class SpellingNoise:
     no_full_stop: float = 0.1
 
     def __call__(self, example: Example, rng: random.Random) -> Example:
+        """The pair with another spelling of its source."""
         source, target = example
         text = clean = self.tokenizer.decode(map(int, source))
         if rng.random() < self.typo:
@@ -69,6 +70,7 @@ class BPEDropout:
     share: float = 0.5
 
     def __call__(self, example: Example, rng: random.Random) -> Example:
+        """The pair with its source cut anew."""
         if rng.random() >= self.share:
             return example
         text = self.tokenizer.decode(map(int, example[0]))

@@ -64,30 +64,24 @@ def evaluate_run(
     corpus = load_corpus(options, stored.text)
     if (stored.data or {}).get("fingerprint", {}).get(part) != corpus.fingerprint(part):
         raise ValueError(f"{options.data} has changed since the training began: its {part} part holds other sentences")
-    tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    pairs, longest = getattr(corpus, part), longest_pair(translator.model, options)
-    rows = [row for row in zip(encode_pairs(pairs, *tokenizers), pairs, strict=True) if max(map(len, row[0])) <= longest]
-    if not rows:
+    pairs, kept, examples = getattr(corpus, part), [], []
+    tokenizers, longest = (translator.source_tokenizer, translator.target_tokenizer), longest_pair(translator.model, options)
+    for pair, example in zip(pairs, encode_pairs(pairs, *tokenizers), strict=True):
+        if max(map(len, example)) <= longest:
+            kept.append(pair)
+            examples.append(example)
+    if not kept:
         raise ValueError(f"{options.data} has no pairs of at most {longest} tokens in its {part} part")
-    examples, kept = zip(*rows, strict=True)
     config = replace(config or translator.decoding, n_best=1, **search)
     best = translator.search([pair.source for pair in kept], config, prepared=True)
-    log, planned = folder / "log.jsonl", (stored.training or {}).get("epochs")
-    return {
-        "data": Path(options.data).name,
-        "part": part,
-        "source": translator.text.source,
-        "target": translator.text.target,
-        "model": options.model,
-        "weights": weights_file(folder, weights).stem,
-        "epochs": f"{len(log.read_bytes().splitlines())} of {planned}" if log.is_file() else None,
-        "beam_size": config.beam_size,
-        "length_penalty": config.length_penalty,
-        "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
-        "sentences": len(kept),
-        "left_out": len(pairs) - len(kept),
-        **_scores(translator, options.data, kept, examples, [one.text for (one,) in best]),
-    }
+    log, planned, text = folder / "log.jsonl", (stored.training or {}).get("epochs"), translator.text
+    scores: dict[str, Any] = {"data": Path(options.data).name, "part": part, "source": text.source, "target": text.target}
+    scores |= {"model": options.model, "weights": weights_file(folder, weights).stem}
+    scores["epochs"] = f"{len(log.read_bytes().splitlines())} of {planned}" if log.is_file() else None
+    scores |= {"beam_size": config.beam_size, "length_penalty": config.length_penalty}
+    scores["parameters"] = sum(parameter.numel() for parameter in translator.model.parameters())
+    scores |= {"sentences": len(kept), "left_out": len(pairs) - len(kept)}
+    return scores | _scores(translator, options.data, kept, examples, [one.text for (one,) in best])
 
 
 def _scores(
@@ -114,9 +108,14 @@ def _scores(
         for name, one in (("bleu_lowercase", lower), ("bleu_moses_lowercase", bleu(*split, tokenize="none"))):
             scores |= {name: round(one.score, 2), f"{name}_signature": one.signature}
     if hasattr(model, "align") and pairs[0].alignment and translator.source_tokenizer.level == "word":
-        from transformer_lib.models.bahdanau import attention_maps, best_links
-
-        maps = attention_maps(model, pairs, translator.source_tokenizer, translator.target_tokenizer)  # type: ignore[arg-type]
-        error = alignment_error_rate([best_links(one) for one in maps], [pair.alignment for pair in pairs])
-        scores["alignment_error_rate"] = round(error, 4)
+        scores["alignment_error_rate"] = round(_alignment_error(translator, pairs), 4)
     return scores
+
+
+def _alignment_error(translator: Translator, pairs: Sequence[Pair]) -> float:
+    """The alignment error rate of a model with one head of attention."""
+    from transformer_lib.models.bahdanau import attention_maps, best_links
+
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    maps = attention_maps(translator.model, pairs, *tokenizers)  # type: ignore[arg-type]
+    return alignment_error_rate([best_links(one) for one in maps], [pair.alignment for pair in pairs])

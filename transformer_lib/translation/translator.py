@@ -395,16 +395,18 @@ class Translator:
             source = pad_sequence([torch.tensor(ids[row]) for row in rows], True, PAD)
             with _LOCK:
                 hypotheses = beam_search(self.model, source.to(self.device), config)
-            for row, *of_row in zip(rows, *(part.tolist() for part in hypotheses), strict=True):
+            for row, *found in zip(rows, *(part.tolist() for part in hypotheses), strict=True):
                 unknown = unknown_words(ready[row], self.source_tokenizer) if UNK in ids[row] else ()
-                best[row] = []
-                for tokens, score, log_p in zip(*of_row, strict=True):
-                    if score == -math.inf:  # there are no more
-                        break
-                    text = self.target_tokenizer.decode(tokens)
-                    text = text if prepared else self.text.restore(text, lines[row], ready[row])
-                    best[row].append(Translation(text, log_p, score, unknown))
-        return best
+                original = None if prepared else lines[row]
+                best[row] = [self._translation(ready[row], original, unknown, *one) for one in zip(*found, strict=True)]
+        return [[one for one in row if one.score > -math.inf] for row in best]  # there may be fewer than n_best
+
+    def _translation(
+        self, ready: str, line: str | None, unknown: tuple[str, ...], tokens: list[int], score: float, log_p: float
+    ) -> Translation:
+        """One translation in words; ``line`` is the text before its preparation, None to leave the words as they are."""
+        text = self.target_tokenizer.decode(tokens)
+        return Translation(text if line is None else self.text.restore(text, line, ready), log_p, score, unknown)
 
     def stream(self, text: str, *, max_length: int = 100, **options: Any) -> Iterator[str]:
         """Translate one sentence greedily; the pieces, each as soon as its words are whole.

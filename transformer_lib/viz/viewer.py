@@ -151,8 +151,6 @@ def menus_of(weights: Any) -> tuple[np.ndarray, list[tuple[str, list[str]]]]:
         maps = [as_weights(value, f"weights[{name!r}]") for name, value in weights.items()]
         return np.stack(maps), [("Weights", [str(name) for name in weights])]
     array = as_weights(weights, "weights")
-    if not 2 <= array.ndim <= 4:
-        raise ValueError(f"weights has shape {array.shape}: expected 2, 3 or 4 dimensions")
     names = ("Layer", "Head")[4 - array.ndim :]
     sizes = array.shape[:-2]
     return array, [

@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help book epub test check export notebooks pins serve colab clean
+.PHONY: help book epub test check export notebooks address pins serve colab clean
 
 help: ## list these commands
 	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,9 @@ export: $(READY) ## write transformer_lib/ and the README's table from the noteb
 
 notebooks: export ## run notebooks in place, all or NB=path
 	@$(PY) tools/notebooks.py $(NB)
+
+address: $(READY) ## write the address of the repository into every file: make address REPO=me/attention-step-by-step
+	@$(PY) tools/address.py "$(REPO)"
 
 pins: $(READY) ## write requirements.txt: the versions in .venv (after an upgrade there)
 	@sed -i '2,$$d' requirements.txt

@@ -242,6 +242,15 @@ def test_every_chapter_that_the_pages_name_is_on_the_map() -> None:
         assert [book_chapters.chapter(key.strip()) for key in keys.split(",")]
 
 
+def test_every_slip_shows_the_wrong_line_and_the_right_one() -> None:
+    text = (BOOK / "appendix" / "slips.md").read_text(encoding="utf-8")
+    slips = re.findall(r"^````\{slip\} (.+?)^````$", text, re.M | re.S)
+    assert len(slips) > 50 and len({slip.splitlines()[0] for slip in slips}) == len(slips)
+    for slip in slips:
+        code = re.search(r"^```python\n(.+?)^```$", slip, re.M | re.S)[1]
+        assert [line.rsplit("# ", 1)[1] for line in code.splitlines() if "# " in line] == ["wrong", "right"], slip
+
+
 # ---- the library's pages ----
 
 

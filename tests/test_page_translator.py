@@ -218,6 +218,13 @@ def opened(browser: Any, address: str, **options: Any) -> tuple[Any, list[str]]:
     return page, problems
 
 
+HIDDEN = """() => {  // points of the curve that lie behind a word
+  const path = document.querySelector(".tl-picture path"), frame = document.querySelector("svg").getBoundingClientRect();
+  const boxes = [...document.querySelectorAll(".tl-source span, .tl-target button")].map((one) => one.getBoundingClientRect());
+  const points = [...Array(90).keys()].map((i) => path.getPointAtLength((path.getTotalLength() * (i + 5)) / 100));
+  return points.filter(({ x, y }) => boxes.some((box) => box.left - frame.left < x && x < box.right - frame.left
+    && box.top - frame.top < y && y < box.bottom - frame.top)).length;
+}"""
 READY = "() => document.querySelector('.tl-settings.tl-loaded')"
 SPOKEN = "(text) => document.querySelector('.tl-says').textContent === text"
 
@@ -249,8 +256,29 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         assert page.inner_text(".tl-target button[aria-pressed='true']") == "Die"
         page.keyboard.press("ArrowRight")
         assert page.inner_text(".tl-state").startswith("Katze ← cat")
-        page.select_option(".tl-settings label:nth-child(2) select", "5")
+        widths = page.locator(".tl-settings label:nth-child(2) option").all_inner_texts()
+        assert widths == ["beam of 5", "greedy"]
+        page.select_option(".tl-settings label:nth-child(2) select", "1")
         page.wait_for_function(SPOKEN, arg="Die Katze schläft, weil sie müde ist.")
+
+        page.fill("input", "cat " * 200)  # too long: refused, and the old translation does not stay
+        page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('takes 500')")
+        assert page.locator(".tl-target button").count() == 0
+
+        page.select_option(".tl-settings label:nth-child(1) select", label="Multi30k, German to English")
+        assert (
+            page.input_value("input") == "Zwei Hunde spielen im Schnee."
+            and page.locator(".tl-changes:visible").count() == 0
+        )
+        assert page.locator(".tl-target button").count() == 0 and "photographs only" in page.inner_text(".tl-terms")
+        page.click(".tl-tries button:nth-child(3)")  # loads and translates
+        page.wait_for_function(SPOKEN, arg="Three children are sitting on a bench.")
+        page.fill("input", "Два Zxqwvkpt")
+        page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('Два, Zxqwvkpt')")
+        page.select_option(".tl-settings label:nth-child(1) select", label="Multi30k, English to German")
+        assert page.input_value("input") == "Two dogs are playing in the snow."
+        page.select_option(".tl-settings label:nth-child(1) select", label="Captions, English to German")
+        assert page.inner_text(".tl-state") == "sie ← street 100 %"  # the recorded example again
 
         asked.clear()
         page.reload()
@@ -267,12 +295,11 @@ def test_the_widget_fits_a_phone_and_degrades(site: Path, browser: Any, mode: st
     with serve(site) as root:
         page, problems = opened(browser, f"{root}{mode}.html", viewport=NARROW, reduced_motion="reduce")
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+        assert page.evaluate(HIDDEN) == 0
         page.route("**/*.safetensors*", lambda route: route.abort())
         page.click(".tl-form button")
-        page.wait_for_function(
-            "() => document.querySelector('.tl-notice').textContent.includes('recorded example stays')"
-        )
-        assert page.inner_text(".tl-state") == "er ← dog 100 %"
+        page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('could not be loaded')")
+        assert page.locator(".tl-target button").count() == 0
         assert all("Failed to load" in one or "ERR_FAILED" in one for one in problems)  # what the browser itself says
         page.context.close()
 

@@ -51,10 +51,35 @@ def test_every_place_names_the_same_repository() -> None:
     if listed.returncode:
         pytest.skip("not a git repository")
     assert {line for line in listed.stdout.split() if not line.startswith("-")} <= known
-    config = (ROOT / "_config.yml").read_text(encoding="utf-8")
-    assert f"url: {address}\n" in config and f"branch: {branch}\n" in config
-    for file in ("README.md", "CITATION.cff"):
-        assert address in (ROOT / file).read_text(encoding="utf-8"), file
+    assert f"branch: {branch}\n" in (ROOT / "_config.yml").read_text(encoding="utf-8")
+    assert address in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_one_command_gives_the_project_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = pytest.importorskip("address")
+    old = chapters.repository()[0]
+    for name, text in {"pyproject.toml": f"({old})", "a.ipynb": f"git+{old}@main"}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "export.py").write_text("", encoding="utf-8")
+    monkeypatch.setattr(address, "ROOT", tmp_path)
+    assert address.main("me/book") == 0
+    assert (tmp_path / "pyproject.toml").read_text(encoding="utf-8") == "(https://github.com/me/book)"
+    assert (tmp_path / "a.ipynb").read_text(encoding="utf-8") == "git+https://github.com/me/book@main"
+    assert address.main("no address") == 2
+
+
+def test_the_readme_links_to_pages_and_colab_once_there_is_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = pytest.importorskip("readme")
+    assert "colab" not in readme.chapters() and "](book/transformer/masks.ipynb)" in readme.chapters()
+    monkeypatch.setattr(readme, "address", lambda root: "https://github.com/Me/book")
+    assert "](https://me.github.io/book/book/transformer/masks.html)" in readme.chapters()
+    assert (
+        "https://colab.research.google.com/github/Me/book/blob/main/book/transformer/masks.ipynb" in readme.chapters()
+    )
+    assert 'pip install "attention-step-by-step[viz] @ git+https://github.com/Me/book"' in readme.install()
 
 
 # The export gate ------------------------------------------------------------------------------------------------------
@@ -461,6 +486,7 @@ def test_every_command_is_listed() -> None:
         "pins",
         "serve",
         "colab",
+        "address",
         "clean",
         "epub",
     }
@@ -534,4 +560,4 @@ def test_workflows_are_valid_yaml(path: Path) -> None:
         for step in job["steps"]:
             assert ("uses" in step) != ("run" in step), f"{name}: {json.dumps(step)}"
             if "uses" in step:
-                assert re.fullmatch(r"[\w./-]+@v\d+(\.\d+)*", step["uses"]), step["uses"]
+                assert re.fullmatch(r"[\w./-]+@(v|release/v)\d+(\.\d+)*", step["uses"]), step["uses"]

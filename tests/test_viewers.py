@@ -127,6 +127,10 @@ def test_turned_words_keep_their_score(viewers: dict[str, viz.Viewer]) -> None:
     for distance in range(5):
         assert len({row[distance][10] for row in part["table"]}) == 1
     assert part["table"][0][3][0].startswith("Query at 4, key at 1. turned: score ")
+    (part,) = parts_of(viz.rotary_viewer({"turned": (table, table), "opposite": (table, -2 * table)}, distances=4))
+    for row in part["table"][0]:  # the bars of both share their zero and their scale
+        assert row[11] == pytest.approx(-2 * row[9], abs=1.5)
+    assert part["table"][0][0][11] == -100
 
 
 def test_they_are_small_always_the_same_and_load_nothing(viewers: dict[str, viz.Viewer]) -> None:

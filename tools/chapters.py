@@ -175,6 +175,12 @@ def repository(root: Path = ROOT) -> tuple[str, str]:
     return declared["project"]["urls"]["Homepage"], declared["tool"]["transformer-lib"]["branch"]
 
 
+def address(root: Path = ROOT) -> str | None:
+    """The project's address; None as long as pyproject.toml holds a placeholder."""
+    url = repository(root)[0]
+    return None if "/OWNER/" in url else url
+
+
 def colab_cell(root: Path = ROOT) -> str:
     """The source of every notebook's second cell: on Colab it installs the package."""
     return COLAB_CELL.format(*repository(root))

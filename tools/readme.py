@@ -1,43 +1,48 @@
-"""The table of chapters in README.md, from the notebooks: number, title with its Colab link, promise, modules."""
+"""The parts of README.md that follow from other files: how to install, and the table of chapters."""
 
 from __future__ import annotations
 
 import re
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from chapters import ROOT, Notebook, repository
+from chapters import ROOT, Notebook, address, repository
 
-OPEN, CLOSE = "<!-- chapters: make export writes this table -->\n", "<!-- end of chapters -->"
+PART = re.compile(r"(<!-- (install|chapters): make export writes this -->\n).*?(<!-- end -->)", re.S)
 
 
-def table(root: Path = ROOT) -> str:
-    """The rows, in the order of the contents; appendices have letters."""
-    address, branch = repository(root)
-    colab = address.replace("https://github.com", "https://colab.research.google.com/github")
-    rows, letters = (
-        ["| | chapter | what it builds | modules |", "|---|---|---|---|"],
-        iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
-    )
+def install(root: Path = ROOT) -> str:
+    """The command that installs the library: from GitHub, or from the clone as long as there is no address."""
+    url = address(root)
+    what = f'"attention-step-by-step[viz] @ git+{url}"' if url else '".[viz]"'
+    where = "" if url else "  # in a clone of this repository"
+    return f"```bash\npip install {what}{where}\n```\n"
+
+
+def chapters(root: Path = ROOT) -> str:
+    """The numbered chapters in their order, linked to their notebooks or, once there is an address, to page and Colab."""
+    url, rows = address(root), ["| | chapter | |", "|---|---|---|"]
     for part in yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["parts"]:
-        for entry in part["chapters"]:
-            path = root / f"{entry['file']}.ipynb"
-            if path.exists():
-                page = Notebook(path, root)
-                number = f"{page.number:02}" if page.number else next(letters)
-                promise = re.search(r"^> (.+)$", page.cells[0].source, re.M)[1].rstrip(".")
-                modules = ", ".join(f"`{module}`" for module in page.modules)
-                rows.append(f"| {number} | [{page.title}]({colab}/blob/{branch}/{page.name}) | {promise} | {modules} |")
+        for entry in part["chapters"] if part.get("numbered") else ():
+            page = Notebook(root / f"{entry['file']}.ipynb", root)
+            read, run = page.name, ""
+            if url:
+                owner, name = urlsplit(url).path.strip("/").split("/")
+                read = f"https://{owner.lower()}.github.io/{name}/{entry['file']}.html"
+                colab = f"https://colab.research.google.com/github/{owner}/{name}"
+                run = f"[Colab]({colab}/blob/{repository(root)[1]}/{page.name})"
+            rows.append(f"| {page.number} | [{page.title}]({read}) | {run} |")
     return "\n".join(rows) + "\n"
 
 
 def renewed(text: str, root: Path = ROOT) -> str:
-    """README with the table as it is now."""
-    before, rest = text.split(OPEN)
-    return before + OPEN + table(root) + CLOSE + rest.split(CLOSE, 1)[1]
+    """README with these parts as they are now."""
+    parts = {"install": install, "chapters": chapters}
+    return PART.sub(lambda found: found[1] + parts[found[2]](root) + found[3], text)
 
 
 def write(root: Path = ROOT) -> None:

@@ -88,10 +88,13 @@ def source_lines(domain: str, info: dict[str, str]) -> tuple[str, int, int] | No
     return info["module"].replace(".", "/") + ".py", first, first + len(lines) - 1
 
 
-def blob(config: Config, path: str) -> str:
-    """The address of a file of the repository."""
+def blob(config: Config, path: str) -> str | None:
+    """The address of a file of the repository, if it has one."""
     options = config.html_theme_options
-    return f"{options['repository_url']}/blob/{options['repository_branch']}/{path}"
+    address = options.get("repository_url")
+    return (
+        f"{address}/blob/{options['repository_branch']}/{path}" if address else None
+    )
 
 
 def modules(place: str = "") -> list[str]:
@@ -155,7 +158,12 @@ class LibraryModules(SphinxDirective):
                 f"{import_module(f'{PACKAGE}.{name}').__doc__.splitlines()[0]}\n\n"
             )
             text += f"Built in {built}. " if built else ""
-            text += f"Source: [`{path}`]({blob(self.config, path)}).\n\n"
+            address = blob(self.config, path)
+            text += (
+                f"Source: [`{path}`]({address}).\n\n"
+                if address
+                else f"Source: `{path}`.\n\n"
+            )
             text += f"```{{eval-rst}}\n.. automodule:: {PACKAGE}.{name}\n   :members:\n   :member-order: bysource\n```\n\n"
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
@@ -201,7 +209,8 @@ def _configure(app: Sphinx, config: Config) -> None:
         if (place := source_lines(domain, info)) is None:
             return None
         path, first, last = place
-        return f"{blob(config, path)}#L{first}-L{last}"
+        address = blob(config, path)
+        return f"{address}#L{first}-L{last}" if address else None
 
     config.linkcode_resolve = resolve
     config.typehints_formatter = show_annotation

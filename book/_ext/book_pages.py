@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import html
+import json
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +15,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
+ROOT = Path(__file__).resolve().parents[2]
 EXPORTED = re.compile(r'class="([^"]*\btag_export\b[^"]*\bmodule-([\w.]+)[^"]*)"')
 CHAPTER = re.compile(r'(<h1>)<span class="section-number">(\w+)\. </span>')
 EMPTY_HEAD = re.compile(r"<th([^>]*)>(?:\s|<p>|</p>)*</th>")
@@ -28,18 +32,38 @@ THEBE = re.compile(
 NOT_OURS = ("sphinx-thebe", "THEBE_JS_URL")
 
 
-def pages_url(repository: str) -> str:
+def repository() -> str | None:
+    """The project's address on GitHub: what the service says, else the git remote; None if there is no address yet."""
+    if slug := os.environ.get("GITHUB_REPOSITORY"):
+        return f"https://github.com/{slug}"
+    command = ["git", "remote", "get-url", "origin"]
+    remote = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout
+    known = re.search(
+        r"github\.com[:/]([^/\s]+/[^/\s]+?)(?:\.git)?/?$", remote.strip()
+    )
+    return f"https://github.com/{known[1]}" if known else None
+
+
+def pages_url(address: str) -> str:
     """Where the pages of a GitHub repository are served: https://github.com/A/b gives https://a.github.io/b/."""
-    owner, name = urlsplit(repository).path.strip("/").split("/")[:2]
+    owner, name = urlsplit(address).path.strip("/").split("/")[:2]
     return f"https://{owner.lower()}.github.io/{name}/"
 
 
 def _set_addresses(app: Sphinx, config: Config) -> None:
-    """Derive every address from the one in ``_config.yml``."""
-    url = pages_url(config.html_theme_options["repository_url"])
-    config.html_baseurl = url
-    config.ogp_site_url = url
-    config.notfound_urls_prefix = urlsplit(url).path
+    """Derive every address from the repository's; without one, leave out what would lead nowhere."""
+    options, address = config.html_theme_options, repository()
+    options["repository_url"] = address or ""
+    for kind in ("repository", "issues", "edit_page"):
+        options[f"use_{kind}_button"] = bool(address)
+    if address is None:
+        options["launch_buttons"] = {}
+    config.html_baseurl = config.ogp_site_url = (
+        pages_url(address) if address else ""
+    )
+    config.notfound_urls_prefix = urlsplit(config.html_baseurl).path or "/"
 
 
 def without_thebe(scripts: list[Any]) -> list[Any]:
@@ -114,30 +138,90 @@ def _drop_scripts(
     ]
 
 
-def redirect(target: str) -> str:
+def redirect(target: str, head: str = "") -> str:
     """A page that sends the reader on to another address, with its fragment."""
     target = html.escape(target)
     return (
-        f'<!DOCTYPE html><meta charset="utf-8"><title>Moved</title><link rel="canonical" href="{target}">'
-        f'<script>location.replace("{target}" + location.hash)</script>'
+        f'<!DOCTYPE html><html lang="en"><meta charset="utf-8">{head or "<title>Moved</title>"}'
+        f'<link rel="canonical" href="{target}"><script>location.replace("{target}" + location.hash)</script>'
         f'<meta http-equiv="refresh" content="0; url={target}"><a href="{target}">This page has moved.</a>'
     )
 
 
-def _write_redirects(app: Sphinx, exception: Exception | None) -> None:
-    """Old addresses of pages, which links and search engines still know, lead to the new ones."""
+def lighter(page: str, up: str) -> str:
+    """A finished page without what it loads in vain: icons as a script (the font has them), MathJax without formulas."""
+    page = re.sub(r"\s*<script src=\"[^\"]*fontawesome\.js[^>]*></script>", "", page)
+    if not re.search(r'class="[^"]*\bmath\b', page):
+        page = re.sub(r"\s*<script[^>]*>(?:window\.MathJax = [^<]*)?</script>", _without_mathjax, page)
+    page = re.sub(r"<title>(.+?) &#8212; \1</title>", r"<title>\1</title>", page)
+    first, *rest = re.split(r'\s*<meta name="viewport"[^>]*>', page)
+    page = f'{first}\n    <meta name="viewport" content="width=device-width, initial-scale=1">' + "".join(rest)
+    if 'rel="preload" as="font"' not in page:
+        fonts = "".join(
+            f'<link rel="preload" as="font" type="font/woff2" crossorigin href="{up}_static/fonts/{name}-latin-wght-normal.woff2">'
+            for name in ("source-serif-4", "source-sans-3")
+        )
+        page = page.replace("</head>", f'{fonts}<link rel="icon" sizes="32x32" href="{up}_static/favicon.ico">\n  </head>', 1)
+    return page
+
+
+def _without_mathjax(script: re.Match[str]) -> str:
+    return "" if "mathjax" in script[0].lower() else script[0]
+
+
+LOST = """<script>
+  const name = decodeURIComponent(location.pathname).split("/").pop().toLowerCase().replace(/\\.html?$|^\\d+_/g, "");
+  const pages = {pages};
+  const far = (a, b) => {
+    let row = [...Array(b.length + 1).keys()];
+    for (let i = 1; i <= a.length; i++)
+      row = row.reduce((next, _, j) => [...next, j ? Math.min(row[j] + 1, next[j - 1] + 1, row[j - 1] + (a[i - 1] !== b[j - 1])) : i], []);
+    return row[b.length];
+  };
+  const [near] = pages.map((page) => [far(name, page.split("/").pop()), page]).sort((a, b) => a[0] - b[0]);
+  if (near && near[0] < 6)
+    document.getElementById("near").innerHTML = `Did you mean <a href="{prefix}book/${near[1]}.html">${near[1]}</a>?`;
+</script>"""
+
+
+def _finish(app: Sphinx, exception: Exception | None) -> None:
+    """Old addresses lead to the new ones, the root says what it is, and pages load only what they use."""
     if exception or app.builder.format != "html":
         return
+    out = Path(app.outdir)
+    for path in out.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        if "</head>" in text:
+            up = "../" * (len(path.relative_to(out).parts) - 1)
+            if path.name == "404.html":
+                prefix = app.config.notfound_urls_prefix
+                pages = [name.removeprefix("book/") for name in sorted(app.env.found_docs) if name.startswith("book/")]
+                up, script = prefix, LOST.replace("{pages}", json.dumps(pages)).replace("{prefix}", prefix)
+                text = text.replace('href="@', f'href="{prefix}').replace('<p id="near"></p>', f'<p id="near"></p>{script}')
+            path.write_text(lighter(text, up), encoding="utf-8")
     for old, new in app.config.book_redirects.items():
-        path = Path(app.outdir, "book", f"{old}.html")
+        path = out / "book" / f"{old}.html"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(redirect(f"../{new}.html"), encoding="utf-8")
+        path.write_text(redirect(f"{'../' * (old.count('/'))}{new}.html"), encoding="utf-8")
+    root = f"{app.config.root_doc}.html"
+    title, line = html.escape(app.config.html_title), html.escape(app.config.book_description)
+    card = f"{app.config.html_baseurl}{app.config.ogp_image}"
+    head = f'<title>{title}</title><meta name="description" content="{line}"><meta name="twitter:card" content="summary_large_image">'
+    for name, value in {"title": title, "description": line, "image": card, "type": "website"}.items():
+        head += f'<meta property="og:{name}" content="{value}">'
+    (out / "index.html").write_text(redirect(root, head).replace("This page has moved.", title), encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("book_redirects", {}, "html")
+    app.add_config_value("book_description", "", "html")
     app.connect("config-inited", _set_addresses)
-    app.connect("build-finished", _write_redirects)
+    if repository():
+        app.setup_extension("sphinx_sitemap")  # needs the site's address
+    else:
+        for name in ("url_scheme", "excludes"):
+            app.add_config_value(f"sitemap_{name}", None, "")
+    app.connect("build-finished", _finish, priority=900)
     app.connect(
         "html-page-context", _describe_page, priority=400
     )  # before the description is asked for

@@ -26,9 +26,21 @@ MODEL_FILES = ("config.json", "source.json", "target.json", "weights.safetensors
 FOLDER = "_static/translator"
 KINDS = ("captions", "raw")  # the preparations of text that the script knows
 LANGUAGES = {"en": "English", "de": "German"}
-EXAMPLES = {
-    "en": "Two dogs are playing in the snow.",
-    "de": "Zwei Hunde spielen im Schnee.",
+TRIES = {  # sentences of the kind that each model of real captions knows
+    "en": (
+        "Two dogs are playing in the snow.",
+        "A woman in a red coat is reading a newspaper.",
+        "Three children are sitting on a bench.",
+    ),
+    "de": (
+        "Zwei Hunde spielen im Schnee.",
+        "Eine Frau in einem roten Mantel liest eine Zeitung.",
+        "Drei Kinder sitzen auf einer Bank.",
+    ),
+}
+KNOWS = {
+    "captions": "Knows {words} {source} words, and only scenes like this one: people and animals, what they do, and what they are like.",
+    "raw": "Knows captions of photographs only. Anything else comes out as nonsense.",
 }
 
 
@@ -43,19 +55,19 @@ def models(folder: Path) -> list[dict[str, Any]]:
         source, target = (LANGUAGES[text[side]] for side in ("source", "target"))
         data = "Captions" if text["kind"] == "captions" else "Multi30k"
         card = path.with_name("README.md").read_text(encoding="utf-8")
-        terms = card.strip().split("\n\n")[-1]
-        vocabulary = json.loads(files[1])
-        if vocabulary["level"] == "word":
-            terms += f" The model knows {len(vocabulary['pieces'])} {source} words and no others."
+        captions = text["kind"] == "captions"
+        words = len(json.loads(files[1])["pieces"])
         found.append({
             "name": path.parent.name,
             "label": f"{data}, {source} to {target}",
             "source": text["source"],
-            "example": EXAMPLES[text["source"]],
-            "captions": text["kind"] == "captions",
+            "target": text["target"],
+            "tries": () if captions else TRIES[text["source"]],
+            "captions": captions,
             "bytes": sum(map(len, files)),
             "version": hashlib.sha256(b"".join(files)).hexdigest()[:12],
-            "terms": terms,
+            "knows": KNOWS[text["kind"]].format(words=words, source=source),
+            "terms": card.strip().split("\n\n")[-1],
         })  # fmt: skip
     return found
 
@@ -115,12 +127,13 @@ def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> s
 <p class="visually-hidden" aria-live="polite"><span class="tl-says" lang="de"></span></p>
 <div class="tl-live">
 <div class="tl-changes" role="group" aria-label="Change a word">{groups}</div>
+<div class="tl-tries" role="group" aria-label="Try one of these" hidden></div>
 <form class="tl-form"><label><span class="visually-hidden">A sentence of your own</span>
-<input name="sentence" value="{html.escape(sentence)}" autocomplete="off" spellcheck="false" maxlength="500"></label>
+<input name="sentence" value="{html.escape(sentence)}" autocomplete="off" spellcheck="false"></label>
 <button>Load the translator</button></form>
 <p class="tl-notice" role="status"></p>
 <div class="tl-settings"><label{alone}>Model <select>{options}</select></label>
-<label>Search <select><option value="1">greedy</option><option value="5">beam of 5</option></select></label>
+<label>Search <select></select></label>
 <label>Lines <select></select></label></div>
 <p class="tl-terms"></p></div>
 <script type="application/json">{told}</script>

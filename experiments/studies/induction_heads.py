@@ -83,6 +83,7 @@ def measure(seed, budget, rate, hidden=None, **sizes):
 
 TWO, SHIFTED = "two layers", "one layer, keys shifted by one token"
 WIDE = "one wider layer with four heads"  # as many parameters as two layers
+RATES = (0.003, 0.01)
 ARMS = {
     "one layer": {"n_layers": 1},
     WIDE: {"n_layers": 1, "n_heads": 4, "d_model": 88},
@@ -94,16 +95,22 @@ STUDY = Study(
     chapter="descendants/induction_heads",
     equal="prompts (by seed), Adam, 50 updates of warm-up, batches of 32 prompts, width 64 and one head (but for the wider layer), updates",
     arms=ARMS,
-    rates={arm: (0.003, 0.01, 0.03) if arm in ("one layer", WIDE) else (0.001, 0.003, 0.01) for arm in ARMS},
+    rates={
+        "one layer": (0.001, *RATES, 0.03),
+        WIDE: (0.001, *RATES, 0.03),
+        SHIFTED: (0.001, *RATES),
+        TWO: (0.001, *RATES),
+        "two layers, previous token hidden": (0.0003, 0.001, *RATES),
+    },
     measure=measure,
     metric="% of right digits after letters that occurred before in the prompt",
     higher=True,
-    seeds=range(10),
+    seeds=range(5),
     budget=800,
     smoke=2,
     findings={
         "two": Finding(
-            "Two layers of attention learn to look up what followed a letter, with at least eight of ten seeds.",
+            "Two layers of attention learn to look up what followed a letter, with at least four of five seeds.",
             share("accuracy", TWO, 90),
             "value >= 0.8",
         ),
@@ -118,7 +125,7 @@ STUDY = Study(
             "high < 35",
         ),
         "shift": Finding(
-            "One layer whose keys are shifted by one token learns it, with at least eight of ten seeds.",
+            "One layer whose keys are shifted by one token learns it, with at least four of five seeds.",
             share("accuracy", SHIFTED, 90),
             "value >= 0.8",
         ),
@@ -128,7 +135,7 @@ STUDY = Study(
             "high < 25",
         ),
         "control": Finding(
-            "Without the token before the previous one, at least eight of ten models still get over 90 % right.",
+            "Without the token before the previous one, at least four of five models still get over 90 % right.",
             share("hidden 2", TWO, 90),
             "value >= 0.8",
         ),

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -74,20 +75,14 @@ def tokenize_corpus(
         return TokenCorpus(folder)
     size = max(source_tokenizer.vocab_size, target_tokenizer.vocab_size)
     dtype, digest, count = np.uint16 if size <= 2**16 else np.uint32, hashlib.sha256(), 0
-    part = folder.with_name(f"{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    stream = iter(pairs)
-    with (
-        (part / "tokens.bin").open("wb") as tokens,
-        (part / "lengths.bin").open("wb") as lengths,
-        tqdm(desc="tokenising", unit=" pairs", disable=not progress_bar) as bar,
-    ):
+    part, stream = folder.with_name(f"{folder.name}.part"), iter(pairs)
+    part.mkdir(parents=True, exist_ok=True)
+    bar = tqdm(desc="tokenising", unit=" pairs", disable=not progress_bar)
+    with (part / "tokens.bin").open("wb") as tokens, (part / "lengths.bin").open("wb") as lengths, bar:
         while chunk := list(islice(stream, CHUNK)):
             rows = encode_pairs(chunk, source_tokenizer, target_tokenizer)
             rows = [row for row in rows if max_length is None or max(map(len, row)) <= max_length]
-            content = np.array([i for row in rows for side in row for i in side], dtype=dtype).tobytes()
-            sizes = np.array([len(side) for row in rows for side in row], dtype=np.uint32).tobytes()
+            content, sizes = _as_bytes(rows, dtype)
             digest.update(content + sizes)
             tokens.write(content)
             lengths.write(sizes)
@@ -100,6 +95,12 @@ def tokenize_corpus(
     shutil.rmtree(folder, ignore_errors=True)
     part.replace(folder)
     return TokenCorpus(folder)
+
+
+def _as_bytes(rows: list[Example], dtype: Any) -> tuple[bytes, bytes]:
+    """All ids of some examples, and the lengths of their sides."""
+    content = np.array([i for row in rows for side in row for i in side], dtype=dtype)
+    return content.tobytes(), np.array([len(side) for row in rows for side in row], dtype=np.uint32).tobytes()
 
 
 def read_pairs(

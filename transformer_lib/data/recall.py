@@ -1,4 +1,4 @@
-"""Attention without its softmax is a recurrent network whose state is a matrix: the same numbers in three ways, what such a memory forgets, and the delta rule, which can overwrite.
+"""Without its softmax, attention is a recurrent network whose state is a matrix. How to compute it in three ways, what such a memory forgets, and how the delta rule lets it overwrite.
 
 Chapter: Linear attention: the return of recurrence (book/descendants/linear_attention.ipynb).
 """
@@ -8,14 +8,14 @@ Chapter: Linear attention: the return of recurrence (book/descendants/linear_att
 # %% auto #0
 __all__ = ['N_KEYS', 'N_VALUES', 'RecallBatch', 'make_recall']
 
-# %% ../../book/descendants/linear_attention.ipynb #ec5ddbb8
+# %% ../../book/descendants/linear_attention.ipynb #7d4eb283
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-# %% ../../book/descendants/linear_attention.ipynb #5818a20d
+# %% ../../book/descendants/linear_attention.ipynb #d7b638f2
 N_KEYS, N_VALUES = 64, 32
 
 

@@ -94,14 +94,13 @@ def llama_fields(settings: Settings) -> Settings:
 
 def their_llama_fields(c: LlamaConfig) -> Settings:
     """Sizes that ours leaves open, and the base of the rotary positions."""
-    import transformers
-
     require(vars(c), {"window": None})
-    base: Settings = {"rope_theta": c.rotary_base}
-    if int(transformers.__version__.split(".")[0]) >= 5:
-        base = {"rope_parameters": {"rope_type": "default"} | base}
-    widths = {"head_dim": c.head_width, "num_key_value_heads": c.kv_heads}
-    return base | widths | {"intermediate_size": c.d_ff or 4 * c.d_model}
+    return {
+        "rope_parameters": {"rope_type": "default", "rope_theta": c.rotary_base},
+        "head_dim": c.head_width,
+        "num_key_value_heads": c.kv_heads,
+        "intermediate_size": c.d_ff or 4 * c.d_model,
+    }
 
 
 def marian_ids(settings: Settings, side: int) -> list[int]:
@@ -158,9 +157,8 @@ def marian_fields(settings: Settings) -> Settings:
 
 def their_marian_fields(c: TransformerConfig) -> Settings:
     """The same the other way round; refuses what Marian cannot compute."""
-    require(vars(c), {"norm_first": False, "final_norm": False, "positions": "sinusoidal"})
-    require(vars(c), {"bias": True, "d_key": c.d_model // c.n_heads})
-    require(vars(c), {"d_value": c.d_model // c.n_heads})
+    only = {"norm_first": False, "final_norm": False, "positions": "sinusoidal", "bias": True}
+    require(vars(c), only | dict.fromkeys(("d_key", "d_value"), c.d_model // c.n_heads))
     return {
         "decoder_vocab_size": c.target_vocab_size,
         "vocab_size": c.source_vocab_size,

@@ -1,4 +1,4 @@
-"""One stack for both jobs: a GPT from the parts of this book, translation as the continuation of a text, a model of letters that learns a sonnet by heart, and what models of this size cannot do.
+"""One stack of layers that reads a source and continues it with a translation. Why it seems to lose to two stacks, and what it makes of an example in its prompt.
 
 Chapter: GPT: only the decoder (book/descendants/gpt.ipynb).
 """
@@ -43,29 +43,24 @@ class GPTConfig:
     n_heads: Size = 12
     n_layers: Size = 12
     d_ff: Size | None = None  # None: 4 D
-    dropout: Probability = 0.1  # of the embeddings and of each sublayer's output
+    dropout: Probability = 0.1  # of embeddings and sublayer outputs
     max_length: Size = 1024
     eps: Positive = 1e-5  # of the norms
     tie_embeddings: bool = True  # whether the input table also scores the output
 
 # %% ../../book/descendants/gpt.ipynb #d4ffc74a
 class CausalAttention(MultiHeadAttention):
-    """Self-attention to the tokens so far; learned positions are in the input already."""
+    """Causal self-attention; learned positions are in the input already."""
 
     def forward(
-        self,
-        x: Float[Tensor, "N T D"],
-        positions: Int[Tensor, " T"],
-        *,
-        mask: Bool[Tensor, "#N 1 1 S"] | None = None,
-        cache: KVCache | None = None,
+        self, x: Tensor, positions: Int[Tensor, " T"], **options: Any
     ) -> Float[Tensor, "N T D"]:
         """Attend to every token up to each position."""
-        return super().forward(x, mask=mask, causal=True, cache=cache)
+        return super().forward(x, causal=True, **options)
 
 
 class Block(nn.Module):
-    """Layer of a decoder-only model: a decoder layer without cross-attention, pre-norm.
+    """Layer of a decoder-only model: a pre-norm decoder layer without cross-attention.
 
     Source: Radford et al. (2019), section 2.3.
     """
@@ -127,16 +122,12 @@ class LanguageModel(nn.Module):
         tokens: Int[Tensor, "N T"],
         caches: list[KVCache] | None = None,
         *,
-        first: int | None = None,
-        mask: Bool[Tensor, "N 1 1 S"] | None = None,
+        first: int
+        | None = None,  # position of the first token; None: after the cache
+        mask: Bool[Tensor, "N 1 1 S"]
+        | None = None,  # False: a cached token to ignore
     ) -> Float[Tensor, "N T D"]:
-        """Hidden states before the output projection.
-
-        Args:
-            caches: of the tokens before; they grow by these.
-            first: position of the first of these tokens; None: they follow the cache.
-            mask: False for cached tokens to ignore.
-        """
+        """Hidden states before the output projection; the caches grow by these tokens."""
         caches = caches or [None] * len(self.layers)
         first = len(caches[0] or ()) if first is None else first
         last = first + tokens.shape[1]
@@ -148,16 +139,8 @@ class LanguageModel(nn.Module):
             x = layer(x, positions, mask=mask, cache=cache)
         return self.norm(x)
 
-    def embed(
-        self, tokens: Int[Tensor, "N T"], positions: Int[Tensor, " T"]
-    ) -> Float[Tensor, "N T D"]:
+    def embed(self, tokens: Tensor, positions: Tensor) -> Float[Tensor, "N T D"]:
         """Token vectors."""
-        if tokens.device.type == "cpu" and not torch.compiler.is_compiling():
-            odd = tokens[(tokens < 0) | (tokens >= self.config.vocab_size)]
-            if len(odd):
-                raise ValueError(
-                    f"id {odd[0]}, vocab_size={self.config.vocab_size}"
-                )
         return self.embedding(tokens)
 
     def start(self, prompt: Int[Tensor, "B S"]) -> TextState:
@@ -185,29 +168,25 @@ class GPT(LanguageModel):
     """
 
     def __init__(self, config: GPTConfig) -> None:
-        c = config
+        c, D = config, config.d_model
         blocks = [
             Block(
-                CausalAttention(c.d_model, c.n_heads),
-                FeedForward(
-                    c.d_model, c.d_ff or 4 * c.d_model, activation="gelu_tanh"
-                ),
-                (LayerNorm(c.d_model, eps=c.eps), LayerNorm(c.d_model, eps=c.eps)),
+                CausalAttention(D, c.n_heads),
+                FeedForward(D, c.d_ff or 4 * D, activation="gelu_tanh"),
+                (LayerNorm(D, eps=c.eps), LayerNorm(D, eps=c.eps)),
                 c.dropout,
             )
             for _ in range(c.n_layers)
         ]
-        super().__init__(c, blocks, LayerNorm(c.d_model, eps=c.eps))
-        self.positions = nn.Embedding(c.max_length, c.d_model)
-        nn.init.normal_(self.positions.weight, std=c.d_model**-0.5)
+        super().__init__(c, blocks, LayerNorm(D, eps=c.eps))
+        self.positions = nn.Embedding(c.max_length, D)
+        nn.init.normal_(self.positions.weight, std=D**-0.5)
 
-    def embed(
-        self, tokens: Int[Tensor, "N T"], positions: Int[Tensor, " T"]
-    ) -> Float[Tensor, "N T D"]:
+    def embed(self, tokens: Tensor, positions: Tensor) -> Float[Tensor, "N T D"]:
         """Token vectors plus position vectors."""
         return super().embed(tokens, positions) + self.positions(positions)
 
-# %% ../../book/descendants/gpt.ipynb #d4ffc74b
+# %% ../../book/descendants/gpt.ipynb #8088c5a4
 @dataclass(frozen=True, eq=False)
 class PromptMemory(Memory):
     """A source as a language model has read it: the keys and values of every layer."""
@@ -221,9 +200,9 @@ class PromptState(State):
 
     caches: list[KVCache]
 
-
+# %% ../../book/descendants/gpt.ipynb #9d162fc7
 class OneStack(Seq2Seq):
-    """Language model as a translator: it reads the source and goes on to write the target.
+    """Language model as a translator: it reads the source and continues with the target.
 
     The first half of the positions belongs to the source, the second to the target.
     Source: Liu et al. (2018), section 4.2.3.
@@ -243,13 +222,20 @@ class OneStack(Seq2Seq):
     def encode(self, source: Int[Tensor, "B S"]) -> PromptMemory:
         """Read the source."""
         check_tokens(source, self.config.vocab_size, "source")
-        if source.shape[1] > self.max_source_length:
-            raise ValueError(
-                f"{source.shape[1]} source tokens, at most {self.max_source_length}"
-            )
+        if source.shape[1] > (most := self.max_source_length):
+            raise ValueError(f"{source.shape[1]} source tokens, at most {most}")
         caches = [KVCache() for _ in self.model.layers]
         outputs = self.model.hidden(source, caches)
         return PromptMemory(outputs, source != PAD, caches=caches)
+
+    def read(self, target: Tensor, caches: list[KVCache], memory: Memory) -> Tensor:
+        """Hidden states of more target tokens; their mask hides the source's padding."""
+        B, S = memory.mask.shape
+        written = len(caches[0]) - S
+        mask = F.pad(memory.mask, (0, written + target.shape[1]), value=True)
+        mask = mask.repeat_interleave(len(target) // B, 0)[:, None, None]
+        first = self.max_source_length + written
+        return self.model.hidden(target, caches, first=first, mask=mask)
 
     def hidden(
         self, target: Int[Tensor, "N T"], memory: PromptMemory
@@ -257,17 +243,7 @@ class OneStack(Seq2Seq):
         """Hidden states of the target."""
         rows = torch.arange(len(memory.mask), device=target.device)
         rows = rows.repeat_interleave(len(target) // len(rows))
-        return self._continue(target, reorder(memory.caches, rows), memory)
-
-    def _continue(
-        self, target: Int[Tensor, "N T"], caches: list[KVCache], memory: Memory
-    ) -> Float[Tensor, "N T D"]:
-        B, S = memory.mask.shape
-        written = len(caches[0]) - S
-        mask = F.pad(memory.mask, (0, written + target.shape[1]), value=True)
-        mask = mask.repeat_interleave(len(target) // B, 0)[:, None, None]
-        first = self.max_source_length + written
-        return self.model.hidden(target, caches, first=first, mask=mask)
+        return self.read(target, reorder(memory.caches, rows), memory)
 
     def start(self, source: Int[Tensor, "B S"]) -> PromptState:
         """Read the source."""
@@ -279,10 +255,10 @@ class OneStack(Seq2Seq):
     ) -> tuple[Float[Tensor, "N V"], PromptState]:
         """Read one token for each row: logits of the next, and the new state."""
         caches = [copy(cache) for cache in state.caches]
-        x = self._continue(token[:, None], caches, state.memory)
+        x = self.read(token[:, None], caches, state.memory)
         return self.output(x[:, 0]), PromptState(state.memory, caches)
 
-
+# %% ../../book/descendants/gpt.ipynb #de982a80
 class GPTTranslator(OneStack):
     """GPT as a translator, from its sizes alone."""
 

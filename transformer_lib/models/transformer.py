@@ -7,9 +7,9 @@ Chapter: The Transformer (book/transformer/the_transformer.ipynb).
 
 # %% auto #0
 __all__ = ['TransformerConfig', 'Layer', 'EncoderLayer', 'DecoderLayer', 'Stack', 'Encoder', 'Decoder', 'TransformerMemory',
-           'TransformerState', 'AttentionWeights', 'Transformer']
+           'TransformerState', 'TransformerCore', 'AttentionWeights', 'Transformer']
 
-# %% ../../book/transformer/the_transformer.ipynb #b3308aff
+# %% ../../book/transformer/the_transformer.ipynb #d50736ff
 import copy
 import math
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ from transformer_lib.models.seq2seq import (
 )
 from transformer_lib.settings import Positive, Probability, Size, settings
 
-
+# %% ../../book/transformer/the_transformer.ipynb #1d6a2eca
 @settings
 class TransformerConfig:
     """The sizes of a Transformer; the defaults are those of the paper's base model.
@@ -96,7 +96,7 @@ class TransformerConfig:
         sizes = dict(d_model=1024, n_heads=16, d_ff=4096, dropout=0.3)
         return cls(**sizes | changes)
 
-# %% ../../book/transformer/the_transformer.ipynb #0badfd1c
+# %% ../../book/transformer/the_transformer.ipynb #94eda10c
 class Layer(nn.Module):
     """What both kinds of layers have: sublayers inside residual connections."""
 
@@ -152,7 +152,7 @@ class DecoderLayer(Layer):
         x = self.add(x, self.norm2, lambda x: look(x, memory, mask=memory_mask))
         return self.add(x, self.norm3, self.feed_forward)
 
-# %% ../../book/transformer/the_transformer.ipynb #7b271b6d
+# %% ../../book/transformer/the_transformer.ipynb #4a38e93d
 class Stack(nn.Module):
     """Layers one after the other, and a last norm if they are pre-norm."""
 
@@ -197,7 +197,7 @@ class Decoder(Stack):
             x = layer(x, source, memory_mask, caches[i] if caches else None)
         return self.norm(x)
 
-# %% ../../book/transformer/the_transformer.ipynb #2376ae87
+# %% ../../book/transformer/the_transformer.ipynb #529d560c
 @dataclass(frozen=True, eq=False)
 class TransformerMemory(Memory):
     """The encoder's output, and the keys and values that each decoder layer makes of it."""
@@ -212,21 +212,9 @@ class TransformerState(State):
     memory: TransformerMemory
     caches: list[KVCache]
 
-
-@dataclass(frozen=True, eq=False)
-class AttentionWeights:
-    """The weights of every head, one tensor for each layer."""
-
-    encoder: list[Float[Tensor, "B H S S"]]
-    decoder: list[Float[Tensor, "B H T T"]]
-    cross: list[Float[Tensor, "B H T S"]]
-
-
-class Transformer(Seq2Seq):
-    """An encoder that reads the source, a decoder that writes the target, attention in both.
-
-    Source: Vaswani et al. (2017).
-    """
+# %% ../../book/transformer/the_transformer.ipynb #eaf91aa8
+class TransformerCore(Seq2Seq):
+    """The modules of a Transformer, and what they compute for whole sentences."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -268,6 +256,22 @@ class Transformer(Seq2Seq):
         return self.decoder(
             self.dropout(x), source, memory.mask[:, None, None], caches
         )
+
+# %% ../../book/transformer/the_transformer.ipynb #df31b6f6
+@dataclass(frozen=True, eq=False)
+class AttentionWeights:
+    """The weights of every head, one tensor for each layer."""
+
+    encoder: list[Float[Tensor, "B H S S"]]
+    decoder: list[Float[Tensor, "B H T T"]]
+    cross: list[Float[Tensor, "B H T S"]]
+
+
+class Transformer(TransformerCore):
+    """An encoder that reads the source, a decoder that writes the target, attention in both.
+
+    Source: Vaswani et al. (2017).
+    """
 
     def start(self, source: Int[Tensor, "B S"]) -> TransformerState:
         """Encode the source; nothing is written yet."""

@@ -6,24 +6,30 @@ Chapter: Training.
 import hashlib
 import json
 import math
+import random
 import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
 
-from transformer_lib.data.batching import Example
+from transformer_lib.data.batching import Batch, Example
 from transformer_lib.data.files import write_atomically
 from transformer_lib.training.checkpoints import average_checkpoints, load_tensors, load_weights, save_tensors
 from transformer_lib.training.distributed import process, total
+from transformer_lib.training.loss import Loss, r_drop_loss, translation_loss
+from transformer_lib.training.transforms import Transform, batch_loader
 
-__all__ = ["Interrupt", "Progress", "RunState"]
+__all__ = ["Interrupt", "Objective", "Progress", "RunState"]
 
 
 @dataclass
@@ -66,37 +72,106 @@ class Interrupt:
             self.requested, self._since = True, time.monotonic()
 
 
+class Objective(nn.Module):
+    """A loss as a module, which is what DistributedDataParallel and torch.compile wrap."""
+
+    def __init__(self, model: nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.loss(self.model, batch)
+
+
+def parallel(objective: nn.Module, compiled: bool) -> nn.Module:
+    """The objective compiled, if asked for, and with its gradients shared by all processes, if there are several."""
+    if compiled:
+        objective.compile(dynamic=True)
+    if process()[1] == 1:
+        return objective
+    objective._ddp_params_and_buffers_to_ignore = [name for name, _ in objective.named_buffers()]  # the same everywhere
+    return DistributedDataParallel(objective)
+
+
+def adam(parameters: list[nn.Parameter], config: Any) -> torch.optim.Optimizer:
+    """Adam over some parameters; the schedule sets its learning rate."""
+    if not parameters:
+        raise ValueError("every parameter of the model is frozen: there is nothing to train")
+    return torch.optim.Adam(parameters, lr=0.0, betas=config.betas, eps=config.eps, fused=True)
+
+
+def checked(optimizer: torch.optim.Optimizer | None, model: nn.Module) -> torch.optim.Optimizer | None:
+    """The same, if it holds no parameters of another model."""
+    own = set(map(id, model.parameters()))
+    if optimizer and any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError("the optimizer holds parameters of another model: make it from model.parameters()")
+    return optimizer
+
+
 class RunState:
-    """Model, optimiser, running average and progress of a run, and the files it keeps. Only rank 0 writes.
+    """Model, data, optimiser and progress of a run, and the files it keeps. Only rank 0 writes.
+
+    Args:
+        loss: the sum over the target tokens; None for the one that the configuration describes.
+        transforms: what changes the training examples, such as noise; see ``training.transforms``.
+        optimizer: None for Adam. The schedule sets its learning rate.
 
     Raises:
-        ValueError: if every parameter is frozen, or the optimiser holds parameters of another model.
+        ValueError: if every parameter is frozen, the optimiser holds parameters of another model, or nothing follows the warm-up.
     """
 
     def __init__(
         self,
         model: nn.Module,
+        train: Sequence[Example],
+        validation: Sequence[Example],
         config: Any,
-        folder: Path | str | None,
-        optimizer: torch.optim.Optimizer | None,
-        data: Sequence[Sequence[Example]],
+        folder: Path | str | None = None,
+        *,
+        loss: Loss | None = None,
+        transforms: Sequence[Transform] = (),
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
-        self.model, self.config, self.data, self.progress = model, config, data, Progress()
+        self.model, self.config, self.progress = model, config, Progress()
+        self.train, self.validation = train, validation
         self.folder, self.device = None if folder is None else Path(folder), next(model.parameters()).device
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        if not self.parameters:
-            raise ValueError("every parameter of the model is frozen: there is nothing to train")
-        self.optimizer = optimizer or torch.optim.Adam(
-            self.parameters, lr=0.0, betas=config.betas, eps=config.eps, fused=True
-        )
-        own = set(map(id, model.parameters()))
-        if any(id(p) not in own for group in self.optimizer.param_groups for p in group["params"]):
-            raise ValueError("the optimizer holds parameters of another model: make it from model.parameters()")
-        self.ema: list[Tensor] | None = None
+        self.optimizer = checked(optimizer, model) or adam(self.parameters, config)
+        self.batches = batch_loader(train, config, model, transforms, self.device, shuffle=True)
+        self.validation_batches = batch_loader(validation, config, model, (), self.device)
+        self.total = config.epochs * math.ceil(len(self.batches) / config.accumulate)
+        if config.warmup >= self.total:
+            raise ValueError(f"warmup={config.warmup} must be less than the {self.total} updates of the run")
+        default = partial(r_drop_loss, weight=config.consistency) if config.consistency else translation_loss
+        self.loss = loss or partial(default, smoothing=config.smoothing)
+        self.objective = parallel(Objective(model, self.loss), config.compile)
+        self.ema = [p.detach().clone() for p in self.parameters] if config.ema else None
         self.sums = torch.zeros(2, device=self.device)  # loss and refused updates, not yet in the progress
         self.clock, self._fingerprint = time.perf_counter(), ""
 
     # ------------------------------------------------------------ during an epoch
+
+    def epoch(self, progress_bar: bool = False) -> Iterator[Batch]:
+        """The rest of the batches of this epoch."""
+        progress, sampler = self.progress, self.batches.batch_sampler
+        sampler.epoch = self.batches.dataset.epoch = progress.epoch
+        sampler.start = progress.batch
+        label, silent = f"epoch {progress.epoch + 1}", not progress_bar or process()[0] > 0
+        done = progress.batch
+        yield from tqdm(self.batches, label, len(sampler), False, initial=done, unit=" batches", disable=silent)
+
+    def seed_dropout(self) -> None:
+        """Random numbers of an update, the same when the run is resumed."""
+        draw = random.Random(f"{self.config.seed} {self.progress.step} {process()[0]}")
+        torch.manual_seed(draw.getrandbits(63))
+
+    def advance(self, batches: int) -> None:
+        """Count an update, and move the running average."""
+        progress = self.progress
+        progress.step, progress.batch = progress.step + 1, progress.batch + batches
+        if self.ema is not None:
+            decay = min(self.config.ema, progress.step / (progress.step + 10))
+            torch._foreach_lerp_(self.ema, [p.data for p in self.parameters], 1 - decay)
 
     def record(self, loss: Tensor, n_tokens: int, norm: Tensor) -> None:
         """Note the loss of an update. One whose gradient is not finite is not made.
@@ -271,7 +346,7 @@ class RunState:
 
     def identity(self) -> dict[str, Any]:
         """What a checkpoint belongs to. A run may go on with more epochs, patience, workers, or compiled."""
-        self._fingerprint = self._fingerprint or " ".join(map(fingerprint, self.data))
+        self._fingerprint = self._fingerprint or f"{fingerprint(self.train)} {fingerprint(self.validation)}"
         free = ("epochs", "patience", "workers", "compile")
         shapes = {name: list(tensor.shape) for name, tensor in self.model.state_dict().items()}
         model = [type(self.model).__name__, repr(getattr(self.model, "config", None)), shapes]

@@ -173,7 +173,7 @@ def rotary_viewer(
     """
     hands = [_hands(one)[1] for one in next(iter(methods.values()))]
     scores = {name: (queries @ keys.T).tolist() for name, (queries, keys) in methods.items()}
-    ranges = {name: (min(map(min, found)), max(map(max, found))) for name, found in scores.items()}
+    largest = max(abs(score) for found in scores.values() for row in found for score in row)
     table = []
     for p in range(distances, len(hands[0])):
         rows = []
@@ -183,14 +183,13 @@ def rotary_viewer(
             said = []
             for name, found in scores.items():
                 said.append(f"{name}: score {found[p][r]:.2f}")
-                low, high = ranges[name]
-                row += [round(100 * (found[p][r] - low) / (high - low)), said[-1]]
+                row += [round(100 * found[p][r] / largest), said[-1]]  # all bars share a zero
             rows.append([f"Query at {p}, key at {r}. {'; '.join(said)}.", *row])
         table.append(rows)
     controls = [
         Control("Query at", range(distances, len(hands[0])), "slider", 0),
         Control("Distance", range(distances + 1), "slider", 3),
     ]
-    bars = f"<tr>{_BAR}</tr>" * len(methods)
+    bars = f"<tr>{_BAR.replace('tl-bar', 'tl-signed')}</tr>" * len(methods)
     scene = f'<div class="tl-clocks">{_CLOCK * 2}</div><table><tbody>{bars}</tbody></table>'
     return make_viewer(title, controls, scene, [Part((0, 1), table)])

@@ -438,6 +438,14 @@ export class Translator {
     }
   }
 
+  // Whether a word is unknown or, where words are made of pieces, falls into crumbs: it
+  // was rare in training, or is written in letters that were.
+  strange(ids) {
+    if (ids.includes(UNK)) return true;
+    const letters = this.source.decode(ids).replace(/[^\p{L}]/gu, "");
+    return this.source.level !== "word" && ids.length > 2 && letters.length < 2.5 * ids.length;
+  }
+
   // What there is to draw: the words of both sentences, and how much each target
   // word attended to each source word and to the end of the sentence. `weigh` picks
   // or mixes the attention of all layers and heads.
@@ -457,7 +465,7 @@ export class Translator {
     return {
       source: label(this.source, source, seen, text),
       target: label(this.target, target, made, written),
-      unknown: seen.map((place) => place.some((i) => source[i] === UNK)),
+      unknown: seen.map((place) => this.strange(place.map((i) => source[i]))),
       weights: made.map((steps) => {
         const rows = steps.map((step) => weigh(cross[step]));
         const mean = (place) =>

@@ -3,6 +3,7 @@
 
 const SHELF = "attention-step-by-step"; // the name of what the browser keeps
 const LEAST = 0.05; // thinner lines are not drawn
+const LONGEST = 500; // characters; a longer text is refused
 const PRONOUNS = ["er", "sie", "es"];
 
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
@@ -66,6 +67,7 @@ class TranslatorInPage {
       "says",
       "notice",
       "changes",
+      "tries",
       "form",
       "settings",
       "terms",
@@ -80,7 +82,6 @@ class TranslatorInPage {
     this.listen();
     this.root.classList.add("tl-ready");
     this.offer();
-    this.press();
     this.show(this.recorded(), { final: true });
   }
 
@@ -92,19 +93,19 @@ class TranslatorInPage {
     let waiting;
     this.input.addEventListener("input", () => {
       clearTimeout(waiting);
-      if (this.translator) waiting = setTimeout(() => this.write(), 400);
+      waiting = setTimeout(() => this.write(), 400);
     });
     for (const one of this.changes.querySelectorAll("button")) {
       one.addEventListener("click", () =>
         this.change(Number(one.dataset.slot), one.textContent),
       );
     }
-    this.model.addEventListener("change", () => this.offer());
+    this.model.addEventListener("change", () => this.pick());
     this.search.addEventListener("change", () => this.write());
     this.heads.addEventListener("change", () => this.draw());
     this.target.addEventListener("keydown", (event) => this.move(event));
-    new ResizeObserver(() => this.connect()).observe(this.root);
-    document.fonts?.ready.then(() => this.connect());
+    new ResizeObserver(() => this.arrange()).observe(this.root);
+    document.fonts?.ready.then(() => this.arrange());
   }
 
   // ---- the recorded example ----
@@ -130,8 +131,8 @@ class TranslatorInPage {
   async change(slot, word) {
     this.words[slot] = word;
     this.input.value = this.sentence();
+    if (this.loaded === this.wanted) return this.write();
     this.press();
-    if (this.loaded?.captions) return this.write();
     const run = ++this.run;
     const picture = this.recorded();
     for (let count = 1; count < picture.target.length && !calm(); count++) {
@@ -160,10 +161,45 @@ class TranslatorInPage {
     return this.models[this.model.selectedIndex];
   }
 
+  // Another model: its own examples, and no result of the one before.
+  pick() {
+    this.run++;
+    this.input.value = this.wanted.captions ? this.sentence() : this.wanted.tries[0];
+    this.offer();
+    this.clear("");
+    if (this.wanted.captions && this.loaded !== this.wanted)
+      this.show(this.recorded(), { final: true });
+    else this.write();
+  }
+
+  // The sentence stands there, and no translation.
+  clear(why) {
+    const source = this.input.value.split(/\s+/).filter(Boolean);
+    const unknown = source.map(() => false);
+    this.last = null;
+    this.show({ source: source.slice(0, 60), target: [], weights: [], unknown }, {});
+    this.says.textContent = "";
+    this.say(why);
+  }
+
   async offer() {
-    const { bytes, terms, name } = this.wanted;
-    this.terms.textContent = terms;
-    this.input.lang = this.wanted.source;
+    const { bytes, knows, terms, name, tries } = this.wanted;
+    this.terms.replaceChildren(element("strong", {}, knows), ` ${terms}`);
+    this.input.lang = this.source.lang = this.wanted.source;
+    this.target.lang = this.says.lang = this.wanted.target;
+    this.changes.hidden = !this.wanted.captions;
+    this.tries.hidden = this.wanted.captions;
+    this.tries.replaceChildren(
+      ...tries.map((text) => {
+        const button = element("button", { type: "button", lang: this.wanted.source }, text);
+        button.addEventListener("click", () => {
+          this.input.value = text;
+          this.submit();
+        });
+        return button;
+      }),
+    );
+    this.press();
     const ready = this.loaded === this.wanted;
     this.settings.classList.toggle("tl-loaded", ready);
     this.button.textContent = ready
@@ -203,14 +239,11 @@ class TranslatorInPage {
       );
       Object.assign(this, { translator, loaded: this.wanted });
       this.listHeads();
-      if (!this.loaded.captions && this.input.value === this.sentence()) {
-        this.input.value = this.loaded.example;
-      }
+      this.listWidths(translator.decoding.beam_size ?? 1);
+      this.say("");
       return true;
     } catch (error) {
-      this.say(
-        `${name} could not be loaded (${error.message}). The recorded example stays.`,
-      );
+      this.clear(`${name} could not be loaded (${error.message}). Try again?`);
       return false;
     } finally {
       this.button.disabled = this.model.disabled = false;
@@ -238,12 +271,30 @@ class TranslatorInPage {
     this.heads.selectedIndex = this.loaded.head ? 1 + layer * heads + head : 0;
   }
 
+  // Greedy, and the width that the model ships with, which is chosen.
+  listWidths(width) {
+    const label = (n) => (n === 1 ? "greedy" : `beam of ${n}`);
+    const options = [...new Set([width, 1])].map((n) =>
+      element("option", { value: n }, label(n)),
+    );
+    this.search.replaceChildren(...options);
+  }
+
   // Translates what stands in the field, word by word.
   async write() {
-    if (!this.translator) return;
     const run = ++this.run;
-    const text = this.input.value;
+    const text = this.input.value.trim();
     this.press();
+    if (this.loaded !== this.wanted) {
+      this.clear("");
+      this.state.textContent = "Load the translator, and it translates what you type.";
+      return;
+    }
+    if (!text) return this.clear("");
+    if (text.length > LONGEST)
+      return this.clear(
+        `This text has ${text.length} characters. The translator takes ${LONGEST}: give it one sentence at a time.`,
+      );
     const options = { beamSize: Number(this.search.value) };
     try {
       const steps = this.translator.translate(text, options);
@@ -256,7 +307,7 @@ class TranslatorInPage {
         if (run !== this.run) return;
       }
     } catch (error) {
-      this.say(`This sentence cannot be translated: ${error.message}.`);
+      this.clear(`This sentence cannot be translated: ${error.message}.`);
     }
   }
 
@@ -293,7 +344,7 @@ class TranslatorInPage {
     );
     const pronoun = picture.target.findLastIndex((word) => PRONOUNS.includes(word));
     this.chosen = final && pronoun >= 0 ? pronoun : picture.target.length - 1;
-    this.connect();
+    this.arrange();
     this.state.textContent = final ? this.explain() : "";
     if (final) this.announce();
   }
@@ -320,6 +371,17 @@ class TranslatorInPage {
     this.target.querySelectorAll("button")[next].focus();
   }
 
+  // Side by side where a sentence needs more than a line, so that no word hides a curve.
+  arrange() {
+    if (!this.shown) return;
+    this.root.classList.remove("tl-columns");
+    const wraps = [this.source, this.target].some(
+      (line) => line.lastElementChild?.offsetTop > line.firstElementChild?.offsetTop + 9,
+    );
+    this.root.classList.toggle("tl-columns", wraps);
+    this.connect();
+  }
+
   // Lines from the chosen target word to the source words that it attended to.
   connect() {
     const sources = [...this.source.querySelectorAll("span")];
@@ -330,24 +392,27 @@ class TranslatorInPage {
       button.tabIndex = i === Math.max(this.chosen, 0) ? 0 : -1;
     });
     const frame = this.lines.getBoundingClientRect();
+    const columns = this.root.classList.contains("tl-columns");
     const middle = (one, edge) => {
       const box = one.getBoundingClientRect();
-      return [box.left + box.width / 2 - frame.left, box[edge] - frame.top];
+      const [x, y] = columns
+        ? [box[edge], box.top + box.height / 2]
+        : [box.left + box.width / 2, box[edge]];
+      return [x - frame.left, y - frame.top];
     };
+    const [leave, enter] = columns ? ["right", "left"] : ["bottom", "top"];
     const paths = [];
     sources.forEach((word, i) => {
       const weight = row[i] ?? 0;
       word.style.setProperty("--tl-weight", weight.toFixed(3));
       if (weight < LEAST) return;
-      const [[x, y], [u, v]] = [
-        middle(word, "bottom"),
-        middle(targets[this.chosen], "top"),
-      ];
-      const bend = (v - y) / 2;
+      const [x, y] = middle(word, leave);
+      const [u, v] = middle(targets[this.chosen], enter);
+      const [across, down] = columns ? [(u - x) / 2, 0] : [0, (v - y) / 2];
       const path = document.createElementNS(this.lines.namespaceURI, "path");
       path.setAttribute(
         "d",
-        `M${x} ${y}C${x} ${y + bend} ${u} ${v - bend} ${u} ${v}`,
+        `M${x} ${y}C${x + across} ${y + down} ${u - across} ${v - down} ${u} ${v}`,
       );
       path.setAttribute("stroke-width", 1 + 5 * weight);
       path.setAttribute("stroke-opacity", 0.25 + 0.75 * weight);
@@ -375,10 +440,13 @@ class TranslatorInPage {
   // The translation is read out; words that the model does not know are named.
   announce() {
     const { source, target, unknown } = this.shown;
-    const strange = source.filter((_, i) => unknown[i]).map(bare);
+    const strange = [...new Set(source.filter((_, i) => unknown[i]).map(bare))];
     this.says.textContent = target.join(" ");
+    const knows = this.wanted.captions ? "does not know" : "has hardly ever seen";
     this.say(
-      strange.length ? `The model does not know ${strange.join(", ")}.` : "",
+      strange.length
+        ? `The model ${knows} ${strange.join(", ")}, so it guesses.`
+        : "",
     );
   }
 

@@ -45,9 +45,15 @@ class AuthorYearLabels(BaseLabelStyle):
     """Labels that are the citation itself."""
 
     def format_labels(self, sorted_entries: list[Any]) -> list[str]:
-        return [
+        labels = [
             f"{short_names(entry)}, {entry.fields['year']}"
             for entry in sorted_entries
+        ]
+        return [  # the same authors in the same year: 2024a, 2024b
+            label + chr(ord("a") + labels[:i].count(label))
+            if labels.count(label) > 1
+            else label
+            for i, label in enumerate(labels)
         ]
 
 

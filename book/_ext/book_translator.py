@@ -107,7 +107,7 @@ def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> s
             zip(("Who", "What", "Why"), slots, strict=True)
         )
     )
-    alone = " hidden" if len(shipped) == 1 else ""
+    alone, first_model = " hidden" if len(shipped) == 1 else "", shipped[0]
     options = "".join(
         f"<option>{html.escape(one['label'])}</option>" for one in shipped
     )
@@ -118,24 +118,24 @@ def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> s
     return f"""<link rel="stylesheet" href="{files}/translator.css">
 <div class="tl-translator" role="group" aria-label="A translator in this page">
 <div class="tl-picture"><svg aria-hidden="true"></svg>
-<p class="tl-source" lang="en">{source}</p>
+<p class="tl-source" lang="en">{source}<span class="tl-end">end</span></p>
 <p class="tl-target" lang="de" role="group" aria-label="Translation: choose a word to see what it attended to">{target}</p>
 </div>
 <p class="tl-static">{html.escape(" ".join(other["source"]))} → <span lang="de">{html.escape(" ".join(other["target"]))}</span>
 </p>
-<p class="tl-state tl-live" aria-live="polite"></p>
+<p class="tl-state tl-live" aria-live="polite">&nbsp;</p>
 <p class="visually-hidden" aria-live="polite"><span class="tl-says" lang="de"></span></p>
 <div class="tl-live">
 <div class="tl-changes" role="group" aria-label="Change a word">{groups}</div>
 <div class="tl-tries" role="group" aria-label="Try one of these" hidden></div>
 <form class="tl-form"><label><span class="visually-hidden">A sentence of your own</span>
 <input name="sentence" value="{html.escape(sentence)}" autocomplete="off" spellcheck="false"></label>
-<button>Load the translator</button></form>
+<button>Load the translator ({first_model["bytes"] / 1e6:.1f} MB)</button></form>
 <p class="tl-notice" role="status"></p>
 <div class="tl-settings"><label{alone}>Model <select>{options}</select></label>
 <label>Search <select></select></label>
 <label>Lines <select></select></label></div>
-<p class="tl-terms"></p></div>
+<p class="tl-terms"><strong>{html.escape(first_model["knows"])}</strong> {html.escape(first_model["terms"])}</p></div>
 <script type="application/json">{told}</script>
 <script type="module" src="{files}/translator_page.js"></script>
 </div>"""

@@ -1,4 +1,4 @@
-"""Fill in the blank: masked language modelling, what it gains and costs beside a causal model, fine-tuning with a few hundred labels, and a BERT that equals Hugging Face's.
+"""Fill in the blank: how an encoder learns a language from masked words, what this gains and costs beside a causal model, and what pre-training is worth.
 
 Chapter: BERT: only the encoder (book/descendants/bert.ipynb).
 """
@@ -138,7 +138,7 @@ def mask_tokens(
     hidden = tokens.masked_fill(chosen & (dice < 0.8), mask_token)
     return torch.where(chosen & (dice >= 0.9), words, hidden), chosen
 
-# %% ../../book/descendants/bert.ipynb #ec5dea5c
+# %% ../../book/descendants/bert.ipynb #16f0d548
 class BertClassifier(nn.Module):
     """Classes for a sentence, or a pair of them, from the vector of its first position.
 

@@ -70,7 +70,10 @@ class SinusoidalPositions(Positions):
 
 
 class LearnedPositions(Positions):
-    """One learned vector for each position. Source: Gehring et al. (2017), section 3.1."""
+    """One learned vector for each position.
+
+    Source: Gehring et al. (2017), section 3.1.
+    """
 
     def __init__(self, d_model: int, max_length: int = 1024) -> None:
         super().__init__()

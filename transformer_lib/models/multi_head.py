@@ -26,7 +26,7 @@ RECORDING: dict[int, dict[nn.Module, list[Tensor]]] = {}  # of each thread
 
 # %% ../../book/transformer/multi_head_attention.ipynb #75a21dc5
 class HeadProjections(nn.Module):
-    """The matrices of all heads side by side, named as in ``torch.nn.MultiheadAttention``."""
+    """The matrices of all heads, named as in ``torch.nn.MultiheadAttention``."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class HeadProjections(nn.Module):
     def project(
         self, x: Float[Tensor, "N T D"], first: int = 0, last: int = 3
     ) -> list[Tensor]:
-        """Of queries (0), keys (1) and values (2) those from first to before last, (N, H, T, d)."""
+        """Queries (0), keys (1) and values (2) from first to before last: (N, H, T, d)."""
         rows = slice(sum(self.sizes[:first]), sum(self.sizes[:last]))
         bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
         projected = F.linear(x, self.in_proj_weight[rows], bias)
@@ -92,7 +92,7 @@ class KVCache:
 class MultiHeadAttention(HeadProjections):
     """Several attentions side by side.
 
-    Source: Vaswani et al. (2017), section 3.2.2; for n_kv_heads, Ainslie et al. (2023).
+    Source: Vaswani et al. (2017), section 3.2.2; Ainslie et al. (2023) (n_kv_heads).
     """
 
     def forward(
@@ -104,15 +104,15 @@ class MultiHeadAttention(HeadProjections):
         causal: bool = False,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "N T D"]:
-        """Attend to x itself or to a memory; row n of x reads row n // (N / B) of the memory.
+        """Attend to x itself or to a memory; row n of x to row n // (N / B) of it.
 
         Args:
-            memory: vectors, or the keys and values that ``project(vectors, 1)`` made of them.
+            memory: vectors, or their keys and values, ``project(vectors, 1)``.
             mask: True where a query may attend: padding is (B, 1, 1, S).
-            cache: keys and values of earlier positions; x comes after them, and attention is causal.
+            cache: keys and values of the positions before x; implies causal.
 
         Raises:
-            ValueError: for a mask without four axes, or a memory with a cache or causality.
+            ValueError: a mask without four axes; a memory with a cache or causal.
         """
         if mask is not None and mask.dim() != 4:  # (B, S) could pass as (T, S)
             raise ValueError(f"mask {tuple(mask.shape)}, expected (B, H, T, S)")
@@ -134,7 +134,7 @@ class MultiHeadAttention(HeadProjections):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, beams: int = 1, **options: Any
     ) -> Tensor:
-        """``attention`` with this layer's dropout; its weights are recorded where they are asked for."""
+        """``attention`` with this layer's dropout; ``record_attention`` hears of it."""
         maps = RECORDING.get(get_ident(), {}).get(self) if RECORDING else None
         if maps is not None:
             weights = attention_weights(q, k, **options).unflatten(2, (beams, -1))
@@ -144,7 +144,7 @@ class MultiHeadAttention(HeadProjections):
 # %% ../../book/transformer/multi_head_attention.ipynb #ed58cce8
 @contextmanager
 def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """Record the weights (N, H, T, S) of every layer's calls inside the ``with`` block, by the layer's name.
+    """Record the weights (N, H, T, S) of all calls in the ``with`` block, by layer.
 
     Only the calls of the present thread are recorded.
     """

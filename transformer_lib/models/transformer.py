@@ -98,7 +98,7 @@ class TransformerConfig:
 
 # %% ../../book/transformer/the_transformer.ipynb #94eda10c
 class Layer(nn.Module):
-    """What both kinds of layers have: sublayers inside residual connections."""
+    """The common part of both layers: sublayers inside residual connections."""
 
     def __init__(self, c: TransformerConfig, *, cross: bool = False) -> None:
         super().__init__()
@@ -119,7 +119,10 @@ class Layer(nn.Module):
 
 
 class EncoderLayer(Layer):
-    """Self-attention, then a feed-forward layer. Source: Vaswani et al. (2017), section 3.1."""
+    """Self-attention, then a feed-forward layer.
+
+    Source: Vaswani et al. (2017), section 3.1.
+    """
 
     def forward(
         self, x: Float[Tensor, "B S D"], mask: Mask = None
@@ -146,7 +149,7 @@ class DecoderLayer(Layer):
         memory_mask: Mask = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "N T D"]:
-        """Attend to the target so far, then to the memory, then transform each position."""
+        """Attend to the target so far and to the memory, then transform positions."""
         attend, look = self.self_attn, self.cross_attn
         x = self.add(x, self.norm1, lambda x: attend(x, causal=True, cache=cache))
         x = self.add(x, self.norm2, lambda x: look(x, memory, mask=memory_mask))
@@ -191,7 +194,7 @@ class Decoder(Stack):
         memory_mask: Mask = None,
         caches: list[KVCache] | None = None,
     ) -> Float[Tensor, "N T D"]:
-        """Pass vectors through all layers; the memory may be given as each layer's keys and values."""
+        """Pass vectors through all layers; a memory may be each layer's keys and values."""
         for i, layer in enumerate(self.layers):
             source = memory if isinstance(memory, Tensor) else memory[i]
             x = layer(x, source, memory_mask, caches[i] if caches else None)
@@ -200,7 +203,7 @@ class Decoder(Stack):
 # %% ../../book/transformer/the_transformer.ipynb #529d560c
 @dataclass(frozen=True, eq=False)
 class TransformerMemory(Memory):
-    """The encoder's output, and the keys and values that each decoder layer makes of it."""
+    """The encoder's output, and each decoder layer's keys and values of it."""
 
     layers: list[list[Tensor]] | None = None
 
@@ -247,7 +250,7 @@ class TransformerCore(Seq2Seq):
     def hidden(
         self, target: Int[Tensor, "N T"], memory: Memory, caches: Any = None
     ) -> Float[Tensor, "N T D"]:
-        """The decoder's last vector after each target token; the tokens come after those in the caches."""
+        """The decoder's last vector after each target token, which follow the caches."""
         if not caches:
             check_tokens(target, self.config.target_vocab_size, "target")
         start = len(caches[0]) if caches else 0
@@ -268,7 +271,7 @@ class AttentionWeights:
 
 
 class Transformer(TransformerCore):
-    """An encoder that reads the source, a decoder that writes the target, attention in both.
+    """An encoder for the source and a decoder for the target, made of attention.
 
     Source: Vaswani et al. (2017).
     """
@@ -283,7 +286,7 @@ class Transformer(TransformerCore):
     def step(
         self, token: Int[Tensor, " N"], state: TransformerState
     ) -> tuple[Float[Tensor, "N V"], TransformerState]:
-        """Read one token in each row; logits of the next, and the new state. The old one stays valid."""
+        """Read a token in each row; logits of the next, and a new state beside the old."""
         caches = [copy.copy(cache) for cache in state.caches]
         x = self.hidden(token[:, None], state.memory, caches)
         return self.output(x[:, 0]), TransformerState(state.memory, caches)
@@ -303,5 +306,5 @@ class Transformer(TransformerCore):
     def align(
         self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T S"]:
-        """The last layer's attention to the source, averaged over heads; row t predicted the token after t."""
+        """The last layer's mean attention to the source; row t predicted token t + 1."""
         return self.attention(source, target).cross[-1].mean(1)

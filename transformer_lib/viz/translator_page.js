@@ -374,10 +374,11 @@ class TranslatorInPage {
   // Side by side where a sentence needs more than a line, so that no word hides a curve.
   arrange() {
     if (!this.shown) return;
-    this.root.classList.remove("tl-columns");
-    const wraps = [this.source, this.target].some(
-      (line) => line.lastElementChild?.offsetTop > line.firstElementChild?.offsetTop + 9,
-    );
+    const width = (line) =>
+      [...line.children].reduce((sum, word) => sum + word.offsetWidth + 3, 0);
+    const wraps =
+      Math.max(width(this.source), width(this.target)) >
+      this.lines.parentElement.clientWidth;
     this.root.classList.toggle("tl-columns", wraps);
     this.connect();
   }

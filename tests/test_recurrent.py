@@ -289,6 +289,7 @@ def test_a_state_serves_twice_and_rows_share_their_sentence():
 SOURCE, TARGET = ragged([3, 2], 13), ragged([4, 3], 11, first=BOS)
 SILENT = {  # PyTorch would compute something, or say something unhelpful
     "source token": (lambda: small_model()(SOURCE + 10, TARGET), "source holds token id 1[0-9]"),
+    "one too large": (lambda: check_tokens(torch.tensor([[8, 9]]), 9, "words"), "words holds token id 9"),
     "negative token": (lambda: small_model()(SOURCE - 5, TARGET), "source holds token id -"),
     "target token": (lambda: small_model()(SOURCE, TARGET + 9), "target holds token id"),
     "empty source": (lambda: small_model()(torch.zeros_like(SOURCE), TARGET), "source begins with padding"),

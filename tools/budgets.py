@@ -9,8 +9,10 @@ comma does not spread a call over lines that it does not need.
 from __future__ import annotations
 
 import ast
+import shutil
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -25,7 +27,7 @@ PARTS = {  # what is counted, and the most lines it may have
         1100,
         [LIBRARY / "training", LIBRARY / "data" / "batching.py", LIBRARY / "data" / "corpus.py"],
     ),
-    "decoding": (310, [LIBRARY / "decoding"]),  # planned: 300
+    "decoding": (320, [LIBRARY / "decoding"]),  # planned: 300
     # Planned: 700. The command names the option, the file or the line that is wrong, shows progress, keeps what it has
     # written, locks its folder and refuses damaged ones. A translator that does none of this is short.
     "translation and the command": (1430, [LIBRARY / "translation"]),
@@ -34,9 +36,9 @@ PARTS = {  # what is counted, and the most lines it may have
     "data, without batching and corpora": (1500, [LIBRARY / "data"]),
     "viz": (800, [LIBRARY / "viz"]),  # planned: 600. Eight viewers, and the figures of every page
     "the rest": (200, [*LIBRARY.glob("*.py")]),
-    "experiments": (2100, [ROOT / "experiments"]),  # about a hundred lines for a study
-    "tools and extensions": (1900, [ROOT / "tools", ROOT / "book" / "_ext"]),
-    "tests": (12500, [ROOT / "tests"]),  # planned: 11,000. What mutations of the library would otherwise survive stays
+    "experiments": (2700, [ROOT / "experiments"]),  # planned: 1,900. About a hundred lines for a study
+    "tools and extensions": (2060, [ROOT / "tools", ROOT / "book" / "_ext"]),  # planned: 1,900
+    "tests": (12800, [ROOT / "tests"]),  # planned: 11,000. What mutations of the library would otherwise survive stays
 }
 # Planned: 110 and 40. Every door (text, files, checkpoints, settings, options) names what is wrong with its input.
 # The longest function is beam search, which reads better as one loop.
@@ -44,11 +46,21 @@ RAISES, HEADS, FUNCTION = 210, 60, 55
 
 
 @cache
+def all_formatted() -> dict[Path, str]:
+    """Every file as ruff would write it in lines of 100 characters."""
+    with tempfile.TemporaryDirectory() as folder:
+        copies = {path: Path(folder, path.relative_to(ROOT)) for _, places in PARTS.values() for path in files(places)}
+        for path, copy in copies.items():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
+        options = ["--isolated", "--quiet", "--line-length=100", "--config=format.skip-magic-trailing-comma=true"]
+        subprocess.run([sys.executable, "-m", "ruff", "format", *options, folder], check=True)
+        return {path: copy.read_text(encoding="utf-8") for path, copy in copies.items()}
+
+
 def formatted(path: Path) -> str:
-    """A file as ruff would write it in lines of 100 characters."""
-    options = ["--isolated", "--line-length", "100", "--config", "format.skip-magic-trailing-comma = true"]
-    command, text = [sys.executable, "-m", "ruff", "format", *options, "-"], path.read_text(encoding="utf-8")
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    """A file as ruff would write it."""
+    return all_formatted()[path]
 
 
 @cache

@@ -73,7 +73,7 @@ def read_page(path: Path) -> tuple[str, str, tuple[str, ...]]:
     modules = re.findall(r"^#\| *(?:default_exp|export)[ \t]+(\S+)", code, re.M)
     return (
         title[1].strip() if title else path.stem,
-        promise[1] if promise else "",
+        promise[1].replace("*", "") if promise else "",
         tuple(dict.fromkeys(modules)),
     )
 

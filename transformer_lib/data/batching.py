@@ -106,8 +106,8 @@ def collate(examples: Sequence[Example], *, indices: Sequence[int] | None = None
         if not len(source) or source[-1] != EOS or len(target) < 2 or (target[0], target[-1]) != (BOS, EOS):
             raise ValueError(f"examples[{i}] is no source with EOS and target between BOS and EOS")
     sides = zip(*examples, strict=True)
-    padded = (pad_sequence([torch.as_tensor(row).long() for row in side], True, PAD) for side in sides)
-    return Batch(*padded, tuple(range(len(examples)) if indices is None else indices))
+    sources, targets = (pad_sequence([torch.as_tensor(row).long() for row in side], True, PAD) for side in sides)
+    return Batch(sources, targets, tuple(range(len(examples)) if indices is None else indices))
 
 
 def pair_lengths(examples: Sequence[Example]) -> Int[np.ndarray, "N 2"]:

@@ -11,24 +11,27 @@ __all__ = ['PAD', 'BOS', 'EOS', 'UNK', 'Tokenizer']
 # %% ../../book/history/translation_as_prediction.ipynb #1f767c34
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 
-# %% ../../book/history/translation_as_prediction.ipynb #0d237535
-import hashlib
+# %% ../../book/history/translation_as_prediction.ipynb #ead7d0c7
 import json
 import os
 import random
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor
-from transformer_lib.data.files import write_atomically
+from transformer_lib.data.tokenizer_files import (
+    check_texts,
+    check_vocabulary,
+    load_vocabulary,
+    save_vocabulary,
+)
 
-# %% ../../book/history/translation_as_prediction.ipynb #4b0b4cd7
+# %% ../../book/history/translation_as_prediction.ipynb #7054f6fc
 @lru_cache(maxsize=1)
 def _byte_letters() -> dict[str, int]:
     """The 256 letters that stand for the 256 bytes, each visible and none a space.
@@ -41,18 +44,10 @@ def _byte_letters() -> dict[str, int]:
     letters |= {chr(256 + i): byte for i, byte in enumerate(hidden)}
     return dict(sorted(letters.items()))
 
-# %% ../../book/history/translation_as_prediction.ipynb #1f767c35
-_N_SPECIAL = 4
-_UNK_TEXT = "⟨unk⟩"  # how an unknown word is written when ids become text again
+# %% ../../book/history/translation_as_prediction.ipynb #6344d39b
+_N_SPECIAL = 4  # PAD, BOS, EOS and UNK come before the pieces
 
-# %% ../../book/history/translation_as_prediction.ipynb #ecef04e9
-def _learn_words(texts: list[str], vocab_size: int | None) -> tuple[str, ...]:
-    """The most frequent words; equally frequent ones in the order of the alphabet."""
-    counts = Counter(word for text in texts for word in text.split())
-    ranked = sorted(counts, key=lambda word: (-counts[word], word))
-    return tuple(ranked[: None if vocab_size is None else vocab_size - _N_SPECIAL])
-
-
+# %% ../../book/history/translation_as_prediction.ipynb #4d81876d
 def _learn_merges(
     texts: list[str], vocab_size: int
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
@@ -79,13 +74,77 @@ def _learn_merges(
     return tuple(pieces), tuple((left, right) for left, right in learned["merges"])
 
 
+def _learn_words(texts: list[str], vocab_size: int | None) -> tuple[str, ...]:
+    """The most frequent words; equally frequent ones in alphabetical order."""
+    counts = Counter(word for text in texts for word in text.split())
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    return tuple(ranked[: None if vocab_size is None else vocab_size - _N_SPECIAL])
+
+# %% ../../book/history/translation_as_prediction.ipynb #6037b2a7
+_UNK_TEXT = "⟨unk⟩"  # what an unknown word becomes when ids are turned into text
+
+
+@dataclass(frozen=True, repr=False)
+class _Vocabulary:
+    """The pieces behind the ids from 4 on, and the merges that make them; ids become text."""
+
+    level: str
+    pieces: tuple[str, ...]
+    merges: tuple[tuple[str, str], ...] = ()  # in the order of learning
+
+    def __post_init__(self) -> None:
+        check_vocabulary(self.level, self.pieces, self.merges, _byte_letters())
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids, special ones included."""
+        return _N_SPECIAL + len(self.pieces)
+
+    def __len__(self) -> int:
+        return self.vocab_size
+
+    def __repr__(self) -> str:
+        return f"Tokenizer(level={self.level!r}, vocab_size={self.vocab_size})"
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        letters = _byte_letters() if self.level == "bpe" else {}
+        words = [
+            bytes(map(letters.__getitem__, piece)) if letters else piece.encode()
+            for piece in self.pieces
+        ]
+        return [b"", b"", b"", _UNK_TEXT.encode(), *words]
+
+    def decode(self, ids: Iterable[int] | Int[Tensor, " T"]) -> str:
+        """The text of the ids up to the first EOS, without PAD and BOS.
+
+        Words are joined by single spaces; subwords give back the text exactly, and bytes
+        that are no valid UTF-8 become U+FFFD.
+        """
+        if isinstance(ids, bytes | str):
+            raise TypeError(f"ids is {ids!r:.60}: text that is already decoded?")
+        pieces: list[bytes] = []
+        for index in ids.tolist() if isinstance(ids, Tensor) else ids:
+            if type(index) is not int or not 0 <= index < self.vocab_size:
+                raise ValueError(
+                    f"{index!r} is no id: they go from 0 to {self.vocab_size - 1}"
+                )
+            if index == EOS:
+                break
+            if index not in (PAD, BOS):
+                pieces.append(self._bytes[index])
+        if self.level == "word":
+            return b" ".join(pieces).decode()
+        return b"".join(pieces).decode("utf-8", "replace").removeprefix(" ")
+
+# %% ../../book/history/translation_as_prediction.ipynb #dc885d0e
 def _join_at_random(
     pieces: list[str],
     rank: dict[tuple[str, str], int],
     dropout: float,
     rng: random.Random,
 ) -> list[str]:
-    """A word's letters joined by the merges, each possible one left out now and then.
+    """Join the letters of a word by the merges, each possible one skipped now and then.
 
     Source: Provilkov et al. (2020), algorithm 1.
     """
@@ -100,27 +159,64 @@ def _join_at_random(
         _, i = min(joins)
         pieces = [*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :]]
 
+# %% ../../book/history/translation_as_prediction.ipynb #a8878d4f
+class _Encoder(_Vocabulary):
+    """Text becomes ids, by the merges in the order in which they were learned."""
 
-def _texts(texts: Iterable[str]) -> list[str]:
-    """Texts that can be written in UTF-8, as a list."""
-    lines = [texts] if isinstance(texts, bytes | str) else list(texts)
-    for i, text in enumerate(lines):
-        if isinstance(texts, bytes | str) or not isinstance(text, str):
-            raise TypeError(
-                f"texts[{i}] is {text!r:.60}, expected a list of strings"
-            )
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            where = f"{text[error.start]!r} at position {error.start}"
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {piece: i for i, piece in enumerate(self.pieces, start=_N_SPECIAL)}
+
+    @cached_property
+    def _rank(self) -> dict[tuple[str, str], int]:
+        return {pair: place for place, pair in enumerate(self.merges)}
+
+    @cached_property
+    def _model(self) -> Any:
+        import tokenizers
+
+        model = tokenizers.Tokenizer(
+            tokenizers.models.BPE(self._ids, list(self.merges))
+        )
+        byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        model.pre_tokenizer = byte_level
+        return model
+
+    def encode_batch(
+        self, texts: Iterable[str], *, dropout: float = 0.0, seed: int = 0
+    ) -> list[list[int]]:
+        """The ids of many texts, without special ones around them.
+
+        Args:
+            dropout: at level "bpe", the probability of skipping a merge (BPE-dropout).
+            seed: of the dropout, for all texts together.
+        """
+        lines = check_texts(texts)
+        words = self.level == "word"
+        if not 0 <= dropout < 1 or (dropout and words) or seed is None:
             raise ValueError(
-                f"texts[{i}] holds half a surrogate pair, {where}"
-            ) from None
-    return lines
+                f"dropout={dropout}, seed={seed}: expected a share below 1, none of "
+                "words, and a seed"
+            )
+        if words:
+            return [[self._ids.get(word, UNK) for word in x.split()] for x in lines]
+        # A space in front makes the first word the same piece as elsewhere.
+        lines = [" " + line if line else "" for line in lines]
+        if not dropout:
+            return [encoding.ids for encoding in self._model.encode_batch(lines)]
+        rng, split = random.Random(seed), self._model.pre_tokenizer.pre_tokenize_str
+        return [
+            [
+                self._ids[piece]
+                for word, _ in split(line)
+                for piece in _join_at_random([*word], self._rank, dropout, rng)
+            ]
+            for line in lines
+        ]
 
-# %% ../../book/history/translation_as_prediction.ipynb #cc7b52a0
+# %% ../../book/history/translation_as_prediction.ipynb #2357b17f
 @dataclass(frozen=True, repr=False)
-class Tokenizer:
+class Tokenizer(_Encoder):
     """Turns text into ids and ids into text; made by ``Tokenizer.train``.
 
     The ids 0 to 3 are padding, beginning, end and unknown; no text is ever turned into
@@ -137,26 +233,6 @@ class Tokenizer:
     section 2.2.
     """
 
-    level: str
-    pieces: tuple[str, ...]  # what the ids from 4 on stand for
-    merges: tuple[
-        tuple[str, str], ...
-    ] = ()  # of subwords, in the order of learning
-
-    def __post_init__(self) -> None:
-        known, letters = set(self.pieces), set(_byte_letters())
-        joined = {part for a, b in self.merges for part in (a, b, a + b)}
-        fits = {
-            "word": not self.merges and all(w.split() == [w] for w in self.pieces),
-            "bpe": letters <= known >= joined and letters >= set("".join(known)),
-        }
-        if not fits.get(self.level) or len(known) < len(self.pieces):
-            raise ValueError(
-                f"pieces and merges do not make a vocabulary of level {self.level!r}: "
-                'at level "word", words without white space and no merges; at level '
-                '"bpe", the 256 byte letters and what the merges join; nothing twice'
-            )
-
     @classmethod
     def train(
         cls, texts: Iterable[str], vocab_size: int | None = None, level: str = "bpe"
@@ -168,7 +244,7 @@ class Tokenizer:
             vocab_size: the largest number of ids, the four special ones included. At
                 level "word" None stands for all words.
         """
-        lines = _texts(texts)
+        lines = check_texts(texts)
         if not any(map(str.strip, lines)):
             raise ValueError(f"{len(lines)} texts hold no words to learn from")
         least = _N_SPECIAL + (256 if level == "bpe" else 1)
@@ -179,114 +255,11 @@ class Tokenizer:
             return cls(level, *_learn_merges(lines, size))
         return cls(level, _learn_words(lines, vocab_size))
 
-    @property
-    def vocab_size(self) -> int:
-        """The number of ids, special ones included."""
-        return _N_SPECIAL + len(self.pieces)
-
-    def __len__(self) -> int:
-        return self.vocab_size
-
-    def __repr__(self) -> str:
-        return f"Tokenizer(level={self.level!r}, vocab_size={self.vocab_size})"
-
-    @cached_property
-    def _ids(self) -> dict[str, int]:
-        """The id of every piece."""
-        return {piece: i for i, piece in enumerate(self.pieces, start=_N_SPECIAL)}
-
-    @cached_property
-    def _bytes(self) -> list[bytes]:
-        """The bytes of every id; an unknown word has a text of its own."""
-        letters = _byte_letters() if self.level == "bpe" else {}
-        words = [
-            bytes(map(letters.__getitem__, piece)) if letters else piece.encode()
-            for piece in self.pieces
-        ]
-        return [b"", b"", b"", _UNK_TEXT.encode(), *words]
-
-    @cached_property
-    def _rank(self) -> dict[tuple[str, str], int]:
-        """The place of every merge."""
-        return {pair: place for place, pair in enumerate(self.merges)}
-
-    @cached_property
-    def _model(self) -> Any:
-        """The fast encoder of level "bpe": it has no special tokens to find in a text."""
-        import tokenizers
-
-        model = tokenizers.Tokenizer(
-            tokenizers.models.BPE(self._ids, list(self.merges))
-        )
-        byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        model.pre_tokenizer = byte_level
-        return model
-
     def encode(
         self, text: str, *, dropout: float = 0.0, seed: int = 0
     ) -> list[int]:
         """The ids of a text, without special ones around it; see ``encode_batch``."""
         return self.encode_batch([text], dropout=dropout, seed=seed)[0]
-
-    def encode_batch(
-        self, texts: Iterable[str], *, dropout: float = 0.0, seed: int = 0
-    ) -> list[list[int]]:
-        """The ids of many texts.
-
-        Args:
-            texts: any strings.
-            dropout: at level "bpe", the probability of leaving out a merge
-                (BPE-dropout), so that a model in training sees words cut in many ways.
-            seed: of the dropout, for all texts together.
-        """
-        lines = _texts(texts)
-        if (
-            not 0 <= dropout < 1
-            or (dropout and self.level == "word")
-            or seed is None
-        ):
-            raise ValueError(
-                f"dropout={dropout}, seed={seed}: expected a share below 1, none of "
-                "words, and a seed"
-            )
-        if self.level == "word":
-            return [[self._ids.get(word, UNK) for word in x.split()] for x in lines]
-        # A space in front makes the first word the same piece as elsewhere.
-        lines = [" " + line if line else "" for line in lines]
-        if not dropout:
-            return [encoding.ids for encoding in self._model.encode_batch(lines)]
-        rng, split = random.Random(seed), self._model.pre_tokenizer.pre_tokenize_str
-        return [
-            [
-                self._ids[piece]
-                for word, _ in split(line)
-                for piece in _join_at_random([*word], self._rank, dropout, rng)
-            ]
-            for line in lines
-        ]
-
-    def decode(self, ids: Iterable[int] | Int[Tensor, " T"]) -> str:
-        """The text of the ids: up to the first EOS, without PAD and BOS.
-
-        Words are joined by single spaces; subwords give back the text exactly, and bytes
-        that are no valid UTF-8 become U+FFFD.
-        """
-        if isinstance(ids, bytes | str):
-            raise TypeError(f"ids is {ids!r:.60}: text that is already decoded?")
-        indices: list[int] = []
-        for index in ids.tolist() if isinstance(ids, Tensor) else ids:
-            if type(index) is not int or not 0 <= index < self.vocab_size:
-                raise ValueError(
-                    f"{index!r} is no id: they go from 0 to {self.vocab_size - 1}"
-                )
-            if index == EOS:
-                break
-            if index not in (PAD, BOS):
-                indices.append(index)
-        pieces = [self._bytes[index] for index in indices]
-        if self.level == "word":
-            return b" ".join(pieces).decode()
-        return b"".join(pieces).decode("utf-8", "replace").removeprefix(" ")
 
     def tokens(self, text: str) -> list[str]:
         """The pieces of a text, to look at: ▁ is a space, \\xf0 a byte that is no letter."""
@@ -297,37 +270,9 @@ class Tokenizer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the tokenizer to one JSON file, completely or not at all."""
-        content = {"format": "transformer_lib.Tokenizer", "version": 1} | asdict(
-            self
-        )
-        content["sha256"] = self._checksum()
-        text = json.dumps(content, ensure_ascii=False)
-        write_atomically(Path(path), text.encode("utf-8"))
+        save_vocabulary(path, self.level, self.pieces, self.merges)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
         """Read a tokenizer that ``save`` wrote; a damaged file is refused."""
-        try:
-            content = json.loads(Path(path).read_bytes())
-            if (content["format"], content["version"]) != (
-                "transformer_lib.Tokenizer",
-                1,
-            ):
-                raise ValueError(
-                    f"it has another format, {content['format']!r:.60}"
-                )
-            merges = tuple((left, right) for left, right in content["merges"])
-            loaded = cls(
-                content["level"], tuple(_texts([*content["pieces"]])), merges
-            )
-            if content.get("sha256", loaded._checksum()) != loaded._checksum():
-                raise ValueError("its pieces are not those that were saved")
-            return loaded
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise ValueError(
-                f"{os.fspath(path)} cannot be read as a tokenizer: {error}"
-            ) from error
-
-    def _checksum(self) -> str:
-        """A number that changes when a piece or a merge changes, or its place."""
-        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
+        return load_vocabulary(path, cls)

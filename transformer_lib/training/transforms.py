@@ -108,7 +108,7 @@ def batch_loader(
     transforms: Sequence[Transform],
     device: torch.device,
     shuffle: bool = False,
-) -> DataLoader:
+) -> DataLoader[Any]:
     """Batches of this process, in the order of an epoch or, without shuffling, of their lengths.
 
     Raises:

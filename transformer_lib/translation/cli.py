@@ -26,7 +26,7 @@ from transformer_lib.models.registry import model_entry
 from transformer_lib.training.checkpoints import average_checkpoints, save_tensors
 from transformer_lib.training.distributed import process, process_group
 from transformer_lib.training.trainer import TrainingConfig
-from transformer_lib.translation import run as runs
+import transformer_lib.translation.run as runs
 from transformer_lib.translation.evaluation import evaluate_run
 from transformer_lib.translation.export import ONNX_CARD, export_onnx, export_run, import_onnxruntime
 from transformer_lib.translation.run import TrainOptions
@@ -47,7 +47,7 @@ def optional(owner: type, *, hidden: Sequence[str] = (), defaults: dict[str, Any
         flag = hint is bool and name not in hidden
         default = defaults.get(name) if defaults else entry.default
         plain = default is not False and isinstance(default, int | float | str | tuple)
-        names = {"metavar": _metavar(hint), "help_behavior_hint": f"(default: {default})" * plain}
+        names: dict[str, Any] = {"metavar": _metavar(hint), "help_behavior_hint": f"(default: {default})" * plain}
         say = arg(name="from" if name == "start_from" else None, **names)
         body[name] = entry.default if flag else field(default=None, init=name not in hidden)
         body["__annotations__"][name] = Annotated[bool if flag else hint | None, say]
@@ -149,7 +149,11 @@ class Train:
         changes = typed(self.training) if self.resume else {}
         folder, _, _, trainer = runs.open_run(self.output, device, **changes)
         config, (rank, world) = trainer.config, process()
-        say = (lambda line: print(line, file=sys.stderr, flush=True)) if rank == 0 else (lambda line: None)
+
+        def say(line: str) -> None:
+            if rank == 0:
+                print(line, file=sys.stderr, flush=True)
+
         size = sum(parameter.numel() for parameter in trainer.model.parameters())
         say(
             f"{type(trainer.model).__name__}: {size:,} parameters, {len(trainer.train):,} pairs, on {device}"
@@ -314,7 +318,7 @@ class Evaluate:
 
     def run(self) -> int:
         """Print the scores."""
-        given = {"device": self.device, "weights": self.weights, "data": self.data}
+        given: dict[str, Any] = {"device": self.device, "weights": self.weights, "data": self.data}
         scores = evaluate_run(self.translator, self.part, **given, **typed(self.search))
         lines = "".join(f"{name}: {value}\n" for name, value in scores.items())
         write(json.dumps(scores) + "\n" if self.json else lines)
@@ -465,7 +469,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def import_modules(arguments: list[str]) -> list[str]:
+def import_modules(arguments: Sequence[str]) -> list[str]:
     """The arguments without ``--import MODULE``; each module is imported, for the models that it registers."""
     rest = list(arguments)
     while at := [i for i, word in enumerate(rest) if word.split("=")[0] == "--import"]:

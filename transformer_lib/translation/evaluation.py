@@ -117,5 +117,5 @@ def _alignment_error(translator: Translator, pairs: Sequence[Pair]) -> float:
     from transformer_lib.models.bahdanau import attention_maps, best_links
 
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    maps = attention_maps(translator.model, pairs, *tokenizers)  # type: ignore[arg-type]
+    maps = attention_maps(translator.model, pairs, *tokenizers)
     return alignment_error_rate([best_links(one) for one in maps], [pair.alignment for pair in pairs])

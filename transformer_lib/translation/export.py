@@ -126,7 +126,7 @@ def import_onnxruntime(translator: Translator) -> Any:
 
 def _write_onnx(model: nn.Module, path: Path, source: Tensor, target: Tensor) -> None:
     rows, width, length = (torch.export.Dim(name, min=1, max=1024) for name in ("rows", "width", "length"))
-    options = {
+    options: dict[str, Any] = {
         "input_names": ["source", "target"],
         "output_names": ["logits"],
         "dynamic_shapes": {"source": {0: rows, 1: width}, "target": {0: rows, 1: length}},

@@ -200,8 +200,9 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
     parts = []
     for split in ("train", "val", "test_2016_flickr"):
         pairs = load_multi30k(split, str(text.source), str(text.target))
-        parts.append([Pair(*(" ".join(side.split()) for side in (pair.source, pair.target))) for pair in pairs])
-    return Corpus(*parts)
+        parts.append([Pair(" ".join(pair.source.split()), " ".join(pair.target.split())) for pair in pairs])
+    train, validation, test = parts
+    return Corpus(train, validation, test)
 
 
 CORPORA: dict[str, Callable[[TrainOptions, TextPreparation], Corpus]] = {
@@ -419,8 +420,8 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     words = translator.source_tokenizer
     transforms: list[Any] = [SpellingNoise(words, *[options.noise] * 3)] if options.noise else []
     transforms += [BPEDropout(words, options.bpe_dropout)] if options.bpe_dropout else []
-    parts = (TokenCorpus(folder / "corpus" / part) for part in ("train", "validation"))
-    trainer = Trainer(model, *parts, planned, folder, transforms=transforms)
+    train, validation = (TokenCorpus(folder / "corpus" / part) for part in ("train", "validation"))
+    trainer = Trainer(model, train, validation, planned, folder, transforms=transforms)
     if last.is_file():
         trainer.resume()
     if planned.epochs < trainer.progress.epoch:

@@ -27,7 +27,6 @@ from transformer_lib.settings import settings
 from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors
 
 SHIPPED = Path(__file__).parents[1] / "pretrained"
-FORMAT = "attention-step-by-step 2"
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*$")]
 _LOCK = threading.RLock()  # searches change the mode of a model, and attention is recorded in it
 _STOPS = ".!?…" + "".join(filter(str.isspace, map(chr, range(0x3001))))
@@ -111,7 +110,7 @@ class TranslatorConfig:
     """Name and fingerprint of the corpus."""
     notes: dict[str, Any] = Field(default_factory=dict)
     """Anything else worth knowing."""
-    format: Literal["attention-step-by-step 2"] = FORMAT
+    format: Literal["attention-step-by-step 2"] = "attention-step-by-step 2"
 
     def tokenizer(self, folder: Path, side: Literal["source", "target"]) -> Tokenizer:
         """One of the vocabularies, if it is the one that was saved with the model."""
@@ -392,9 +391,9 @@ class Translator:
         while left:  # the longest first, with as many others as fit beside it
             size = max(1, max_tokens // (config.beam_size * len(ids[left[-1]])))
             rows, left = left[-size:], left[:-size]
-            source = pad_sequence([torch.tensor(ids[row]) for row in rows], True, PAD)
+            batch = pad_sequence([torch.tensor(ids[row]) for row in rows], True, PAD)
             with _LOCK:
-                hypotheses = beam_search(self.model, source.to(self.device), config)
+                hypotheses = beam_search(self.model, batch.to(self.device), config)
             for row, *found in zip(rows, *(part.tolist() for part in hypotheses), strict=True):
                 unknown = unknown_words(ready[row], self.source_tokenizer) if UNK in ids[row] else ()
                 original = None if prepared else lines[row]
@@ -456,7 +455,8 @@ class Translator:
         tokens = [*one.tokens(source), "<eos>"], [*other.tokens(target), "<eos>"]
         ids = torch.tensor([[*one.encode(source), EOS]], device=self.device)
         with _LOCK, eval_mode(self.model):
-            return AttentionMap(*tokens, **self._weights(ids, torch.tensor([[BOS, *other.encode(target)]]).to(ids)))
+            weights = self._weights(ids, torch.tensor([[BOS, *other.encode(target)]]).to(ids))
+        return AttentionMap(*tokens, **weights)  # type: ignore[arg-type]
 
     def _weights(self, source: Tensor, target: Tensor) -> dict[str, Tensor]:
         """Attention weights of one sentence, as tensors of layers and heads."""

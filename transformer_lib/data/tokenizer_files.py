@@ -1,0 +1,80 @@
+"""What surrounds a tokenizer: texts and vocabularies that are refused, and one JSON file with a checksum.
+
+Chapter: Subword tokenization: byte-pair encoding.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from transformer_lib.data.files import write_atomically
+
+__all__ = ["check_texts", "check_vocabulary", "load_vocabulary", "save_vocabulary"]
+
+T = TypeVar("T")
+Pieces = tuple[str, ...]
+Merges = tuple[tuple[str, str], ...]
+FORMAT, VERSION = "transformer_lib.Tokenizer", 1
+
+
+def check_texts(texts: Iterable[str]) -> list[str]:
+    """Texts that can be written in UTF-8, as a list."""
+    lines = [texts] if isinstance(texts, bytes | str) else list(texts)
+    for i, text in enumerate(lines):
+        if isinstance(texts, bytes | str) or not isinstance(text, str):
+            raise TypeError(f"texts[{i}] is {text!r:.60}, expected a list of strings")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            where = f"{text[error.start]!r} at position {error.start}"
+            raise ValueError(f"texts[{i}] holds half a surrogate pair, {where}") from None
+    return lines
+
+
+def check_vocabulary(level: str, pieces: Pieces, merges: Merges, letters: Collection[str]) -> None:
+    """Refuse pieces and merges that don't belong together."""
+    known, alphabet = set(pieces), set(letters)
+    joined = {part for a, b in merges for part in (a, b, a + b)}
+    fits = {
+        "word": not merges and all(word.split() == [word] for word in pieces),
+        "bpe": alphabet <= known >= joined and alphabet >= set("".join(known)),
+    }
+    if not fits.get(level) or len(known) < len(pieces):
+        raise ValueError(
+            f"pieces and merges do not make a vocabulary of level {level!r}: "
+            'at level "word", words without white space and no merges; at level '
+            '"bpe", the 256 byte letters and what the merges join; nothing twice'
+        )
+
+
+def checksum(level: str, pieces: Pieces, merges: Merges) -> str:
+    """A hash that changes when a piece or a merge changes, or its place."""
+    content = {"level": level, "pieces": pieces, "merges": merges}
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def save_vocabulary(path: str | os.PathLike[str], level: str, pieces: Pieces, merges: Merges) -> None:
+    """Write a vocabulary to one JSON file, completely or not at all."""
+    content = {"format": FORMAT, "version": VERSION, "level": level, "pieces": pieces, "merges": merges}
+    content["sha256"] = checksum(level, pieces, merges)
+    write_atomically(Path(path), json.dumps(content, ensure_ascii=False).encode("utf-8"))
+
+
+def load_vocabulary(path: str | os.PathLike[str], make: Callable[[str, Pieces, Merges], T]) -> T:
+    """Make something of a vocabulary that ``save_vocabulary`` wrote; a damaged file is refused."""
+    try:
+        content = json.loads(Path(path).read_bytes())
+        if (content["format"], content["version"]) != (FORMAT, VERSION):
+            raise ValueError(f"it has another format, {content['format']!r:.60}")
+        level, pieces = content["level"], tuple(check_texts([*content["pieces"]]))
+        merges = tuple((left, right) for left, right in content["merges"])
+        loaded = make(level, pieces, merges)
+        expected = checksum(level, pieces, merges)
+        if content.get("sha256", expected) != expected:
+            raise ValueError("its pieces are not those that were saved")
+        return loaded
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"{os.fspath(path)} cannot be read as a tokenizer: {error}") from error

@@ -219,8 +219,10 @@ def opened(browser: Any, address: str, **options: Any) -> tuple[Any, list[str]]:
 
 
 HIDDEN = """() => {  // points of the curve that lie behind a word
-  const path = document.querySelector(".tl-picture path"), frame = document.querySelector("svg").getBoundingClientRect();
-  const boxes = [...document.querySelectorAll(".tl-source span, .tl-target button")].map((one) => one.getBoundingClientRect());
+  const path = document.querySelector(".tl-picture path");
+  const frame = document.querySelector("svg").getBoundingClientRect();
+  const words = [...document.querySelectorAll(".tl-source span, .tl-target button")];
+  const boxes = words.map((one) => one.getBoundingClientRect());
   const points = [...Array(90).keys()].map((i) => path.getPointAtLength((path.getTotalLength() * (i + 5)) / 100));
   return points.filter(({ x, y }) => boxes.some((box) => box.left - frame.left < x && x < box.right - frame.left
     && box.top - frame.top < y && y < box.bottom - frame.top)).length;

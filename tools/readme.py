@@ -24,7 +24,7 @@ def install(root: Path = ROOT) -> str:
 
 
 def chapters(root: Path = ROOT) -> str:
-    """The numbered chapters in their order, linked to their notebooks or, once there is an address, to page and Colab."""
+    """The numbered chapters in their order, linked to notebooks or, once there is an address, to page and Colab."""
     url, rows = address(root), ["| | chapter | |", "|---|---|---|"]
     for part in yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["parts"]:
         for entry in part["chapters"] if part.get("numbered") else ():

@@ -1,4 +1,4 @@
-"""One stack of layers that reads a source and continues it with a translation. Why it seems to lose to two stacks, and what it makes of an example in its prompt.
+"""A single stack of layers reads a source and continues it with a translation. Why did it seem to lose to two stacks, and does it learn from an example in its prompt?
 
 Chapter: GPT: only the decoder (book/descendants/gpt.ipynb).
 """

@@ -80,6 +80,7 @@ class Objective(nn.Module):
         self.model, self.loss = model, loss
 
     def forward(self, batch: Batch) -> Tensor:
+        """The summed loss of a batch."""
         return self.loss(self.model, batch)
 
 

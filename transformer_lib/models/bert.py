@@ -1,4 +1,4 @@
-"""Fill in the blank: how an encoder learns a language from masked words, what this gains and costs beside a causal model, and what pre-training is worth.
+"""Fill in the blank: how an encoder learns a language from masked words, what it gains and loses compared with a causal model, and how much pre-training helps.
 
 Chapter: BERT: only the encoder (book/descendants/bert.ipynb).
 """

@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "transformer_lib"
 PARTS = {  # what is counted, and the most lines it may have
-    "the library": (7700, [LIBRARY]),  # planned: 5,200. It is the sum of its parts
+    "the library": (7800, [LIBRARY]),  # planned: 5,200. It is the sum of its parts
     "models": (2400, [LIBRARY / "models"]),  # planned: 1,900
     # Planned: 500. A run that resumes to the bit after a kill, on several processes, with corpora that do not fit into
     # memory, needs more: each of these is tested, and none of them can go.
@@ -33,11 +33,11 @@ PARTS = {  # what is counted, and the most lines it may have
     "translation and the command": (1430, [LIBRARY / "translation"]),
     # Planned: 1,000, half of it for the captions. Their grammar takes 940: it writes two languages with agreement, word
     # order, pronouns and gold alignments, and old seeds must go on giving the same sentences.
-    "data, without batching and corpora": (1500, [LIBRARY / "data"]),
+    "data, without batching and corpora": (1550, [LIBRARY / "data"]),
     "viz": (800, [LIBRARY / "viz"]),  # planned: 600. Eight viewers, and the figures of every page
     "the rest": (200, [*LIBRARY.glob("*.py")]),
     "experiments": (2700, [ROOT / "experiments"]),  # planned: 1,900. About a hundred lines for a study
-    "tools and extensions": (2060, [ROOT / "tools", ROOT / "book" / "_ext"]),  # planned: 1,900
+    "tools and extensions": (2150, [ROOT / "tools", ROOT / "book" / "_ext"]),  # planned: 1,900
     "tests": (12800, [ROOT / "tests"]),  # planned: 11,000. What mutations of the library would otherwise survive stays
 }
 # Planned: 110 and 40. Every door (text, files, checkpoints, settings, options) names what is wrong with its input.

@@ -23,7 +23,7 @@ def main() -> None:
         browser = player.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for mode in ("light", "dark"):
             page = browser.new_page(
-                viewport={"width": 1100, "height": 900}, color_scheme=mode, reduced_motion="reduce", device_scale_factor=2
+                viewport={"width": 1100, "height": 900}, color_scheme=mode, reduced_motion="reduce", device_scale_factor=2  # noqa: E501
             )
             page.goto(f"http://127.0.0.1:{server.server_port}/book/index.html", wait_until="networkidle")
             page.locator(".tl-translator").screenshot(path=ROOT / "book" / "_static" / f"translator-{mode}.png")

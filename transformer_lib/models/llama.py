@@ -1,4 +1,4 @@
-"""How the layer of GPT-2 became the layer of today, and six ways to make the memory of a conversation smaller, each with the price that you pay for it.
+"""How the layer of GPT-2 turned into the layer of today's models, and six ways to shrink the KV cache of a long conversation, each with its price.
 
 Chapter: Llama, and what a KV cache must keep (book/descendants/llama.ipynb).
 """

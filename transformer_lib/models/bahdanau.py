@@ -37,7 +37,7 @@ from transformer_lib.models.seq2seq import (
 
 # %% ../../book/history/learning_to_align.ipynb #2ee0c315
 class Score(nn.Module):
-    """How well queries match keys; ``prepare`` does what needs no query."""
+    """How well queries match keys; ``prepare`` does the part that doesn't need the query."""
 
     max_length: int | None = None  # the most keys; None: no limit
 
@@ -116,7 +116,7 @@ class Attention(nn.Module):
 
 # %% ../../book/history/learning_to_align.ipynb #b7d8a958
 class AlignedSeq2Seq(RecurrentBase):
-    """A translator whose decoder attends to the source, which is encoded both ways."""
+    """A translator whose decoder attends to a source that is encoded in both directions."""
 
     encoder: RecurrentEncoder
     attention: Attention
@@ -150,7 +150,7 @@ class AlignedSeq2Seq(RecurrentBase):
 
 # %% ../../book/history/learning_to_align.ipynb #a162c4d6
 class BahdanauSeq2Seq(AlignedSeq2Seq):
-    """The encoder-decoder with a fresh context for each token that it writes.
+    """An encoder-decoder that computes a new context for each target token.
 
     Source: Bahdanau et al. (2015), section 3 and appendix A.2.
     """

@@ -34,7 +34,7 @@ from transformer_lib.data.tokenizer_files import (
 # %% ../../book/history/translation_as_prediction.ipynb #7054f6fc
 @lru_cache(maxsize=1)
 def _byte_letters() -> dict[str, int]:
-    """The 256 letters that stand for the 256 bytes, each visible and none a space.
+    """The 256 visible characters that represent the 256 bytes.
 
     Source: Radford et al. (2019), section 2.2.
     """
@@ -54,7 +54,7 @@ def _learn_merges(
     """The pieces and the merges of byte-level BPE, learned by ``tokenizers``."""
     import tokenizers
 
-    # a word of thousands of letters teaches nothing, and takes the square of its length
+    # a word of thousands of letters teaches nothing and takes quadratic time
     texts = [" " + x for x in texts if max(map(len, x.split()), default=0) < 1000]
     most = 256 + sum(
         len(text.encode()) for text in texts
@@ -144,7 +144,7 @@ def _join_at_random(
     dropout: float,
     rng: random.Random,
 ) -> list[str]:
-    """Join the letters of a word by the merges, each possible one skipped now and then.
+    """Apply the merges to a word, and skip each possible one with probability ``dropout``.
 
     Source: Provilkov et al. (2020), algorithm 1.
     """

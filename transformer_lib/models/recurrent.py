@@ -144,7 +144,7 @@ def reverse_padded(
 
 
 class RecurrentEncoder(nn.Module):
-    """Reads a sentence token by token into one state, or both ways into two halves of it."""
+    """Encodes a sentence token by token; with ``bidirectional``, each direction fills half of the state."""
 
     def __init__(
         self, config: RecurrentSizes, *, bidirectional: bool = False
@@ -185,7 +185,7 @@ def tied_output(table: nn.Embedding) -> nn.Linear:
 
 
 class RecurrentBase(Seq2Seq):
-    """A translator whose decoder reads target tokens from one state to the next."""
+    """A translator with a recurrent decoder, which updates its state with each target token."""
 
     embedding: nn.Embedding
 

@@ -35,7 +35,7 @@ def sequence_log_probability(
 
 # %% ../book/history/translation_as_prediction.ipynb #9224cfbe
 def perplexity(log_probability: float, n_tokens: int) -> float:
-    """The number of equally likely tokens a model seems to choose from at each step.
+    """Number of equally likely tokens a model seems to choose from at each step.
 
     Args:
         log_probability: the log-probabilities of all tokens, summed, in nats.
@@ -51,8 +51,8 @@ def perplexity(log_probability: float, n_tokens: int) -> float:
         not log_probability <= 1e-5 * n_tokens or n_tokens < 1
     ):  # NaN is refused, too
         raise ValueError(
-            f"log_probability={log_probability}, n_tokens={n_tokens}: expected a sum of "
-            "at most 0 (a loss is minus it) over at least one token"
+            f"log_probability={log_probability}, n_tokens={n_tokens}: expected "
+            "a sum of at most 0 (a loss is minus it) over at least one token"
         )
     return float(
         torch.tensor(-log_probability / n_tokens, dtype=torch.float64).exp()
@@ -72,10 +72,10 @@ def alignment_error_rate(
     """How far predicted word alignments are from gold ones, over a corpus.
 
     Args:
-        predicted: for each sentence the (source, target) positions that were linked,
-            from 0.
+        predicted: for each sentence the (source, target) positions that were
+            linked, from 0.
         sure: the links that must be predicted.
-        possible: links that may be predicted as well; a sure link is always possible.
+        possible: links that may be predicted as well; sure links always are.
 
     Example:
         >>> gold = [[(0, 0), (1, 1)]]

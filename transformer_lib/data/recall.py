@@ -21,11 +21,12 @@ N_KEYS, N_VALUES = 64, 32
 
 @dataclass(frozen=True)
 class RecallBatch:
-    """Lists of pairs, each followed by a question for every key of the list, in another order.
+    """Lists of pairs, each followed by a question for every key, in another order.
 
     Args:
         keys: a key for each position, of the pairs first and then of the questions.
-        values: a value for each position; ``N_VALUES``, which is no value, at the questions.
+        values: a value for each position; at the questions ``N_VALUES``, which is
+            no value.
         answers: the right value for each question: the last that its key was given.
     """
 
@@ -41,16 +42,17 @@ def make_recall(
     times: int = 1,
     generator: torch.Generator | None = None,
 ) -> RecallBatch:
-    """Lists in which each of ``n_keys`` different keys is given a value, and then another, ``times`` times in all.
+    """Lists in which ``n_keys`` different keys are each given ``times`` values.
 
     Args:
         rows: number B of lists.
-        n_keys: how many of the ``N_KEYS`` keys occur in a list, and so the number Q of questions.
+        n_keys: how many of the ``N_KEYS`` keys occur in a list, and so the number
+            Q of questions.
         times: how often each of them occurs.
         generator: the source of randomness.
 
     Raises:
-        ValueError: if a number is not positive, or ``n_keys`` is larger than ``N_KEYS``.
+        ValueError: if a number is not positive, or ``n_keys`` exceeds ``N_KEYS``.
 
     Example:
         >>> batch = make_recall(2, 3, times=2)

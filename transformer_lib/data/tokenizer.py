@@ -86,7 +86,10 @@ _UNK_TEXT = "⟨unk⟩"  # what an unknown word becomes when ids are turned into
 
 @dataclass(frozen=True, repr=False)
 class _Vocabulary:
-    """The pieces behind the ids from 4 on, and the merges that make them; ids become text."""
+    """The pieces behind the ids from 4 on, and the merges that make them.
+
+    It turns ids into text.
+    """
 
     level: str
     pieces: tuple[str, ...]
@@ -118,8 +121,8 @@ class _Vocabulary:
     def decode(self, ids: Iterable[int] | Int[Tensor, " T"]) -> str:
         """The text of the ids up to the first EOS, without PAD and BOS.
 
-        Words are joined by single spaces; subwords give back the text exactly, and bytes
-        that are no valid UTF-8 become U+FFFD.
+        Words are joined by single spaces; subwords give back the text exactly, and
+        bytes that are no valid UTF-8 become U+FFFD.
         """
         if isinstance(ids, bytes | str):
             raise TypeError(f"ids is {ids!r:.60}: text that is already decoded?")
@@ -144,7 +147,7 @@ def _join_at_random(
     dropout: float,
     rng: random.Random,
 ) -> list[str]:
-    """Apply the merges to a word, and skip each possible one with probability ``dropout``.
+    """Apply the merges to a word; each is skipped with probability ``dropout``.
 
     Source: Provilkov et al. (2020), algorithm 1.
     """
@@ -188,15 +191,16 @@ class _Encoder(_Vocabulary):
         """The ids of many texts, without special ones around them.
 
         Args:
-            dropout: at level "bpe", the probability of skipping a merge (BPE-dropout).
+            dropout: at level "bpe", the probability of skipping a merge
+                (BPE-dropout).
             seed: of the dropout, for all texts together.
         """
         lines = check_texts(texts)
         words = self.level == "word"
         if not 0 <= dropout < 1 or (dropout and words) or seed is None:
             raise ValueError(
-                f"dropout={dropout}, seed={seed}: expected a share below 1, none of "
-                "words, and a seed"
+                f"dropout={dropout}, seed={seed}: expected a share below 1, "
+                "none of words, and a seed"
             )
         if words:
             return [[self._ids.get(word, UNK) for word in x.split()] for x in lines]
@@ -219,10 +223,10 @@ class _Encoder(_Vocabulary):
 class Tokenizer(_Encoder):
     """Turns text into ids and ids into text; made by ``Tokenizer.train``.
 
-    The ids 0 to 3 are padding, beginning, end and unknown; no text is ever turned into
-    the first three. At level "bpe" the pieces are subwords over bytes: every text can be
-    written, and comes back exactly. At level "word" they are the words between white
-    space, and an unknown word becomes id 3.
+    The ids 0 to 3 are padding, beginning, end and unknown; no text is ever turned
+    into the first three. At level "bpe" the pieces are subwords over bytes: every
+    text can be written, and comes back exactly. At level "word" they are the words
+    between white space, and an unknown word becomes id 3.
 
     Example:
         >>> tokenizer = Tokenizer.train(["a dog sleeps", "a cat"], level="word")
@@ -241,8 +245,8 @@ class Tokenizer(_Encoder):
 
         Args:
             texts: the sentences; for a joint vocabulary those of both languages.
-            vocab_size: the largest number of ids, the four special ones included. At
-                level "word" None stands for all words.
+            vocab_size: the largest number of ids, the four special ones included.
+                At level "word" None stands for all words.
         """
         lines = check_texts(texts)
         if not any(map(str.strip, lines)):
@@ -258,11 +262,11 @@ class Tokenizer(_Encoder):
     def encode(
         self, text: str, *, dropout: float = 0.0, seed: int = 0
     ) -> list[int]:
-        """The ids of a text, without special ones around it; see ``encode_batch``."""
+        """The ids of a text, without special ones; see ``encode_batch``."""
         return self.encode_batch([text], dropout=dropout, seed=seed)[0]
 
     def tokens(self, text: str) -> list[str]:
-        """The pieces of a text, to look at: ▁ is a space, \\xf0 a byte that is no letter."""
+        """The pieces of a text: ▁ is a space, \\xf0 a byte that is no letter."""
         return [
             self._bytes[i].decode("utf-8", "backslashreplace").replace(" ", "▁")
             for i in self.encode(text)

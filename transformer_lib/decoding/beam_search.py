@@ -57,7 +57,10 @@ class SearchConfig:
 
 # %% ../../book/translation/decoding.ipynb #fdae569e
 class Hypotheses(NamedTuple):
-    """Hypotheses of each sentence, best first and padded; a score of minus infinity means none."""
+    """Hypotheses of each sentence, best first and padded.
+
+    A score of minus infinity means none.
+    """
 
     tokens: Int[Tensor, "B n T"]
     scores: Float[Tensor, "B n"]
@@ -97,7 +100,10 @@ def log_probabilities(
     forced: Int[Tensor, " M"] | None,
     config: SearchConfig,
 ) -> Float[Tensor, "N V"]:
-    """Log-probabilities of the next token in at least float32, adjusted as the config says."""
+    """Log-probabilities of the next token, adjusted as the config says.
+
+    In float32 at least.
+    """
     logits = penalize_repetition(logits, written, config.repetition_penalty)
     precision = torch.promote_types(logits.dtype, torch.float32)
     log_p = rule_out_(logits.log_softmax(-1, precision), written, config.min_length)
@@ -109,7 +115,7 @@ def log_probabilities(
 def extend(
     live: Hypotheses, log_p: Float[Tensor, "N V"], count: int
 ) -> tuple[Hypotheses, Int[Tensor, "M C"]]:
-    """The best continuations of each sentence's hypotheses, and the rows that they continue."""
+    """The best continuations of each sentence, and the rows that they continue."""
     M, width = live.scores.shape
     log_p, token = log_p.topk(min(count, log_p.shape[1]))  # no others can be best
     totals = (live.scores.reshape(-1, 1) + log_p).view(M, -1)
@@ -124,7 +130,10 @@ def extend(
 def finish(
     best: Hypotheses, left: Int[Tensor, " M"], ended: Hypotheses, divisor: float
 ) -> tuple[Hypotheses, Hypotheses]:
-    """The best translations with those that have just ended: of all sentences, and of those left."""
+    """The best translations, with those that have just ended.
+
+    Of all sentences, and of those left.
+    """
     best = best._replace(tokens=F.pad(best.tokens, (0, 1), value=PAD))
     both = zip(best, ended._replace(scores=ended.scores / divisor), strict=True)
     pool = Hypotheses(*(torch.cat([old[left], new], 1) for old, new in both))
@@ -144,7 +153,10 @@ def unfinished(
 
 
 class Step(NamedTuple):
-    """One step of a beam search, as `on_step` gets it: M sentences with C candidates each."""
+    """One step of a beam search, as `on_step` gets it.
+
+    There are M sentences with C candidates each.
+    """
 
     sentences: Int[Tensor, " M"]
     candidates: Hypotheses
@@ -163,10 +175,13 @@ def beam_search(
     on_step: Callable[[Step], object] | None = None,
     **options: object,
 ) -> Hypotheses:
-    """Beam search over a batch of sentences; a sentence leaves the batch when nothing can improve.
+    """Beam search over a batch of sentences.
+
+    A sentence leaves the batch when nothing can improve.
 
     Args:
-        model: anything with `start` and `step`; the source of a language model is its prompt.
+        model: anything with `start` and `step`; the source of a language model is
+            its prompt.
         prefix: first tokens of each row, without BOS and EOS, padded on the right.
         options: fields of the config that differ, such as `beam_size=8`.
 

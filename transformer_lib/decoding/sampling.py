@@ -29,9 +29,11 @@ def sampling_probabilities(
 
     Args:
         top_k: only this many tokens, the most likely ones; None for all.
-        top_p: only the fewest most likely tokens that have at least this probability together.
+        top_p: only the fewest most likely tokens that have at least this
+            probability together.
 
-    Source: Fan et al. (2018), section 5, for top-k; Holtzman et al. (2020), section 3.1, for top-p.
+    Source: Fan et al. (2018), section 5, for top-k; Holtzman et al. (2020),
+    section 3.1, for top-p.
     """
     allowed = 0 < temperature < math.inf and 0 < top_p <= 1
     if not (allowed and (top_k is None or top_k > 0)):
@@ -58,7 +60,9 @@ def sample(
     generator: torch.Generator | None = None,
     **options: Any,
 ) -> Int[Tensor, "B T"]:
-    """Draw each token at random, from `sampling_probabilities`; for the options see `generate`.
+    """Draw each token at random, from `sampling_probabilities`.
+
+    For the options see `generate`.
 
     Args:
         generator: on the model's device; None for PyTorch's own.

@@ -17,7 +17,7 @@ from torch import Tensor
 def masked_softmax(
     scores: Float[Tensor, "*B S"], mask: Bool[Tensor, "*#B #S"] | None = None
 ) -> Float[Tensor, "*B S"]:
-    """Softmax over the positions where the mask is True; a fully masked row gives zeros.
+    """Softmax over the positions where the mask is True; if there are none, zeros.
 
     Source: Bahdanau et al. (2015), section 3.1.
     """
@@ -32,7 +32,7 @@ def attend(
     values: Float[Tensor, "*B S D"],
     mask: Bool[Tensor, "*#B #T #S"] | None = None,
 ) -> tuple[Float[Tensor, "*B T D"], Float[Tensor, "*B T S"]]:
-    """The average of the values, weighted by the softmax of the scores; and the weights.
+    """Averages of the values, weighted by the softmax of the scores; the weights.
 
     Source: Bahdanau et al. (2015), eqs. 5 and 6.
     """
@@ -48,7 +48,7 @@ from torch.nn import functional as F
 def with_causal(
     mask: Bool[Tensor, "..."] | None, T: int, S: int, device: torch.device
 ) -> Bool[Tensor, "..."]:
-    """The mask, with the future hidden too: the last of the T queries may attend to all S keys."""
+    """The mask, with the future hidden too; the last query is at the last key."""
     causal = torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
     return causal if mask is None else mask & causal
 
@@ -81,7 +81,9 @@ def attention(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*B H T d_v"]:
-    """softmax(q k' / sqrt(d_k)) v by PyTorch's kernel; zeros for a query that may attend to nothing.
+    """softmax(q k' / sqrt(d_k)) v by PyTorch's kernel.
+
+    A query that may attend to nothing gets zeros.
 
     Source: Vaswani et al. (2017), eq. 1.
 
@@ -90,14 +92,15 @@ def attention(
         causal: hide the keys after each query; the last query is at the last key.
 
     Raises:
-        TypeError: if the mask is not boolean: the kernel would add it to the scores.
+        TypeError: if the mask is not boolean: the kernel would add it to scores.
     """
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(
             f"mask is {mask.dtype}, expected torch.bool (True: may attend)"
         )
     T, S = q.shape[-2], k.shape[-2]
-    square = causal and mask is None and bool(T == S)  # what the kernel's own flag is for
+    # what the kernel's own flag is for
+    square = causal and mask is None and bool(T == S)
     if causal and not square and T > 1:  # a single query is the last one
         mask = with_causal(mask, T, S, q.device)
     # heads may share their keys
@@ -123,7 +126,7 @@ def padding_mask(tokens: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
 def causal_mask(
     length: int, past: int = 0, *, device: torch.device | str | None = None
 ) -> Bool[Tensor, "1 1 T S"]:
-    """True where query t may attend: to the past, to itself and to everything between.
+    """True where query t may attend: to the past, to itself and all between.
 
     Source: Vaswani et al. (2017), section 3.2.3.
     """

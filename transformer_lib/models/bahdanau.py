@@ -37,7 +37,7 @@ from transformer_lib.models.seq2seq import (
 
 # %% ../../book/history/learning_to_align.ipynb #2ee0c315
 class Score(nn.Module):
-    """How well queries match keys; ``prepare`` does the part that doesn't need the query."""
+    """How well queries match keys; ``prepare`` does what needs no query."""
 
     max_length: int | None = None  # the most keys; None: no limit
 
@@ -48,7 +48,7 @@ class Score(nn.Module):
     def compare(
         self, queries: Float[Tensor, "B T H"], prepared: Float[Tensor, "B S A"]
     ) -> Float[Tensor, "B T S"]:
-        """The score of each query and each prepared key; larger is a better match."""
+        """The score of each query and prepared key; larger is a better match."""
         raise NotImplementedError
 
     def forward(
@@ -97,7 +97,10 @@ class AlignedState(RecurrentState):
 
 
 class Attention(nn.Module):
-    """Attention to all source positions. Source: Bahdanau et al. (2015), eqs. 5 and 6."""
+    """Attention to all source positions.
+
+    Source: Bahdanau et al. (2015), eqs. 5 and 6.
+    """
 
     def __init__(self, score: Score) -> None:
         super().__init__()
@@ -109,14 +112,14 @@ class Attention(nn.Module):
         memory: AlignedMemory,
         positions: Int[Tensor, " T"] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Contexts (B, T, D) and weights (B, T, S); only windows need the target positions."""
+        """Contexts (B, T, D) and weights (B, T, S); only windows need positions."""
         scores = self.score.compare(queries, memory.keys)
         weights = masked_softmax(scores, memory.mask[:, None])
         return weights @ memory.outputs, weights
 
 # %% ../../book/history/learning_to_align.ipynb #b7d8a958
 class AlignedSeq2Seq(RecurrentBase):
-    """A translator whose decoder attends to a source that is encoded in both directions."""
+    """A translator whose decoder attends to a source encoded in both directions."""
 
     encoder: RecurrentEncoder
     attention: Attention
@@ -133,7 +136,7 @@ class AlignedSeq2Seq(RecurrentBase):
         memory: AlignedMemory,
         position: int = 0,
     ) -> list[Tensor]:
-        """Contexts (N, T, D) and weights (N, T, S); the rows of a sentence share its memory."""
+        """Contexts (N, T, D), weights (N, T, S); a sentence's rows share memory."""
         (N, T), B = queries.shape[:2], len(memory.mask)
         together = queries.unflatten(0, (B, -1)).flatten(1, 2)  # (B, N / B * T, H)
         positions = torch.arange(position, position + T, device=queries.device)
@@ -169,7 +172,7 @@ class BahdanauSeq2Seq(AlignedSeq2Seq):
         self.bridge = nn.Linear(H // 2, H)
 
     def first_state(self, memory: AlignedMemory) -> AlignedState:
-        """Made from the backward half of the encoder, after it has read the first word."""
+        """Made from the encoder's backward half, which read the first word last."""
         backward = memory.final.chunk(2, -1)[1]  # (B, L, H / 2)
         return AlignedState(memory, torch.tanh(self.bridge(backward)))
 
@@ -199,8 +202,9 @@ def attention_maps(
     *,
     batch_size: int = 64,
 ) -> list[Float[Tensor, "T S"]]:
-    """The attention weights of each sentence pair, from a model with ``align``; both EOS included.
+    """The attention weights of each sentence pair, from a model with ``align``.
 
+    Both EOS are included.
     Source: Bahdanau et al. (2015), section 5.2.1.
     """
     device = next(model.parameters()).device
@@ -221,7 +225,9 @@ def attention_maps(
 def best_links(weights: Float[Tensor, "T S"]) -> set[tuple[int, int]]:
     """Links (s, t) from each target word to the source word with the most weight.
 
-    A word that attends most to EOS, or to nothing, has no link. Source: Luong et al. (2015), section 5.4.
+    A word that attends most to EOS, or to nothing, has no link.
+
+    Source: Luong et al. (2015), section 5.4.
     """
     if weights.isnan().any():
         raise ValueError("weights hold NaN: nothing can be linked by them")

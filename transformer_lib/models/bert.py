@@ -120,8 +120,8 @@ def mask_tokens(
 ) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
     """Choose words to predict, and hide 80 % of them, swap 10 %, leave 10 %.
 
-    Returns the tokens to read, and True where a word was chosen. The special tokens 0 to 3
-    never are; words are the ids from 4 up to the mask token.
+    Returns the tokens to read, and True where a word was chosen. The special tokens
+    0 to 3 never are; words are the ids from 4 up to the mask token.
     Source: Devlin et al. (2019), section 3.1.
 
     Example:
@@ -140,7 +140,7 @@ def mask_tokens(
 
 # %% ../../book/descendants/bert.ipynb #16f0d548
 class BertClassifier(nn.Module):
-    """Classes for a sentence, or a pair of them, from the vector of its first position.
+    """Classes for a sentence, or for a pair, from the vector of the first position.
 
     Example:
         >>> bert = Bert(BertConfig(20, d_model=8, n_heads=2, n_layers=1, d_ff=16))

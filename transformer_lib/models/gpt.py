@@ -60,7 +60,7 @@ class CausalAttention(MultiHeadAttention):
 
 
 class Block(nn.Module):
-    """Layer of a decoder-only model: a pre-norm decoder layer without cross-attention.
+    """Layer of a decoder-only model: a pre-norm decoder layer, no cross-attention.
 
     Source: Radford et al. (2019), section 2.3.
     """
@@ -96,7 +96,7 @@ class TextState:
 
 
 class LanguageModel(nn.Module):
-    """Decoder-only language model: causal blocks between an embedding and an output."""
+    """Decoder-only language model: an embedding, causal blocks and an output."""
 
     def __init__(
         self, config: GPTConfig, blocks: list[Block], norm: nn.Module
@@ -127,7 +127,7 @@ class LanguageModel(nn.Module):
         mask: Bool[Tensor, "N 1 1 S"]
         | None = None,  # False: a cached token to ignore
     ) -> Float[Tensor, "N T D"]:
-        """Hidden states before the output projection; the caches grow by these tokens."""
+        """Hidden states before the output projection; the caches grow by them."""
         caches = caches or [None] * len(self.layers)
         first = len(caches[0] or ()) if first is None else first
         last = first + tokens.shape[1]
@@ -189,7 +189,7 @@ class GPT(LanguageModel):
 # %% ../../book/descendants/gpt.ipynb #8088c5a4
 @dataclass(frozen=True, eq=False)
 class PromptMemory(Memory):
-    """A source as a language model has read it: the keys and values of every layer."""
+    """A source as a language model has read it: each layer's keys and values."""
 
     caches: list[KVCache]
 
@@ -202,7 +202,7 @@ class PromptState(State):
 
 # %% ../../book/descendants/gpt.ipynb #9d162fc7
 class OneStack(Seq2Seq):
-    """Language model as a translator: it reads the source and continues with the target.
+    """Language model as a translator: reads the source, continues with the target.
 
     The first half of the positions belongs to the source, the second to the target.
     Source: Liu et al. (2018), section 4.2.3.
@@ -229,7 +229,7 @@ class OneStack(Seq2Seq):
         return PromptMemory(outputs, source != PAD, caches=caches)
 
     def read(self, target: Tensor, caches: list[KVCache], memory: Memory) -> Tensor:
-        """Hidden states of more target tokens; their mask hides the source's padding."""
+        """Hidden states of more target tokens; their mask hides source padding."""
         B, S = memory.mask.shape
         written = len(caches[0]) - S
         mask = F.pad(memory.mask, (0, written + target.shape[1]), value=True)

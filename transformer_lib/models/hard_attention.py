@@ -28,14 +28,18 @@ from transformer_lib.settings import Positive, Size, settings
 
 # %% ../../book/history/hard_attention.ipynb #3f5c18b1
 def gumbel_like(scores: Float[Tensor, "*B S"]) -> Float[Tensor, "*B S"]:
-    """Independent draws from the standard Gumbel distribution. Source: Jang et al. (2017), section 2.1."""
+    """Independent draws from the standard Gumbel distribution.
+
+    Source: Jang et al. (2017), section 2.1.
+    """
     return -torch.empty_like(scores).exponential_().log()
 
 # %% ../../book/history/hard_attention.ipynb #e366b998
 class HardAttention(Attention):
-    """Attention to one position: drawn from the softmax in training, the best in evaluation.
+    """Attention to one position: drawn in training, the best in evaluation.
 
-    With ``gumbel`` the weights carry the gradient of a relaxed draw; with ``reinforce``, none.
+    In training it is drawn from the softmax. With ``gumbel`` the weights carry the
+    gradient of a relaxed draw; with ``reinforce``, none.
     Source: Xu et al. (2015), section 4.1; Jang et al. (2017), section 2.2.
     """
 
@@ -59,7 +63,10 @@ class HardAttention(Attention):
         memory: AlignedMemory,
         positions: Int[Tensor, " T"] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Contexts, one-hot weights, log-probabilities, entropies (B, T), and the queries."""
+        """Contexts, one-hot weights, log-probabilities, entropies, and queries.
+
+        Log-probabilities and entropies are (B, T).
+        """
         scores = self.score.compare(queries, memory.keys)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         mask = memory.mask[:, None].expand_as(scores)  # (B, T, S)
@@ -81,7 +88,7 @@ class HardAttention(Attention):
 # %% ../../book/history/hard_attention.ipynb #239324dd
 @settings
 class HardConfig(RecurrentSizes):
-    """The sizes of a translator with hard attention, and how it learns where to attend."""
+    """Sizes of a translator with hard attention, and how it learns to attend."""
 
     score: Literal["dot", "general", "concat", "location"] = "general"
     input_feeding: bool = False  # with it, a choice bears on all later words
@@ -137,7 +144,10 @@ class HardSeq2Seq(LuongSeq2Seq):
             self.baseline = nn.Sequential(hidden, nn.Tanh(), guess)
 
     def loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """The mean cross-entropy; in training, with the gradient of its mean over all draws."""
+        """The mean cross-entropy.
+
+        In training, with the gradient of its mean over all draws.
+        """
         target = batch.target_output
         hidden, state = self.read(batch.target_input, self.start(batch.source))
         logits = self.output(hidden)

@@ -48,7 +48,10 @@ class LatentWeights:
 
 
 class PlainAttention(nn.Module):
-    """One learned query for each head. Source: Chen et al. (2016), section 3, the first step."""
+    """One learned query for each head.
+
+    Source: Chen et al. (2016), section 3, the first step.
+    """
 
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
@@ -103,7 +106,7 @@ class IfThenConfig:
 def read_both_ways(
     lstm: nn.LSTM, inputs: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
 ) -> tuple[Float[Tensor, "B S H"], Float[Tensor, "B H"]]:
-    """All outputs of a bidirectional LSTM over a padded batch, and its last states."""
+    """Outputs of a bidirectional LSTM over a padded batch; its last states."""
     packed, (final, _) = lstm(
         pack_padded_sequence(
             inputs, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False
@@ -163,7 +166,7 @@ class IfThenModel(nn.Module):
         return tuple(f(outputs[:, i]) for i, f in enumerate(self.classifiers))
 
     def loss(self, batch: RecipeBatch) -> Float[Tensor, ""]:
-        """The mean cross-entropy of the labels, in nats; unseen labels do not count."""
+        """The mean cross-entropy of the labels, in nats, without unseen ones."""
         pairs = zip(self(batch.tokens), batch.labels.unbind(1), strict=True)
         nats = [
             F.cross_entropy(
@@ -194,7 +197,10 @@ def predict_programs(
     max_words: int | None = None,
     batch_size: int = 64,
 ) -> list[Prediction]:
-    """The program of each description, cut after ``max_words``; each head predicts by itself."""
+    """The program of each description, cut after ``max_words``.
+
+    Each head predicts by itself.
+    """
     device = next(model.parameters()).device
     words = [recipe_words(text, max_words) for text in descriptions]
     ids = [torch.tensor([*coder.words.encode(" ".join(w)), EOS]) for w in words]

@@ -123,7 +123,7 @@ class FeedForward(nn.Module):
 
 # %% ../../book/transformer/positional_encoding.ipynb #660b7c11
 class LayerNorm(nn.Module):
-    """Shifts and scales each vector to mean 0 and variance 1, then by learned numbers.
+    """Shifts and scales each vector to mean 0, variance 1, then by learned numbers.
 
     Source: Ba et al. (2016), eqs. 3 and 4.
     """
@@ -147,7 +147,7 @@ def residual(
     *,
     norm_first: bool = False,
 ) -> Float[Tensor, "*B D"]:
-    """x + sublayer(x), with the norm after the sum (post-norm) or before the sublayer (pre-norm).
+    """x + sublayer(x), with the norm after the sum or before the sublayer.
 
     Source: He et al. (2016); for pre-norm, Xiong et al. (2020).
     """

@@ -30,16 +30,18 @@ def linear_attention(
     state: Float[Tensor, "*B K V"] | None = None,
     chunk: int = 64,
 ) -> tuple[Float[Tensor, "*B T V"], Float[Tensor, "*B K V"]]:
-    """Causal attention without a softmax, in chunks; returns the outputs and the last state.
+    """Causal attention without a softmax, in chunks: outputs and the last state.
 
-    A chunk of 1 is the recurrent form, a chunk of T the parallel form; both give the same.
-    Source: Katharopoulos et al. (2020), section 3.2; Yang et al. (2025), section 3.3.
+    A chunk of 1 is the recurrent form, a chunk of T the parallel form; both give
+    the same.
+    Source: Katharopoulos et al. (2020), section 3.2; Yang et al. (2025),
+    section 3.3.
 
     Args:
         beta: how strongly each position writes; None: 1.
         log_decay: logarithm of the factor by which older entries fade; None: 0.
-        delta: write the difference between the value and the answer to the key, whose
-            length should be 1.
+        delta: write the difference between the value and the answer to the key,
+            whose length should be 1.
     """
     dtype, work = q.dtype, torch.promote_types(q.dtype, torch.float32)
     q, k, v = q.to(work), k.to(work), v.to(work)
@@ -71,7 +73,7 @@ def kernel_attention(
     state: Float[Tensor, "*B K W"] | None = None,
     chunk: int = 64,
 ) -> tuple[Float[Tensor, "*B T V"], Float[Tensor, "*B K W"]]:
-    """Causal attention with positive features, elu(x) + 1, and weights that sum to 1.
+    """Causal attention with the features elu(x) + 1, and weights that sum to 1.
 
     The last column of the state adds up the keys.
     Source: Katharopoulos et al. (2020), eqs. 7 and 9.
@@ -88,8 +90,8 @@ RULES = ("kernel", "sum", "decay", "delta", "gated")
 class LinearAttention(nn.Module):
     """Causal linear attention as a layer, called like a GRU.
 
-    The rule says how a head writes: with positive features and a normaliser (kernel), by
-    plain sums, with decay, by the delta rule, or by both (gated).
+    The rule says how a head writes: with positive features and a normaliser
+    (kernel), by plain sums, with decay, by the delta rule, or by both (gated).
     Source: Schlag et al. (2021), section 4.
     """
 
@@ -120,7 +122,7 @@ class LinearAttention(nn.Module):
         x: Float[Tensor, "B T D"],
         state: Float[Tensor, "B H K W"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B H K W"]]:
-        """Write and read at every position, from an earlier state or an empty one."""
+        """Write and read at every position, from an earlier or an empty state."""
         parts = self.in_proj(x).split(self.sizes, -1)
         q, k, v = (
             y.unflatten(2, (self.n_heads, -1)).transpose(1, 2) for y in parts
@@ -146,7 +148,7 @@ class GatedDeltaNetState:
 
 
 class CausalConv(nn.Conv1d):
-    """Convolution of each channel over the last few positions, followed by Swish."""
+    """Convolution of each channel over the last few positions, then Swish."""
 
     def __init__(self, channels: int, window: int) -> None:
         super().__init__(channels, channels, window, groups=channels, bias=False)
@@ -202,7 +204,7 @@ class GatedDeltaNet(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], state: GatedDeltaNetState | None = None
     ) -> tuple[Float[Tensor, "B T D"], GatedDeltaNetState]:
-        """Write and read at every position, from an earlier state or an empty one."""
+        """Write and read at every position, from an earlier or an empty state."""
         recent, memory = (state.recent, state.memory) if state else (None, None)
         (H, _), (G, _) = self.heads, self.groups
         widths = [size // G for size in (*self.sizes, self.sizes[2])]

@@ -25,14 +25,15 @@ def rotate(
     base: float = 10_000.0,
     interleaved: bool = False,
 ) -> Float[Tensor, "*B T K"]:
-    """Rotary position embedding (RoPE): turn each pair by an angle that grows with the position.
+    """Rotary positions (RoPE): turn each pair by an angle that grows with position.
 
-    Pair i turns by ``base ** (-2 i / K)`` radians at each position, in single precision at least.
+    Pair i turns by ``base ** (-2 i / K)`` radians at each position, in single
+    precision at least.
     Source: Su et al. (2021), section 3.2.
 
     Args:
-        interleaved: pair column 0 with 1, as the paper does; otherwise i with i + K / 2,
-            as Hugging Face does.
+        interleaved: pair column 0 with 1, as the paper does; otherwise i with
+            i + K / 2, as Hugging Face does.
     """
     if x.shape[-1] % 2:  # a width of 3 would broadcast
         raise ValueError(f"width {x.shape[-1]} must be even")
@@ -48,8 +49,9 @@ def rotate(
 
 # %% ../../book/descendants/llama.ipynb #bd90f588
 class RMSNorm(nn.Module):
-    """Divides by the root mean square and multiplies by a learned gain; as torch.nn.RMSNorm.
+    """Divides by the root mean square, then scales by a learned gain.
 
+    It computes what ``torch.nn.RMSNorm`` does.
     Source: Zhang and Sennrich (2019), eq. 4.
     """
 
@@ -123,9 +125,10 @@ class LlamaConfig(GPTConfig):
 
 # %% ../../book/descendants/llama.ipynb #d9eab77d
 class RotaryAttention(MultiHeadAttention):
-    """Causal grouped-query attention with rotary positions, and a window where one is set.
+    """Causal grouped-query attention with rotary positions, and a window if set.
 
-    Source: Su et al. (2021); Ainslie et al. (2023); for the window, Jiang et al. (2023).
+    Source: Su et al. (2021); Ainslie et al. (2023); for the window, Jiang et al.
+    (2023).
     """
 
     def __init__(self, config: LlamaConfig) -> None:
@@ -148,7 +151,7 @@ class RotaryAttention(MultiHeadAttention):
         mask: Bool[Tensor, "#N 1 #T S"] | None = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "N T D"]:
-        """Attend to every token up to each position; the cache keeps keys already rotated."""
+        """Attend to every token so far; the cache keeps keys already rotated."""
         q, k, v = self.project(x)
         q = rotate(self.q_norm(q), positions, base=self.base)
         k = rotate(self.k_norm(k), positions, base=self.base)
@@ -163,11 +166,13 @@ class RotaryAttention(MultiHeadAttention):
 
 # %% ../../book/descendants/llama.ipynb #2b5389ac
 class Llama(LanguageModel):
-    """Today's decoder: GPT with rotary positions, RMSNorm, SwiGLU, grouped queries and no biases.
+    """Today's decoder: GPT with rotary positions, RMSNorm, SwiGLU, grouped queries.
+
+    It has no biases.
 
     Example:
-        >>> sizes = {"d_model": 8, "n_heads": 2, "n_kv_heads": 1, "n_layers": 1, "d_ff": 16}
-        >>> model = Llama(LlamaConfig(vocab_size=20, **sizes))
+        >>> sizes = {"d_model": 8, "n_heads": 2, "n_kv_heads": 1, "n_layers": 1}
+        >>> model = Llama(LlamaConfig(vocab_size=20, d_ff=16, **sizes))
         >>> model(torch.tensor([[1, 7, 8, 2]])).shape
         torch.Size([1, 4, 20])
 

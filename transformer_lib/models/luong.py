@@ -37,7 +37,10 @@ from transformer_lib.settings import Size, settings
 
 # %% ../../book/history/luong_attention.ipynb #dc441d61
 class DotScore(Score):
-    """The dot product of query and key: q . k. Source: Luong et al. (2015), section 3.1."""
+    """The dot product of query and key: q . k.
+
+    Source: Luong et al. (2015), section 3.1.
+    """
 
     def compare(
         self, queries: Float[Tensor, "B T H"], prepared: Float[Tensor, "B S H"]
@@ -83,7 +86,7 @@ def attend_window(
     window: int,
     gaussian: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Score only the W = 2 ``window`` + 1 positions around each centre; contexts and weights.
+    """Contexts and weights of W = 2 ``window`` + 1 positions around each centre.
 
     Source: Luong et al. (2015), eqs. 7 and 10, where ``window`` is D.
     """
@@ -112,10 +115,11 @@ def attend_window(
 
 # %% ../../book/history/luong_attention.ipynb #e5857a15
 class LocalAttention(Attention):
-    """Attention to a window of the source: the positions at most ``window`` away from a centre.
+    """Attention to the source positions at most ``window`` away from a centre.
 
-    The centre is the position of the target word (local-m), or predicted from a query of width
-    ``d_query`` (local-p). Positions count from 1. Source: Luong et al. (2015), section 3.2.
+    The centre is the position of the target word (local-m), or predicted from a
+    query of width ``d_query`` (local-p). Positions count from 1.
+    Source: Luong et al. (2015), section 3.2.
     """
 
     def __init__(
@@ -136,7 +140,10 @@ class LocalAttention(Attention):
         mask: Bool[Tensor, "B S"],
         positions: Int[Tensor, " T"],
     ) -> Float[Tensor, "B T"]:
-        """The centre of each window; in half precision it would be off by some positions."""
+        """The centre of each window.
+
+        In half precision it would be off by some positions.
+        """
         if self.predict is None:
             return (positions + 1).float().expand(len(queries), -1)
         share = self.predict(queries).squeeze(-1)
@@ -149,7 +156,7 @@ class LocalAttention(Attention):
         memory: AlignedMemory,
         positions: Int[Tensor, " T"] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Contexts (B, T, D), and weights (B, T, S) that are zero outside the window."""
+        """Contexts (B, T, D), and weights (B, T, S), zero outside the window."""
         centres = self.centres(queries, memory.mask, positions)
         gaussian = self.predict is not None
         return attend_window(
@@ -177,7 +184,7 @@ class LuongConfig(RecurrentSizes):
 
 
 def make_score(c: Any) -> Score:
-    """The score that a configuration names; concat is the additive score by another name."""
+    """The score that a configuration names; concat is another name for additive."""
     H = c.d_hidden
     if c.score == "dot":
         return DotScore()
@@ -206,7 +213,10 @@ class LuongState(AlignedState):
 
 
 class LuongSeq2Seq(AlignedSeq2Seq):
-    """Takes its step first, then attends with the new state. Source: Luong et al. (2015), section 3."""
+    """Takes its step first, then attends with the new state.
+
+    Source: Luong et al. (2015), section 3.
+    """
 
     def __init__(self, config: Any, attention: Attention | None = None) -> None:
         super().__init__()
@@ -231,7 +241,10 @@ class LuongSeq2Seq(AlignedSeq2Seq):
     def read(
         self, target: Int[Tensor, "N T"], state: LuongState
     ) -> tuple[Float[Tensor, "N T D"], LuongState]:
-        """Hidden states after each target token; without input feeding, all attend at once."""
+        """Hidden states after each target token.
+
+        Without input feeding, all attend at once.
+        """
         embedded, steps = self.dropout(self.embedding(target)), []
         h, t, feed = state.hidden, state.position, state.feed
         for words in embedded.split(target.shape[1] if feed is None else 1, 1):

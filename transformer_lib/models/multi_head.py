@@ -57,7 +57,7 @@ class HeadProjections(nn.Module):
     def project(
         self, x: Float[Tensor, "N T D"], first: int = 0, last: int = 3
     ) -> list[Tensor]:
-        """Queries (0), keys (1) and values (2) from first to before last: (N, H, T, d)."""
+        """Queries (0), keys (1) and values (2), first to before last."""
         rows = slice(sum(self.sizes[:first]), sum(self.sizes[:last]))
         bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
         projected = F.linear(x, self.in_proj_weight[rows], bias)
@@ -92,7 +92,8 @@ class KVCache:
 class MultiHeadAttention(HeadProjections):
     """Several attentions side by side.
 
-    Source: Vaswani et al. (2017), section 3.2.2; Ainslie et al. (2023) (n_kv_heads).
+    Source: Vaswani et al. (2017), section 3.2.2; for n_kv_heads, Ainslie et al.
+    (2023).
     """
 
     def forward(
@@ -134,7 +135,7 @@ class MultiHeadAttention(HeadProjections):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, beams: int = 1, **options: Any
     ) -> Tensor:
-        """``attention`` with this layer's dropout; ``record_attention`` hears of it."""
+        """``attention`` with this layer's dropout, seen by ``record_attention``."""
         maps = RECORDING.get(get_ident(), {}).get(self) if RECORDING else None
         if maps is not None:
             weights = attention_weights(q, k, **options).unflatten(2, (beams, -1))

@@ -36,7 +36,7 @@ def run_gru(
     *,
     backward: bool = False,
 ) -> tuple[Float[Tensor, "B S H"], Float[Tensor, "B H"]]:
-    """One layer of gated recurrent units, in one direction: all states, and the last.
+    """One layer of gated recurrent units in one direction: all states and the last.
 
     Source: Cho et al. (2014), section 2.3, with the reset gate placed as in cuDNN.
     """
@@ -57,9 +57,10 @@ def run_gru(
 
 # %% ../../book/history/encoder_decoder.ipynb #f72c7987
 class GRU(nn.GRU):
-    """The layers of ``torch.nn.GRU``, for padded batches: a masked step leaves the state as it is.
+    """The layers of ``torch.nn.GRU``, for padded batches.
 
-    Outputs are zero where the mask is False, as in a packed sequence.
+    A masked step leaves the state as it is. Outputs are zero where the mask is
+    False, as in a packed sequence.
     Source: Schuster and Paliwal (1997), for two directions.
     """
 
@@ -81,13 +82,14 @@ class GRU(nn.GRU):
         mask: Bool[Tensor, "B S"] | None = None,
         state: Float[Tensor, "B L H"] | None = None,
     ) -> tuple[Float[Tensor, "B S H"], Float[Tensor, "B L H"]]:
-        """The top layer's state after each position, and the last state of each layer."""
+        """The top layer's state at each position, and each layer's last state."""
         ways, (B, S) = 1 + self.bidirectional, inputs.shape[:2]
         shape = (B, self.num_layers, ways * self.hidden_size)
         state = inputs.new_zeros(shape) if state is None else state
         if state.shape != shape or (mask is not None and mask.shape != (B, S)):
             raise ValueError(
-                "mask and state need a row for each sentence: one would silently serve all"
+                "mask and state need a row for each sentence: "
+                "one would silently serve all"
             )
         weights, finals = iter(self.all_weights), []
         for layer in range(self.num_layers):
@@ -144,7 +146,10 @@ def reverse_padded(
 
 
 class RecurrentEncoder(nn.Module):
-    """Encodes a sentence token by token; with ``bidirectional``, each direction fills half of the state."""
+    """Encodes a sentence token by token.
+
+    With ``bidirectional``, each direction fills half of the state.
+    """
 
     def __init__(
         self, config: RecurrentSizes, *, bidirectional: bool = False
@@ -154,7 +159,8 @@ class RecurrentEncoder(nn.Module):
         self.reverse = getattr(c, "reverse_source", False)
         if bidirectional and (self.reverse or c.d_hidden % 2):
             raise ValueError(
-                "an encoder that reads both ways takes no reverse_source, and d_hidden must be even"
+                "an encoder that reads both ways takes no reverse_source, "
+                "and d_hidden must be even"
             )
         width = c.d_hidden // (1 + bidirectional)
         self.embedding = embedding(c.source_vocab_size, c.d_model)
@@ -177,7 +183,10 @@ class RecurrentEncoder(nn.Module):
 
 # %% ../../book/history/encoder_decoder.ipynb #ff2031a0
 def tied_output(table: nn.Embedding) -> nn.Linear:
-    """An output layer that shares its weights with an embedding. Source: Press and Wolf (2017)."""
+    """An output layer that shares its weights with an embedding.
+
+    Source: Press and Wolf (2017).
+    """
     output = nn.Linear(table.embedding_dim, table.num_embeddings, device="meta")
     output.weight = table.weight
     output.bias = nn.Parameter(table.weight.new_zeros(table.num_embeddings))
@@ -185,7 +194,7 @@ def tied_output(table: nn.Embedding) -> nn.Linear:
 
 
 class RecurrentBase(Seq2Seq):
-    """A translator with a recurrent decoder, which updates its state with each target token."""
+    """A translator whose recurrent decoder reads one target token after another."""
 
     embedding: nn.Embedding
 
@@ -194,7 +203,7 @@ class RecurrentBase(Seq2Seq):
         raise NotImplementedError
 
     def read(self, target: Int[Tensor, "N T"], state: Any) -> tuple[Tensor, Any]:
-        """Hidden states (N, T, D) after each target token, and the state after the last."""
+        """Hidden states (N, T, D) after each target token, and the final state."""
         raise NotImplementedError
 
     def hidden(
@@ -211,13 +220,13 @@ class RecurrentBase(Seq2Seq):
     def step(
         self, token: Int[Tensor, " N"], state: State
     ) -> tuple[Float[Tensor, "N V"], State]:
-        """Read one token in each row; logits of the next token, and the new state."""
+        """Read one token in each row: logits of the next, and the new state."""
         hidden, state = self.read(token[:, None], state)
         return self.output(hidden[:, 0]), state
 
 # %% ../../book/history/encoder_decoder.ipynb #b925622b
 class RecurrentSeq2Seq(RecurrentBase):
-    """A recurrent encoder-decoder: the encoder's last state is all that the decoder sees of the source.
+    """A recurrent encoder-decoder: the decoder sees only the encoder's last state.
 
     Source: Cho et al. (2014), section 2.2 and appendix A; Sutskever et al. (2014).
     """

@@ -149,7 +149,7 @@ class DecoderLayer(Layer):
         memory_mask: Mask = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "N T D"]:
-        """Attend to the target so far and to the memory, then transform positions."""
+        """Attend to the target so far and the memory, then transform positions."""
         attend, look = self.self_attn, self.cross_attn
         x = self.add(x, self.norm1, lambda x: attend(x, causal=True, cache=cache))
         x = self.add(x, self.norm2, lambda x: look(x, memory, mask=memory_mask))
@@ -194,7 +194,10 @@ class Decoder(Stack):
         memory_mask: Mask = None,
         caches: list[KVCache] | None = None,
     ) -> Float[Tensor, "N T D"]:
-        """Pass vectors through all layers; a memory may be each layer's keys and values."""
+        """Pass vectors through all layers.
+
+        A memory may be each layer's keys and values.
+        """
         for i, layer in enumerate(self.layers):
             source = memory if isinstance(memory, Tensor) else memory[i]
             x = layer(x, source, memory_mask, caches[i] if caches else None)
@@ -250,7 +253,10 @@ class TransformerCore(Seq2Seq):
     def hidden(
         self, target: Int[Tensor, "N T"], memory: Memory, caches: Any = None
     ) -> Float[Tensor, "N T D"]:
-        """The decoder's last vector after each target token, which follow the caches."""
+        """The decoder's last vector after each target token.
+
+        The tokens follow those in the caches.
+        """
         if not caches:
             check_tokens(target, self.config.target_vocab_size, "target")
         start = len(caches[0]) if caches else 0
@@ -286,7 +292,10 @@ class Transformer(TransformerCore):
     def step(
         self, token: Int[Tensor, " N"], state: TransformerState
     ) -> tuple[Float[Tensor, "N V"], TransformerState]:
-        """Read a token in each row; logits of the next, and a new state beside the old."""
+        """Read a token in each row: logits of the next, and a new state.
+
+        The old state stays as it is.
+        """
         caches = [copy.copy(cache) for cache in state.caches]
         x = self.hidden(token[:, None], state.memory, caches)
         return self.output(x[:, 0]), TransformerState(state.memory, caches)
@@ -306,5 +315,8 @@ class Transformer(TransformerCore):
     def align(
         self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T S"]:
-        """The last layer's mean attention to the source; row t predicted token t + 1."""
+        """The last layer's mean attention to the source.
+
+        Row t predicted token t + 1.
+        """
         return self.attention(source, target).cross[-1].mean(1)

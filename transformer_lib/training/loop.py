@@ -23,7 +23,7 @@ def train_on(
     *,
     clip: float = 1.0,
 ) -> float:
-    """One update for each batch; the mean loss per target token during training, in nats.
+    """One update for each batch; the mean training loss per target token, in nats.
 
     Raises:
         ValueError: if the optimizer does not train this model.
@@ -52,7 +52,7 @@ def train_on(
 # %% ../../book/history/encoder_decoder.ipynb #c4a35a8f
 @torch.no_grad()
 def evaluate_loss(model: nn.Module, batches: Iterable[Any]) -> float:
-    """The mean loss per target token, in nats; its exponential is the perplexity."""
+    """Mean loss per target token, in nats; its exponential is the perplexity."""
     training, device = model.training, next(model.parameters()).device
     model.eval()
     total, n_tokens = 0.0, 0

@@ -25,7 +25,10 @@ Loss = Callable[[nn.Module, Batch], Float[Tensor, ""]]
 
 # %% ../../book/translation/training.ipynb #89512dce
 class _ChunkedLoss(torch.autograd.Function):
-    """The loss and its gradients, a few rows at a time: the logits of all rows never exist at once."""
+    """The loss and its gradients, a few rows at a time.
+
+    The logits of all rows never exist at once.
+    """
 
     @staticmethod
     def forward(ctx: Any, loss: Callable, hidden, weight, bias, target, rows: int):
@@ -57,7 +60,10 @@ def chunked_loss(
     output: nn.Linear,
     target: Int[Tensor, " N"],
 ) -> Float[Tensor, ""]:
-    """``loss(output(hidden), target)``, a sum over the rows, in chunks of a few hundred rows."""
+    """``loss(output(hidden), target)``, a sum over the rows, in chunks.
+
+    A chunk has a few hundred rows.
+    """
     if target.device.type == "cpu":  # a GPU would make the host wait for the count
         valid = target != PAD
         hidden, target = hidden[valid], target[valid]
@@ -80,9 +86,10 @@ def hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "B T D"]:
 def translation_loss(
     model: nn.Module, batch: Batch, smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
-    """Summed cross-entropy of the target tokens, in nats; labels are smoothed in training mode only.
+    """Summed cross-entropy of the target tokens, in nats.
 
-    A model that brings its own ``loss``, a mean, is trained on that.
+    Labels are smoothed in training mode only. A model that brings its own ``loss``,
+    a mean, is trained on that.
 
     Source: Szegedy et al. (2016), section 7; Vaswani et al. (2017), section 5.4.
     """
@@ -111,7 +118,10 @@ def translation_loss(
 def r_drop_loss(
     model: nn.Module, batch: Batch, smoothing: float = 0.1, weight: float = 2.0
 ) -> Float[Tensor, ""]:
-    """Cross-entropy of two passes with different dropout, and ``weight`` times their mean divergence.
+    """Cross-entropy of two passes with dropout, plus ``weight`` times a divergence.
+
+    The passes differ in their dropout. The divergence is the mean of both
+    directions.
 
     Source: Liang et al. (2021), eqs. 3 and 4.
     """
@@ -149,7 +159,8 @@ def minimum_risk_loss(
 
     Args:
         sample: n different translations of each source, from BOS to EOS, padded.
-        cost: of translations (B, n, T) beside the references (B, T1), such as 1 minus sentence BLEU.
+        cost: of translations (B, n, T) beside the references (B, T1), such as
+            1 minus sentence BLEU.
 
     Source: Shen et al. (2016), eqs. 12 to 14.
     """

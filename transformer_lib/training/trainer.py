@@ -29,7 +29,9 @@ Schedule = Literal["inverse-sqrt", "linear", "plateau", "constant"]
 
 @settings
 class TrainingConfig:
-    """Settings of a training run; the defaults adapt the paper's recipe to one small machine.
+    """Settings of a training run.
+
+    The defaults adapt the paper's recipe to one small machine.
 
     Source: Vaswani et al. (2017), section 5.
     """
@@ -43,11 +45,11 @@ class TrainingConfig:
     learning_rate: Positive | None = None
     """The highest learning rate; unset: the paper's, (d_model * warmup) ** -0.5."""
     schedule: Schedule = "inverse-sqrt"
-    """After the warm-up: the paper's, along a line to zero, halved where validation stalls, or constant."""
+    """After warm-up: the paper's, linear to zero, halved at stalls, or constant."""
     warmup: Count = 4000
     """Updates over which the learning rate rises from zero."""
     cooldown: Count = 0
-    """Epochs at the end over which the learning rate falls to zero, whatever the schedule."""
+    """Epochs at the end over which the rate falls to zero, in every schedule."""
     betas: tuple[Probability, Probability] = (0.9, 0.98)
     """How slowly Adam's two means forget."""
     eps: Positive = 1e-9
@@ -55,7 +57,7 @@ class TrainingConfig:
     smoothing: Probability = 0.1
     """Label smoothing."""
     consistency: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of the divergence between two passes with different dropout (R-Drop); 0 for one pass."""
+    """Weight of the divergence between two passes (R-Drop); 0 for one pass."""
     clip: Positive | None = 1.0
     """The longest gradient; a longer one is scaled down."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -65,7 +67,7 @@ class TrainingConfig:
     average: Count = 5
     """Last epochs whose weights are averaged when training ends; 0 for none."""
     ema: Probability = 0.0
-    """Decay of a running average of the weights, which is then what is measured and kept; 0 for none."""
+    """Decay of a running average of the weights, measured and kept; 0 for none."""
     patience: Size | None = None
     """Stop after so many epochs in a row without a lower validation loss."""
     workers: Count = 0
@@ -82,7 +84,9 @@ class TrainingConfig:
 
 # %% ../../book/translation/training.ipynb #6c53419e
 def rate_factor(step: int, config: TrainingConfig, total: int) -> float:
-    """The learning rate of update number ``step`` of ``total``, counted from 1, as a share of the highest.
+    """The learning rate at update ``step`` of ``total``, as a share of the highest.
+
+    Updates count from 1.
 
     Source: Vaswani et al. (2017), eq. 3.
     """
@@ -101,10 +105,16 @@ def rate_factor(step: int, config: TrainingConfig, total: int) -> float:
 
 # %% ../../book/translation/training.ipynb #25d7aa02
 class Updater(RunState):
-    """A model with its loss and its optimiser. In a process group, all processes make one update together."""
+    """A model with its loss and its optimiser.
+
+    In a process group, all processes make one update together.
+    """
 
     def update(self, group: Sequence[Batch]) -> Tensor:
-        """One update with the mean gradient over all target tokens of some batches; their mean loss."""
+        """One update with the mean gradient over some batches; their mean loss.
+
+        Both means are over all target tokens.
+        """
         self.model.train()
         self.seed_dropout()
         _, world = process()
@@ -150,10 +160,12 @@ class Updater(RunState):
 
 # %% ../../book/translation/training.ipynb #ab73a3cc
 class Trainer(Updater):
-    """Trains a model from the weights it has; a resumed run ends as if it had never been stopped, to the bit.
+    """Trains a model from the weights it has, and can be stopped and resumed.
 
-    The folder keeps ``last.safetensors`` (all it takes to go on), ``best.safetensors`` (the weights with the lowest
-    validation loss), ``epoch-N.safetensors`` and their mean ``averaged.safetensors``, and ``log.jsonl``.
+    A resumed run ends as if it had never been stopped, to the bit. The folder keeps
+    ``last.safetensors`` (all it takes to go on), ``best.safetensors`` (the weights
+    with the lowest validation loss), ``epoch-N.safetensors`` and their mean
+    ``averaged.safetensors``, and ``log.jsonl``.
     """
 
     def fit(
@@ -163,7 +175,9 @@ class Trainer(Updater):
         progress_bar: bool = False,
         watch: Callable[[Tensor], bool | None] | None = None,
     ) -> bool:
-        """Train to the end; False if Ctrl-C, SIGTERM or ``watch`` stopped the run, which was saved then.
+        """Train to the end; False if the run was stopped early, and saved then.
+
+        Ctrl-C, SIGTERM and ``watch`` stop a run.
 
         Args:
             report: gets a line for every epoch.
@@ -193,7 +207,10 @@ class Trainer(Updater):
 
     @torch.no_grad()
     def evaluate(self) -> float:
-        """The mean validation loss per target token, in nats, with the averaged weights if there are any."""
+        """The mean validation loss per target token, in nats.
+
+        With the averaged weights, if there are any.
+        """
         sums = torch.zeros(2, dtype=torch.float64)
         with self.averaged():
             self.model.eval()

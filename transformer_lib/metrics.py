@@ -69,7 +69,7 @@ def alignment_error_rate(
     sure: Sequence[Links],
     possible: Sequence[Links] = (),
 ) -> float:
-    """How far predicted word alignments are from gold ones, over a corpus.
+    """The distance of predicted word alignments from gold ones in a corpus.
 
     Args:
         predicted: for each sentence the (source, target) positions that were
@@ -128,7 +128,7 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 # %% ../book/history/translation_as_prediction.ipynb #b73aa609
 @dataclass(frozen=True)
 class Bleu:
-    """A BLEU score and how it came about."""
+    """A BLEU score and what it is made of."""
 
     score: float  # of the whole corpus, from 0 to 100
     signature: str  # sacreBLEU's record of references, case, tokenizer and version

@@ -37,7 +37,7 @@ from transformer_lib.models.seq2seq import (
 
 # %% ../../book/history/learning_to_align.ipynb #2ee0c315
 class Score(nn.Module):
-    """How well queries match keys; ``prepare`` does what needs no query."""
+    """A score of how well queries match keys; ``prepare`` needs no query."""
 
     max_length: int | None = None  # the most keys; None: no limit
 

@@ -140,7 +140,7 @@ def mask_tokens(
 
 # %% ../../book/descendants/bert.ipynb #16f0d548
 class BertClassifier(nn.Module):
-    """Classes for a sentence, or for a pair, from the vector of the first position.
+    """Encoder that classifies a sentence, or a pair, by its first position.
 
     Example:
         >>> bert = Bert(BertConfig(20, d_model=8, n_heads=2, n_layers=1, d_ff=16))

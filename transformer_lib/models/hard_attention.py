@@ -107,7 +107,7 @@ def reinforce(
     *,
     later: bool = False,
 ) -> Float[Tensor, "B T"]:
-    """Numbers whose gradient makes draws likelier that earned more than guessed.
+    """Terms whose gradient favours draws with a higher reward than expected.
 
     Args:
         guess: of the reward of one step; a tenth of its squared error is added.

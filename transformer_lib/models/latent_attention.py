@@ -48,7 +48,7 @@ class LatentWeights:
 
 
 class PlainAttention(nn.Module):
-    """One learned query for each head.
+    """Attention with one learned query for each head.
 
     Source: Chen et al. (2016), section 3, the first step.
     """
@@ -66,7 +66,7 @@ class PlainAttention(nn.Module):
 
 
 class LatentAttention(PlainAttention):
-    """Two steps: which words decide, and where each of them points to.
+    """Attention in two steps: which words decide, and where they point to.
 
     Source: Chen et al. (2016), section 3.
     """
@@ -119,7 +119,7 @@ def read_both_ways(
 
 # %% ../../book/history/latent_attention.ipynb #7285bc23
 class IfThenModel(nn.Module):
-    """Reads a description and scores every part of its program.
+    """A model that reads a description and scores each part of its program.
 
     Source: Chen et al. (2016), sections 3 and 4.
     """

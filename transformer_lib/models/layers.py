@@ -32,7 +32,7 @@ def sinusoids(
 
 # %% ../../book/transformer/positional_encoding.ipynb #eb446c8b
 class Positions(nn.Module):
-    """Adds row t of a table to the vector at position t."""
+    """A module that adds row t of a table to the vector at position t."""
 
     table: Float[Tensor, "M D"]
 
@@ -123,7 +123,7 @@ class FeedForward(nn.Module):
 
 # %% ../../book/transformer/positional_encoding.ipynb #660b7c11
 class LayerNorm(nn.Module):
-    """Shifts and scales each vector to mean 0, variance 1, then by learned numbers.
+    """Layer norm: mean 0 and variance 1, then a learned scale and shift.
 
     Source: Ba et al. (2016), eqs. 3 and 4.
     """

@@ -49,7 +49,7 @@ def rotate(
 
 # %% ../../book/descendants/llama.ipynb #bd90f588
 class RMSNorm(nn.Module):
-    """Divides by the root mean square, then scales by a learned gain.
+    """RMSNorm: division by the root mean square, then a learned gain.
 
     It computes what ``torch.nn.RMSNorm`` does.
     Source: Zhang and Sennrich (2019), eq. 4.

@@ -213,7 +213,7 @@ class LuongState(AlignedState):
 
 
 class LuongSeq2Seq(AlignedSeq2Seq):
-    """Takes its step first, then attends with the new state.
+    """A translator that takes its step first, then attends with the new state.
 
     Source: Luong et al. (2015), section 3.
     """

@@ -80,7 +80,7 @@ class TransformerConfig:
 
     @classmethod
     def tiny(cls, **changes: Any) -> "TransformerConfig":
-        """The small model that does best on Multi30k: 4 + 4 layers, 128 wide."""
+        """A small model for data such as Multi30k: 4 + 4 layers, 128 wide."""
         sizes = dict(d_model=128, n_heads=4, d_ff=256, dropout=0.3)
         sizes |= dict(source_vocab_size=10_000, target_vocab_size=10_000)
         return cls(**sizes | dict(n_encoder_layers=4, n_decoder_layers=4) | changes)

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> int:
-    """The command; Ctrl-C is quiet from the first moment, while PyTorch is still being imported; SIGTERM is like it."""
+    """The command-line program; Ctrl-C and SIGTERM end it without a traceback, even while PyTorch is being imported."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     from .translation.cli import main as command
 

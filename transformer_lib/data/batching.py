@@ -52,7 +52,7 @@ def encode_pairs(
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Sentence pairs side by side in two tensors, the shorter ones filled up with PAD.
+    """A batch of sentence pairs in two tensors, padded with PAD.
 
     Example:
         >>> batch = collate([([5, 6, 2], [1, 7, 2]), ([5, 2], [1, 8, 9, 2])])
@@ -99,7 +99,7 @@ class Batch:
 
 
 def collate(examples: Sequence[Example], *, indices: Sequence[int] | None = None) -> Batch:
-    """Examples side by side, padded on the right; fits ``collate_fn`` of a ``DataLoader``."""
+    """A batch of examples, padded on the right; fits ``collate_fn`` of a ``DataLoader``."""
     if not len(examples):
         raise ValueError("examples is empty: a batch needs at least one example")
     for i, (source, target) in enumerate(examples):
@@ -119,7 +119,7 @@ def pair_lengths(examples: Sequence[Example]) -> Int[np.ndarray, "N 2"]:
 
 
 class TokenBatches(Sampler[list[int]]):
-    """Indices of batches of similar length, each within a budget of tokens that counts padding.
+    """Batches of example indices: similar lengths together, at most ``max_tokens`` per batch, padding included.
 
     Every example is in exactly one batch. Of several processes, each takes every world-th example of every batch.
 
@@ -166,7 +166,7 @@ class TokenBatches(Sampler[list[int]]):
 
 
 def batches(examples: Sequence[Example], max_tokens: int, seed: int | None = None, epoch: int = 0) -> Iterator[Batch]:
-    """Examples in batches of similar length, each within a budget of tokens; see ``TokenBatches``.
+    """Batches of examples of similar length, with a limit on their tokens; see ``TokenBatches``.
 
     Args:
         seed: of the shuffling, together with the epoch; None for short ones first, for evaluation.

@@ -62,7 +62,7 @@ def tokenize_corpus(
     max_length: int | None = None,
     progress_bar: bool = False,
 ) -> TokenCorpus:
-    """Encode pairs once, as a stream, into a folder; a folder that is complete is opened as it is.
+    """Encode a stream of pairs into a folder; if the folder is complete already, just open it.
 
     Args:
         max_length: leave out pairs with more tokens on their longer side.
@@ -106,7 +106,7 @@ def _as_bytes(rows: list[Example], dtype: Any) -> tuple[bytes, bytes]:
 def read_pairs(
     name: str | Path, split: str = "train", skipped: list[int] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """The pairs of a file with a tab in each line, or of ``hf:NAME``, a Hugging Face data set, as a stream.
+    """A stream of the pairs in a tab-separated file, or in ``hf:NAME``, a data set of Hugging Face.
 
     Args:
         name: a path, or ``hf:NAME`` or ``hf:NAME:CONFIGURATION``.
@@ -152,7 +152,7 @@ def _published_pairs(name: str, split: str) -> Iterator[tuple[str, str]]:
 
 
 def sample_pairs(pairs: Iterable[tuple[str, str]], size: int, seed: int = 0) -> list[tuple[str, str]]:
-    """A sample of a stream in which every pair is equally likely, such as to train a vocabulary on.
+    """A random sample of a stream of pairs, for example to train a vocabulary on.
 
     Source: Vitter (1985), algorithm R.
     """

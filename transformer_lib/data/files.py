@@ -29,7 +29,7 @@ def read_table(name: str) -> dict[str, list[str]]:
 
 
 def write_atomically(path: Path | str, content: bytes) -> None:
-    """Write a file completely or not at all: nobody ever sees half of one.
+    """Write a file completely or not at all.
 
     A file that exists keeps its mode. A link stays a link: the file behind it is written. What is
     no file, such as a pipe or ``/dev/stdout``, is written to directly.
@@ -58,14 +58,14 @@ def write_atomically(path: Path | str, content: bytes) -> None:
 
 
 def write_json(path: Path | str, content: dict[str, Any]) -> None:
-    """Write a JSON file, all or nothing."""
+    """Write a JSON file completely or not at all."""
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     write_atomically(path, text.encode())
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that others publish: its data set and name, its address, and what it must hold."""
+    """A published file: its data set and name, its address, and its checksum."""
 
     dataset: str
     name: str

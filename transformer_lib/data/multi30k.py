@@ -92,7 +92,7 @@ def moses_tokenize(text: str, language: str, *, lowercase: bool = True) -> str:
 
 
 def moses_detokenize(text: str, language: str) -> str:
-    """Join Moses tokens to a sentence as people write it; the case is not restored.
+    """Join Moses tokens to a sentence as people write it, but without restoring capitals.
 
     Example:
         >>> moses_detokenize("a man 's dog , asleep .", "en")

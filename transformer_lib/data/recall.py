@@ -1,4 +1,4 @@
-"""Without its softmax, attention is a recurrent network whose state is a matrix. We compute it in three ways, see what such a memory forgets, and use the delta rule to overwrite old values.
+"""Associative recall: lists of keys and values, followed by questions.
 
 Chapter: Linear attention: the return of recurrence (book/descendants/linear_attention.ipynb).
 """

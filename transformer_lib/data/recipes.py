@@ -79,7 +79,7 @@ def combinations(held_out: bool) -> list[tuple[Operation, Operation]]:
 
 
 def make_recipes(n: int, seed: int, *, held_out: bool = False) -> list[Recipe]:
-    """Write recipes whose words do not tell which part of the program they name; their order does.
+    """Write recipes in which only the order of the words tells which part of the program they name.
 
     Every sentence has a mirror image with the same words and trigger and action exchanged, which is
     as likely. The same arguments give the same recipes on every machine.
@@ -124,7 +124,7 @@ RecipeExample = tuple[list[int], tuple[int, ...]]
 
 
 def recipe_words(text: str, max_words: int | None = None) -> list[str]:
-    """The words and punctuation marks of a description, in lower case, at most so many."""
+    """The first words and punctuation marks of a description, in lower case."""
     return re.findall(r"\w+|[^\w\s]", text.lower())[:max_words]
 
 
@@ -171,7 +171,7 @@ class RecipeCoder:
 
 @dataclass(frozen=True, eq=False)
 class RecipeBatch:
-    """Recipes side by side: word ids, the number of each head's label, and their indices."""
+    """A batch of recipes: word ids, the number of each head's label, and their indices."""
 
     tokens: Int[Tensor, "B S"]
     labels: Int[Tensor, "B H"]
@@ -193,7 +193,7 @@ class RecipeBatch:
 def recipe_batches(
     examples: Sequence[RecipeExample], max_tokens: int, seed: int | None = None, epoch: int = 0
 ) -> Iterator[RecipeBatch]:
-    """Batches of recipes of similar length, each within a budget of tokens; see ``batches``."""
+    """Batches of recipes of similar length, with a limit on their tokens; see ``batches``."""
     pairs = [(ids, [BOS, EOS]) for ids, _ in examples]
     for batch in batches(pairs, max_tokens, seed, epoch):
         labels = torch.tensor([examples[i][1] for i in batch.indices])
@@ -234,7 +234,7 @@ def group_twins(rows: Sequence[dict[str, str]]) -> dict[str, list[int]]:
 def load_zapier(
     split: str, directory: str | os.PathLike[str] | None = None, *, text: str = "title"
 ) -> list[Recipe]:
-    """Recipes from Zapier: 3,859 to learn from ("train"), 500 for choices ("val"), 500 for the test.
+    """Recipes from Zapier: 3,859 for training ("train"), 500 for validation ("val"), 500 for testing.
 
     Recipes that share all words of their title or of their description are in the same split. What
     the file leaves out is "None".

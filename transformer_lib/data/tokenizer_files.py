@@ -21,7 +21,7 @@ FORMAT, VERSION = "transformer_lib.Tokenizer", 1
 
 
 def check_texts(texts: Iterable[str]) -> list[str]:
-    """Texts that can be written in UTF-8, as a list."""
+    """A list of the texts, if all of them can be written in UTF-8."""
     lines = [texts] if isinstance(texts, bytes | str) else list(texts)
     for i, text in enumerate(lines):
         if isinstance(texts, bytes | str) or not isinstance(text, str):
@@ -64,7 +64,7 @@ def save_vocabulary(path: str | os.PathLike[str], level: str, pieces: Pieces, me
 
 
 def load_vocabulary(path: str | os.PathLike[str], make: Callable[[str, Pieces, Merges], T]) -> T:
-    """Make something of a vocabulary that ``save_vocabulary`` wrote; a damaged file is refused."""
+    """Call ``make`` with a vocabulary that ``save_vocabulary`` wrote; a damaged file is refused."""
     try:
         content = json.loads(Path(path).read_bytes())
         if (content["format"], content["version"]) != (FORMAT, VERSION):

@@ -27,7 +27,7 @@ __all__ = [
 def penalize_repetition(
     logits: Float[Tensor, "N V"], written: Int[Tensor, "N T"], penalty: float
 ) -> Float[Tensor, "N V"]:
-    """Logits of tokens already written, divided by the penalty if positive, multiplied if negative.
+    """Logits with a penalty for tokens already written: positive ones are divided by it, negative ones multiplied.
 
     Source: Keskar et al. (2019), section 4.1, for positive logits.
     """
@@ -41,13 +41,13 @@ def penalize_repetition(
 
 
 def rule_out_(scores: Float[Tensor, "N V"], written: Int[Tensor, "N T"], min_length: int = 0) -> Float[Tensor, "N V"]:
-    """Minus infinity, in place, for PAD and BOS, and for EOS among the first `min_length` tokens."""
+    """Set PAD and BOS to minus infinity, in place, and EOS too among the first `min_length` tokens."""
     scores[:, : EOS + (written.shape[1] < min_length)] = -torch.inf  # PAD, BOS, EOS are 0, 1, 2
     return scores
 
 
 def force(scores: Float[Tensor, "N V"], token: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
-    """Minus infinity for all but the given token of each row; PAD leaves a row free."""
+    """Scores in which only the given token of each row is possible; with PAD, a row is left unchanged."""
     others = torch.arange(scores.shape[1], device=scores.device) != token[:, None]
     return scores.masked_fill(others & (token != PAD)[:, None], -torch.inf)
 
@@ -58,7 +58,7 @@ def check_search(
     max_length: int,
     prefix: Int[Tensor, "B P"] | None,
 ) -> tuple[int, Int[Tensor, "B P"]]:
-    """The limit on the length and the prefix of a search, once they are known to fit.
+    """The length limit and the prefix of a search, after checking that they fit.
 
     Raises:
         TypeError: if the prefix holds no integers.
@@ -142,7 +142,7 @@ def generate(
 
 
 def collect_tokens(model: nn.Module, source: Int[Tensor, "B S"], **options: Any) -> Int[Tensor, "B T"]:
-    """All tokens that `generate` yields; rows end with EOS unless they are cut, and are padded."""
+    """All tokens that `generate` yields, padded; each row ends with EOS unless it was cut off."""
     with eval_mode(model):
         columns = [
             source.new_full((len(source),), PAD).index_copy(0, rows, tokens)
@@ -152,7 +152,7 @@ def collect_tokens(model: nn.Module, source: Int[Tensor, "B S"], **options: Any)
 
 
 def greedy_decode(model: nn.Module, source: Int[Tensor, "B S"], **options: Any) -> Int[Tensor, "B T"]:
-    """The most likely token at each step; for the options see `generate`.
+    """Greedy decoding: the most likely token at each step; for the options see `generate`.
 
     Source: Sutskever et al. (2014), section 3.2, with a beam of one.
     """

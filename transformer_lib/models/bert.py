@@ -1,4 +1,4 @@
-"""Fill in the blank: how an encoder learns a language from masked words, what it gains and loses compared with a causal model, and how much pre-training helps.
+"""BERT: a Transformer encoder that fills in masked words, and a classifier on top of it.
 
 Chapter: BERT: only the encoder (book/descendants/bert.ipynb).
 """

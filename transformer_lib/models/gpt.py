@@ -1,4 +1,4 @@
-"""A single stack of layers reads a source and continues it with a translation. Why did it seem to lose to two stacks, and does it learn from an example in its prompt?
+"""GPT: a causal stack of Transformer layers as a language model, and as a translator.
 
 Chapter: GPT: only the decoder (book/descendants/gpt.ipynb).
 """

@@ -1,4 +1,4 @@
-"""How the layer of GPT-2 turned into the layer of today's models, and six ways to shrink the KV cache of a long conversation, each with its price.
+"""Llama: a decoder with rotary positions, RMSNorm, SwiGLU and grouped-query attention.
 
 Chapter: Llama, and what a KV cache must keep (book/descendants/llama.ipynb).
 """

@@ -1,4 +1,4 @@
-"""How a recurrent network reads a sentence into a single vector, how another one writes the translation from it, and where this breaks down.
+"""Recurrent networks: a GRU for padded batches, and an encoder-decoder made of it.
 
 Chapter: An encoder-decoder: the sentence in one vector (book/history/encoder_decoder.ipynb).
 """

@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 def reorder(state: T, rows: Int[Tensor, " N"], sentences: Int[Tensor, " M"] | None = None) -> T:
-    """The state whose row n is the row ``rows[n]`` of this one; the memory is shared, not copied.
+    """A state whose row n is row ``rows[n]`` of the given one; the memory is shared, not copied.
 
     Args:
         state: any structure of dataclasses, lists, tuples, dictionaries and tensors.
@@ -161,7 +161,7 @@ def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str) -> None
 
 
 def check_pairs(source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> None:
-    """Refuse targets that do not pair up with the sources: they would pass as beams."""
+    """Refuse targets that don't match the number of sources, because they would be taken for beams."""
     if source.shape[0] != target.shape[0]:
         raise ValueError(f"{len(source)} sources and {len(target)} targets do not pair up")
 
@@ -171,7 +171,7 @@ SWITCHING = threading.RLock()
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards every part is back in its own mode.
+    """A block in evaluation mode without gradients; afterwards, every module is back in its own mode.
 
     Threads that share a model in training mode wait for each other.
     """

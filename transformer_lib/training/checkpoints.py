@@ -69,7 +69,7 @@ def _checksum(tensors: dict[str, Tensor], text: str) -> str:
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path | str) -> None:
-    """Put weights into a model whose names and shapes they have.
+    """Load weights into a model with the same names and shapes.
 
     Raises:
         ValueError: if a name, a shape or a kind of number differs, or a number is NaN or infinite; nothing is changed.
@@ -88,7 +88,7 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path | str)
 
 
 def average_checkpoints(paths: Sequence[Path | str]) -> dict[str, Tensor]:
-    """The mean of several checkpoints of one model, taken in double precision; tied weights stay tied.
+    """The mean of several checkpoints of one model, computed in double precision; tied weights stay tied.
 
     Source: Vaswani et al. (2017), section 6.1.
 

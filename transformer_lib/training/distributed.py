@@ -20,7 +20,7 @@ def process() -> tuple[int, int]:
 
 
 def total(*values: float | int) -> list[float]:
-    """Sums over all processes, computed on the CPU so that a GPU goes on working."""
+    """Sums over all processes, computed on the CPU so that a GPU doesn't have to wait."""
     if process()[1] == 1:
         return [float(value) for value in values]
     sums = torch.tensor(values, dtype=torch.float64)
@@ -32,7 +32,7 @@ def total(*values: float | int) -> list[float]:
 def process_group(
     device: str = "cpu", lock: AbstractContextManager[Any] | None = None
 ) -> Iterator[torch.device]:
-    """The group of the processes that ``torchrun`` started; gives the device of this one.
+    """A block in the group of processes that ``torchrun`` started; yields the device of this one.
 
     Args:
         lock: entered by rank 0 alone, such as a lock on the folder of a run. If it fails, all processes stop.
@@ -56,7 +56,7 @@ def process_group(
 
 @contextmanager
 def first(task: AbstractContextManager[Any]) -> Iterator[None]:
-    """Rank 0 enters a context, such as one that prepares files, before the others go on."""
+    """A context that rank 0 enters before the other processes, for example to prepare files."""
     rank, _ = process()
     error = None
     try:

@@ -34,7 +34,7 @@ __all__ = ["Interrupt", "Objective", "Progress", "RunState"]
 
 @dataclass
 class Progress:
-    """How far a run has come; loss, tokens and seconds are sums over the present epoch."""
+    """The progress of a run; loss, tokens and seconds are sums over the current epoch."""
 
     epoch: int = 0
     batch: int = 0
@@ -49,7 +49,7 @@ class Progress:
 
 
 class Interrupt:
-    """Turns Ctrl-C, or SIGTERM, into a request to stop after the present update; a second one, a second later, stops at once."""
+    """Turns Ctrl-C or SIGTERM into a request to stop after the current update; a later one stops at once."""
 
     def __init__(self) -> None:
         self.requested, self._since = False, 0.0

@@ -35,7 +35,7 @@ def misspell(text: str, rng: random.Random) -> str:
 
 @dataclass(frozen=True)
 class SpellingNoise:
-    """Sources as somebody in a hurry types them; each argument is the probability of one change."""
+    """Adds typing errors to sources; each argument is the probability of one kind of change."""
 
     tokenizer: Tokenizer
     typo: float = 0.1

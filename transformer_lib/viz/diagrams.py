@@ -42,7 +42,7 @@ class Box:
 
 
 def canvas(width: float, height: float, unit: float | None = None) -> tuple[Any, Any]:
-    """An empty sheet without axes, in squares of ``unit`` inches; None makes it six inches wide."""
+    """An empty drawing without axes, whose unit is ``unit`` inches; None makes it six inches wide."""
     scale = 6.0 / width if unit is None else unit
     figure = pyplot().figure(figsize=(width * scale, height * scale), layout="none")
     ax = figure.add_axes((0, 0, 1, 1))

@@ -63,7 +63,7 @@ def colour_of(name: str) -> str:
 
 
 def use_style() -> None:
-    """Set matplotlib's defaults to the book's: its ground, ink, fonts, sizes and colours."""
+    """Set matplotlib's defaults to the style of the book: its background, fonts, sizes and colours."""
     plt = pyplot()
     from matplotlib import cycler  # type: ignore[attr-defined]
 
@@ -118,7 +118,7 @@ def heatmap(
     largest: float | None = 1.0,
     numbers: bool = False,
 ) -> Any:
-    """Draw attention weights as a table of shades: a row for each target word.
+    """Draw attention weights as a heat map with a row for each target word.
 
     Give the figure about a third of an inch for each word.
 

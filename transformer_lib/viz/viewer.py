@@ -16,7 +16,7 @@ __all__ = ["Control", "Part", "Viewer", "attention_viewer", "make_viewer", "perc
 
 @dataclass(frozen=True)
 class Viewer:
-    """A picture to play with, which notebooks and pages show by themselves.
+    """An interactive picture that notebooks and pages display by themselves.
 
     Attributes:
         summary: what it shows, in words.
@@ -32,7 +32,7 @@ class Viewer:
 
 @dataclass(frozen=True)
 class Control:
-    """Something that the reader of a viewer can set.
+    """A control of a viewer, such as a menu or a slider.
 
     Args:
         name: what is written before it.
@@ -103,7 +103,7 @@ class Part:
 def make_viewer(
     title: str, controls: Sequence[Control], scene: str, parts: Sequence[Part], *, note: str = ""
 ) -> Viewer:
-    """A viewer: controls, a scene, and what stands in the scene for every setting of the controls.
+    """A viewer made of controls, a scene, and the content of the scene for every setting of the controls.
 
     Args:
         title: what the viewer shows.
@@ -164,7 +164,7 @@ def percent(weights: Any) -> Any:
 
 
 def widest_map(weights: np.ndarray) -> tuple[int, ...]:
-    """The place of the map (..., T, S) whose largest weights reach the most columns."""
+    """The index of the map (..., T, S) whose largest weights are spread over the most columns."""
     reached = weights.max(axis=-2).sum(axis=-1)
     return tuple(map(int, np.unravel_index(reached.argmax(), reached.shape)))
 

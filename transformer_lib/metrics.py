@@ -107,8 +107,8 @@ def _check_corpus(hypotheses: Sequence[str], references: Sequence[object]) -> No
             raise TypeError(f"{texts!r:.60} is not a list of sentences")
     if not 0 < len(hypotheses) == len(references):
         raise ValueError(
-            f"{len(hypotheses)} hypotheses and {len(references)} references: expected one "
-            "of each for every sentence"
+            f"{len(hypotheses)} hypotheses and {len(references)} references: "
+            "expected one of each for every sentence"
         )
     if not all(isinstance(text, str) for text in hypotheses):
         raise TypeError("a sentence is not a string")
@@ -151,14 +151,16 @@ def bleu(
     """Corpus BLEU, computed by sacreBLEU, with its signature.
 
     Args:
-        hypotheses: what a model wrote, one string (it may be empty) for each sentence.
+        hypotheses: what a model wrote, one string (it may be empty) for each
+            sentence.
         references: one good translation for each sentence, or a list of them.
         tokenize: how sacreBLEU cuts the text: "13a" for plain text, "none" for text
             with spaces between its tokens, or another of its names, such as "intl".
         lowercase: whether to ignore case.
 
     Example:
-        >>> result = bleu(["ein Hund läuft im Park"], ["ein Hund läuft im Park herum"])
+        >>> seen = "ein Hund läuft im Park"
+        >>> result = bleu([seen], [f"{seen} herum"])
         >>> round(result.score, 1), round(result.brevity_penalty, 3)
         (81.9, 0.819)
 

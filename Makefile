@@ -46,7 +46,7 @@ export: $(READY) ## write transformer_lib/ and the README's table from the noteb
 notebooks: export ## run notebooks in place, all or NB=path
 	@$(PY) tools/notebooks.py $(NB)
 
-address: $(READY) ## write the address of the repository into every file: make address REPO=me/attention-step-by-step
+address: $(READY) ## write the address of the repository into every file: make address REPO=me/name
 	@$(PY) tools/address.py "$(REPO)"
 
 pins: $(READY) ## write requirements.txt: the versions in .venv (after an upgrade there)

@@ -167,6 +167,8 @@ def test_labels_are_text_and_code() -> None:
 
 # ---- pages ----
 
+SLUG = "some-one/a-book"  # an address as a service gives it
+
 
 def test_addresses_follow_from_the_repository() -> None:
     assert book_pages.pages_url("https://github.com/Some-One/my-book") == "https://some-one.github.io/my-book/"
@@ -213,7 +215,7 @@ def test_the_line_under_the_title_describes_the_page() -> None:
 def test_chapter_numbers_come_from_the_contents() -> None:
     first = next(part for part in TOC["parts"] if part.get("numbered"))["chapters"][0]["file"]
     assert book_chapters.file_number(first) == 1 and book_chapters.file_number("book/index") is None
-    for key in ("decoding", "decoding.greedy"):
+    for key in ("decoding", "decoding.beam_search"):
         assert book_chapters.spoken(book_chapters.chapter(key)).startswith("chapter ")
     assert book_chapters.spoken(book_chapters.chapter("caption_grammar")) == "The caption grammar"
     with pytest.raises(KeyError, match="no chapter '99'"):
@@ -418,7 +420,7 @@ SAMPLE = [
     ("markdown", ":::{admonition} Start here\n:class: start-here\nRead {chapter}`decoding` first.\n\n"
      f"```python\n{WIDEST}\n```\n:::\n\n## A section, so that there are contents beside the page", []),
     ("markdown", "A formula $x$ by {cite:t}`bahdanau2015`, in {chapter}`2`. As {chapter}`decoding` said in "
-     "{chapter}`drawing`.\n\n"
+     "{chapter}`pictures`.\n\n"
      "```{math}\n:label: eq-17-x\nx = 1\n```\n\nSee {eq}`eq-17-x`.", []),
     ("code", "#| fold: Plumbing\nfrom transformer_lib.viz import plot", []),
     ("code", "from transformer_lib.decoding.search import beam_search", []),
@@ -460,7 +462,7 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     record = {"command": "run it", "title": "Scores <compared>", "rows": [{"model": "gru", "bleu": 24.312}]}
     (tmp_path / "transformer_lib" / "results" / "first-run.json").write_text(json.dumps(record), encoding="utf-8")
     (tmp_path / "book" / "appendix").mkdir()
-    write_notebook(tmp_path / "book" / "appendix" / "drawing.ipynb", APPENDIX)
+    write_notebook(tmp_path / "book" / "appendix" / "pictures.ipynb", APPENDIX)
     write_notebook(tmp_path / "book" / "translation" / "decoding.ipynb", EARLIER)
     write_notebook(tmp_path / "book" / "translation" / "translating_real_sentences.ipynb", SAMPLE)
     (tmp_path / "book" / "index.md").write_text(
@@ -470,12 +472,12 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     chapters = [{"file": f"book/translation/{name}"} for name in ("decoding", "translating_real_sentences")]
     parts = [{"caption": "Translation", "numbered": True, "chapters": chapters}]
-    parts.append({"caption": "Appendix", "chapters": [{"file": "book/appendix/drawing"}]})
+    parts.append({"caption": "Appendix", "chapters": [{"file": "book/appendix/pictures"}]})
     contents = {"format": "jb-book", "root": "book/index", "parts": parts}
     (tmp_path / "_toc.yml").write_text(yaml.safe_dump(contents), encoding="utf-8")
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
     command += ["build", str(tmp_path), "-W", "-n", "--keep-going"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "GITHUB_REPOSITORY": SLUG}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return tmp_path / "_build" / "html"
@@ -486,10 +488,9 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     built = small_book
     page = (built / "book" / "translation" / "translating_real_sentences.html").read_text(encoding="utf-8")
-    repository = CONFIG["repository"]["url"].removeprefix("https://github.com/")
     branch = CONFIG["repository"]["branch"]
     assert (
-        f"https://colab.research.google.com/github/{repository}/blob/{branch}/book/translation/translating_real_sentences.ipynb"
+        f"https://colab.research.google.com/github/{SLUG}/blob/{branch}/book/translation/translating_real_sentences.ipynb"
         in page
     )
     assert '<span class="section-number">Chapter 2 </span>Translating' in page and "(2.1)" in page
@@ -510,7 +511,7 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     assert loaded and not [url for url in loaded if "//" in url]
     assert "thebe" not in page
 
-    appendix = (built / "book" / "appendix" / "drawing.html").read_text(encoding="utf-8")
+    appendix = (built / "book" / "appendix" / "pictures.html").read_text(encoding="utf-8")
     assert "<h1>Drawing" in appendix and ">Drawing</span></a>" in page
 
     index = (built / "book" / "index.html").read_text(encoding="utf-8")
@@ -522,6 +523,6 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     moved = (built / "book" / "translation" / "16_decoding.html").read_text(encoding="utf-8")
     assert 'url=../translation/decoding.html"' in moved
     lost = (built / "404.html").read_text(encoding="utf-8")
-    prefix = book_pages.pages_url(CONFIG["repository"]["url"]).split("/", 3)[3]
+    prefix = book_pages.pages_url(f"https://github.com/{SLUG}").split("/", 3)[3]
     assert f'href="/{prefix}book/translation/translating_real_sentences.html"' in lost
     assert "translating_real_sentences.html" in (built / "sitemap.xml").read_text(encoding="utf-8")

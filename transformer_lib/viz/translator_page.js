@@ -293,7 +293,7 @@ class TranslatorInPage {
     if (!text) return this.clear("");
     if (text.length > LONGEST)
       return this.clear(
-        `This text has ${text.length} characters. The translator takes ${LONGEST}: give it one sentence at a time.`,
+        `${text.length} characters: the translator takes ${LONGEST}, a sentence at a time.`,
       );
     const options = { beamSize: Number(this.search.value) };
     try {

@@ -8,7 +8,7 @@ from transformer_lib import results
 PAGE = Path(__file__).parents[1] / "book/appendix/claims.md"
 HEAD = """# Claims
 
-> Every finding of this book, how we measured it, and who has tried to break it.
+> Every finding of this book, how we measured it, and whether an independent check has tried to break it.
 
 Most claims about attention are repeated more often than they are measured. Each finding below belongs to a small study that
 you can repeat with one command. We wrote down when it would hold *before* we ran it, chose each variant's learning rate on

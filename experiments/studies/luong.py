@@ -102,7 +102,9 @@ STUDY = Study(
             withdrawn="All five seeds gain, but so unequally that the interval contains zero.",
         ),
         "late": Finding(
-            "Without the last word, it misses at least one article in twenty.", level("articles", BEFORE), "high < 95"
+            "A decoder that attends before its step, with the last word missing from its query, misses at least one article in twenty.",
+            level("articles", BEFORE),
+            "high < 95",
         ),
         "quality": Finding(
             "Both orders translate equally well, within five points.",

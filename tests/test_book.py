@@ -526,3 +526,13 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     prefix = book_pages.pages_url(f"https://github.com/{SLUG}").split("/", 3)[3]
     assert f'href="/{prefix}book/translation/translating_real_sentences.html"' in lost
     assert "translating_real_sentences.html" in (built / "sitemap.xml").read_text(encoding="utf-8")
+
+
+def test_the_sitemap_says_when_pages_changed() -> None:
+    base = "https://a.github.io/b/"
+    told = book_pages.dated(f"<loc>{base}book/index.html</loc><loc>{base}book/nothing.html</loc>", base)
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git repository")
+    assert re.fullmatch(
+        rf"<loc>{base}book/index.html</loc><lastmod>\d{{4}}-\d\d-\d\d</lastmod><loc>{base}book/nothing.html</loc>", told
+    )

@@ -150,19 +150,54 @@ def redirect(target: str, head: str = "") -> str:
 
 def lighter(page: str, up: str) -> str:
     """A finished page without what it loads in vain: icons as a script (the font has them), MathJax without formulas."""
-    page = re.sub(r"\s*<script src=\"[^\"]*fontawesome\.js[^>]*></script>", "", page)
+    page = re.sub(
+        r"\s*<script src=\"[^\"]*fontawesome\.js[^>]*></script>", "", page
+    )
     if not re.search(r'class="[^"]*\bmath\b', page):
-        page = re.sub(r"\s*<script[^>]*>(?:window\.MathJax = [^<]*)?</script>", _without_mathjax, page)
+        page = re.sub(
+            r"\s*<script[^>]*>(?:window\.MathJax = [^<]*)?</script>",
+            _without_mathjax,
+            page,
+        )
     page = re.sub(r"<title>(.+?) &#8212; \1</title>", r"<title>\1</title>", page)
     first, *rest = re.split(r'\s*<meta name="viewport"[^>]*>', page)
-    page = f'{first}\n    <meta name="viewport" content="width=device-width, initial-scale=1">' + "".join(rest)
+    page = (
+        f'{first}\n    <meta name="viewport" content="width=device-width, initial-scale=1">'
+        + "".join(rest)
+    )
     if 'rel="preload" as="font"' not in page:
         fonts = "".join(
             f'<link rel="preload" as="font" type="font/woff2" crossorigin href="{up}_static/fonts/{name}-latin-wght-normal.woff2">'
             for name in ("source-serif-4", "source-sans-3")
         )
-        page = page.replace("</head>", f'{fonts}<link rel="icon" sizes="32x32" href="{up}_static/favicon.ico">\n  </head>', 1)
+        page = page.replace(
+            "</head>",
+            f'{fonts}<link rel="icon" sizes="32x32" href="{up}_static/favicon.ico">\n  </head>',
+            1,
+        )
     return page
+
+
+def dated(sitemap: str, base: str) -> str:
+    """A sitemap with the day on which git last saw each page change."""
+
+    def last(found: re.Match[str]) -> str:
+        page = found[1].removeprefix(base).removesuffix(".html")
+        command = [
+            "git",
+            "log",
+            "-1",
+            "--format=%cs",
+            "--",
+            f"{page}.md",
+            f"{page}.ipynb",
+        ]
+        day = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False
+        ).stdout.strip()
+        return f"{found[0]}<lastmod>{day}</lastmod>" if day else found[0]
+
+    return re.sub(r"<loc>([^<]*)</loc>", last, sitemap)
 
 
 def _without_mathjax(script: re.Match[str]) -> str:
@@ -195,21 +230,50 @@ def _finish(app: Sphinx, exception: Exception | None) -> None:
             up = "../" * (len(path.relative_to(out).parts) - 1)
             if path.name == "404.html":
                 prefix = app.config.notfound_urls_prefix
-                pages = [name.removeprefix("book/") for name in sorted(app.env.found_docs) if name.startswith("book/")]
-                up, script = prefix, LOST.replace("{pages}", json.dumps(pages)).replace("{prefix}", prefix)
-                text = text.replace('href="@', f'href="{prefix}').replace('<p id="near"></p>', f'<p id="near"></p>{script}')
+                pages = [
+                    name.removeprefix("book/")
+                    for name in sorted(app.env.found_docs)
+                    if name.startswith("book/")
+                ]
+                up, script = (
+                    prefix,
+                    LOST.replace("{pages}", json.dumps(pages)).replace(
+                        "{prefix}", prefix
+                    ),
+                )
+                text = text.replace('href="@', f'href="{prefix}').replace(
+                    '<p id="near"></p>', f'<p id="near"></p>{script}'
+                )
             path.write_text(lighter(text, up), encoding="utf-8")
+    if (sitemap := out / "sitemap.xml").exists():
+        sitemap.write_text(
+            dated(sitemap.read_text(encoding="utf-8"), app.config.html_baseurl),
+            encoding="utf-8",
+        )
     for old, new in app.config.book_redirects.items():
         path = out / "book" / f"{old}.html"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(redirect(f"{'../' * (old.count('/'))}{new}.html"), encoding="utf-8")
+        path.write_text(
+            redirect(f"{'../' * (old.count('/'))}{new}.html"), encoding="utf-8"
+        )
     root = f"{app.config.root_doc}.html"
-    title, line = html.escape(app.config.html_title), html.escape(app.config.book_description)
+    title, line = (
+        html.escape(app.config.html_title),
+        html.escape(app.config.book_description),
+    )
     card = f"{app.config.html_baseurl}{app.config.ogp_image}"
     head = f'<title>{title}</title><meta name="description" content="{line}"><meta name="twitter:card" content="summary_large_image">'
-    for name, value in {"title": title, "description": line, "image": card, "type": "website"}.items():
+    for name, value in {
+        "title": title,
+        "description": line,
+        "image": card,
+        "type": "website",
+    }.items():
         head += f'<meta property="og:{name}" content="{value}">'
-    (out / "index.html").write_text(redirect(root, head).replace("This page has moved.", title), encoding="utf-8")
+    (out / "index.html").write_text(
+        redirect(root, head).replace("This page has moved.", title),
+        encoding="utf-8",
+    )
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

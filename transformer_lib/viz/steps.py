@@ -88,6 +88,9 @@ def beam_viewer(
     """
     sizes = [beam_size] if isinstance(beam_size, int) else list(beam_size)
     penalties = list(length_penalty) if isinstance(length_penalty, Sequence) else [length_penalty]
+    chosen = sizes[0], penalties[0]
+    sizes, penalties = sorted(sizes), sorted(penalties)
+    at = sizes.index(chosen[0]), penalties.index(chosen[1])
     source, _ = _encode(translator, text)
     table, longest = [], 0
     for size in sizes:
@@ -100,8 +103,9 @@ def beam_viewer(
             row.append([step + [0, 0, "", "", ""] * (2 * max(sizes) - len(step) // 5) for step in shown])
             longest = max(longest, len(steps))
         table.append(row)
-    last, (summary, *_) = len(table[0][0]) - 1, table[0][0][-1]
-    named = [Control("Beam", sizes), Control("Length penalty", penalties)]
+    opened = table[at[0]][at[1]]
+    last, (summary, *_) = len(opened) - 1, opened[-1]
+    named = [Control("Beam", sizes, start=at[0]), Control("Length penalty", penalties, start=at[1])]
     if len(penalties) == 1:
         table = [row[0] for row in table]
     rows: Any = table if len(sizes) > 1 else table[0]

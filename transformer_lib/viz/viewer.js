@@ -9,14 +9,7 @@
   function radios(box, name) {
     const all = [...box.querySelectorAll("input")];
     box.disabled = false;
-    for (const one of all) {
-      one.name = name;
-      const label = one.parentElement;
-      if (!box.classList.contains("tl-words")) continue;
-      label.addEventListener("mouseenter", () => {
-        if (!one.checked) one.click();
-      });
-    }
+    for (const one of all) one.name = name;
     return (count) => {
       all.forEach((one, i) => (one.parentElement.hidden = i >= count));
       if (all.findIndex((one) => one.checked) >= count) all[count - 1].checked = true;

@@ -140,9 +140,15 @@ STUDY = Study(
     seeds=range(3),
     findings={
         "alpha": Finding(
-            "The exponent of the parameters.", fitted(lambda points: fit_law(points)[3], "alpha"), "low > 0"
+            "With more parameters, the loss falls toward its limit as a power of their number.",
+            fitted(lambda points: fit_law(points)[3], "alpha"),
+            "low > 0",
         ),
-        "beta": Finding("The exponent of the tokens.", fitted(lambda points: fit_law(points)[4], "beta"), "low > 0"),
+        "beta": Finding(
+            "With more text, the loss falls toward its limit as a power of its length.",
+            fitted(lambda points: fit_law(points)[4], "beta"),
+            "low > 0",
+        ),
         "share": Finding(
             "With a tenfold budget, parameters and tokens should grow alike, as Hoffmann et al. found.",
             fitted(share, "exponent of the best number of parameters"),

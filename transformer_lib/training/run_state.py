@@ -342,7 +342,7 @@ class RunState:
             slots.setdefault(int(index), {})[slot] = value
         self.optimizer.load_state_dict({"state": slots, "param_groups": notes["groups"]})
         self.progress = Progress(**notes["progress"])
-        for part in self.folder.glob("*.safetensors.*.part") if self.folder and process()[0] == 0 else ():
+        for part in self.folder.glob("*.part") if self.folder and process()[0] == 0 else ():
             part.unlink(missing_ok=True)  # what a killed process was writing
 
     def identity(self) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def measure(seed, budget, kind="attention", rate=None, times=1):
 ONCE, TWICE, NEAREST = "attention", "attention, twice the updates", "IBM Model 1, nearest"
 STUDY = Study(
     chapter="history/learning_to_align",
-    equal="captions and order of batches (by seed), model, Adam, clipping, linear decay; 120 sentences of minimal pairs",
+    equal="captions and order of batches (by seed), model, Adam, clipping, linear decay; the minimal pairs among 1,500 new captions",
     arms={
         ONCE: {},
         TWICE: {"times": 2},

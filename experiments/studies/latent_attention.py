@@ -128,10 +128,5 @@ STUDY = Study(
             difference("accuracy", "words, latent attention", "words, attention"),
             "low > 30",
         ),
-        "second-step": Finding(
-            "On top of the LSTM, the second step gains no more than a point.",
-            difference("accuracy", "latent attention", "four attentions"),
-            "high < 1",
-        ),
     },
 )

@@ -37,7 +37,7 @@ PARTS = {  # what is counted, and the most lines it may have
     "viz": (800, [LIBRARY / "viz"]),  # planned: 600. Eight viewers, and the figures of every page
     "the rest": (200, [*LIBRARY.glob("*.py")]),
     "experiments": (2700, [ROOT / "experiments"]),  # planned: 1,900. About a hundred lines for a study
-    "tools and extensions": (2150, [ROOT / "tools", ROOT / "book" / "_ext"]),  # planned: 1,900
+    "tools and extensions": (1900, [ROOT / "tools", ROOT / "book" / "_ext"]),
     "tests": (12800, [ROOT / "tests"]),  # planned: 11,000. What mutations of the library would otherwise survive stays
 }
 # Planned: 110 and 40. Every door (text, files, checkpoints, settings, options) names what is wrong with its input.

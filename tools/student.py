@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from chapters import ROOT, Notebook, book, numbers
+from chapters import ROOT, Notebook, book, numbers, shown
 
 from transformer_lib.student.grading import checks
 
@@ -24,7 +24,7 @@ INTRODUCTION = """# Write it yourself: {title}
 This is the chapter's notebook, but the bodies of {count} functions are missing: they say `raise NotImplementedError`. Write them, from top to bottom.
 
 - After each cell, `grade` tests what you have written so far: ✓ passes, ✗ does not, and · is not written yet. A test says what it expects, shows both numbers, and names the section that explains it.
-- Your functions are tested inside the library. Whatever you have not written yet is taken from there, so you can begin anywhere.
+- Each function is tested alone, inside the library: everything else is taken from there. So you can begin anywhere, and one mistake fails one function.
 - If you are stuck, `take("{name}", "{example}")` shows the library's own text of one function, and uses it from then on.
 - Constructors and settings are complete. They name the parts, so read them first: `self.` tells you what you have.
 - `Memory??` shows the text of whatever the chapter imports, here of `Memory`.
@@ -69,9 +69,8 @@ def edition(page: Notebook) -> dict:
         if cell.kind != "code":
             cells.append({**cell.data, "source": plain(cell.source, order)})
             continue
-        source, owners = stubs(cell.source, targets) if cell.exports else (cell.source, [])
-        source = re.sub(r"(?m)^#\|.*\n?", "", source).strip()
-        if source:
+        source, owners = stubs(cell.source, targets) if "export" in cell.marks else (cell.source, [])
+        if source := shown(source):
             cells.append({**cell.data, "execution_count": None, "outputs": [], "source": source})
         if len(cells) == 2:
             cells.append(added("start", "from transformer_lib.student import grade, take"))

@@ -111,7 +111,7 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
         "Active weights",
     ),
     ("rate_factor", "return step / warmup", "return (step - 1) / warmup", "The first update is number zero"),
-    ("unfinished", " / largest_divisor", "", "A search that stops too early"),
+    ("unfinished", " / max(divisors)", "", "A search that stops too early"),
     ("sampling_probabilities", ") / temperature", ") * temperature", None),
     ("OneStack.read", "first=first, ", "", "Positions that slide with the source"),
     ("mask_tokens", "dice >= 0.9", "dice >= 0.8", None),
@@ -181,7 +181,7 @@ def test_there_are_thirty_slips_and_eleven_famous_ones() -> None:
 
 def test_messages_name_sections_and_slips_that_exist() -> None:
     page = (ROOT / "book/appendix/slips.md").read_text(encoding="utf-8")
-    titles = set(re.findall(r"\{slip\} (.+)", page))
+    titles = set(re.findall(r"(?m)^### (.+)", page))
     for chapter, notebook in PAGES.items():
         headings = set(re.findall(r"(?m)^##+ (.+)$", "\n".join(cell.source for cell in notebook.cells)))
         sections = {one.section for one in grading.checks(chapter)}

@@ -81,19 +81,19 @@ def edition(page: Notebook) -> dict:
     return {**page.data, "cells": cells}
 
 
-def editions(root: Path = ROOT) -> dict[str, dict]:
-    """The notebooks of all chapters that export something, by the name of the file."""
-    pages = [page for page in book(root) if page.number and page.exported]
-    return {f"{page.number:02}_{page.path.stem}.ipynb": edition(page) for page in pages}
+def pages(root: Path = ROOT) -> dict[str, Notebook]:
+    """The chapters that export something, by the name that their file has in the student's edition."""
+    return {f"{page.number:02}_{page.path.stem}.ipynb": page for page in book(root) if page.number and page.exported}
 
 
 def main(folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, notebook in editions().items():
+    for name, page in pages().items():
         if (folder / name).exists():
             print(f"{folder / name} is there already and stays as it is")
             continue
-        (folder / name).write_text(json.dumps(notebook, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        text = json.dumps(edition(page), ensure_ascii=False, indent=1)
+        (folder / name).write_text(text + "\n", encoding="utf-8")
     print(f"the student's edition is in {folder}; make grade CHAPTER=10 grades a chapter of it")
     return 0
 

@@ -51,10 +51,10 @@ def ibm_links(data, nearest, rounds=8):
         table = counts / counts.sum(0).clamp(min=1e-9)
     source, target = words(data.rows["test"])
     scores = table[target[:, :, None], source[:, None]] * (source != PAD)[:, None]
-    if nearest:
-        ends = [(words != PAD).sum(1)[:, None, None] for words in (source, target)]
-        places = [torch.arange(n) for n in (target.shape[1], source.shape[1])]
-        scores = scores - 1e-6 * (places[0][:, None] / ends[1] - places[1] / ends[0]).abs()
+    if nearest:  # of equal probabilities, the one at the most similar place in its sentence
+        S, T = ((words > EOS).sum(1)[:, None, None] for words in (source, target))
+        s, t = torch.arange(source.shape[1]) + 0.5, torch.arange(target.shape[1])[:, None] + 0.5
+        scores = scores * (1 - 1e-4 * (s / S - t / T).abs())
     best = scores.argmax(-1)
     none = source.gather(1, best) == BOS
     return [

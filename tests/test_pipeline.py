@@ -260,8 +260,7 @@ def test_plain_modules_are_left_alone(project: TinyProject) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["gate", "guard"])
 def test_the_scripts_fail_when_they_find_something(project: TinyProject, script: str) -> None:
-    for folder in ("tools", "book/_ext"):
-        shutil.copytree(ROOT / folder, project.root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tools", project.root / "tools", ignore=shutil.ignore_patterns("__pycache__"))
     command = [sys.executable, project.root / "tools" / f"{script}.py"]
     sound = subprocess.run(command, capture_output=True, text=True)
     assert sound.returncode == 0, sound.stdout + sound.stderr
@@ -325,7 +324,6 @@ GUARD_CASES = {
     "a cell run again": (set_count(5, 9), "counting.ipynb, cell 5: execution count 9, expected 5"),
     "the tag nbval-skip": (tags(5, "nbval-skip"), "counting.ipynb, cell 5: tagged nbval-skip"),
     "the tag skip-execution": (tags(5, "skip-execution"), "counting.ipynb, cell 5: tagged skip-execution"),
-    "a tag nobody reads": (tags(5, "NBVAL_IGNORE_OUTPUT"), "counting.ipynb, cell 5: tag 'NBVAL_IGNORE_OUTPUT'"),
     "a comment that skips": (cell(5, source="# NBVAL_SKIP\n6"), "counting.ipynb, cell 5: the comment NBVAL_SKIP"),
     "a comment that ignores": (
         cell(5, source="  # PYTEST_VALIDATE_IGNORE_OUTPUT\n6"),
@@ -358,8 +356,6 @@ GUARD_CASES = {
     "an address in HTML": (shows("text/html", "<b>0x7f0a1c2d3e40</b>"), "cell 5: .* an address"),
     "a warning": (prints("x.py:3: UserWarning: no\n"), "counting.ipynb, cell 5: .* a warning: 'UserWarning'"),
     "stderr": (prints("careful\n", "stderr"), "counting.ipynb, cell 5: writes to stderr: 'careful'"),
-    "a semicolon": (cell(5, source="x = 6\nx;"), "counting.ipynb, cell 5: a line ends in a semicolon: 'x;'"),
-    "a semicolon before a comment": (cell(5, source="x = 6;  # six"), "cell 5: a line ends in a semicolon"),
     "no title": (cell(0, source="> What it builds."), "counting.ipynb, cell 0: must be '# Title'"),
     "no line below the title": (cell(0, source="# Counting words"), "counting.ipynb, cell 0: must be '# Title'"),
     "more than one line": (cell(0, source="# Counting words\n\n> One.\n> Two."), "cell 0: must be '# Title'"),
@@ -371,7 +367,6 @@ GUARD_CASES = {
     ),
     "no Colab metadata": (metadata("colab", {}), "counting.ipynb: metadata is not the standard one: colab"),
     "editor's metadata": (metadata("vscode", {"x": 1}), "counting.ipynb: metadata is not the standard one: vscode"),
-    "a picture without alt text": (shows("image/png", "iVBORw0KGgo="), "cell 5: a figure without alt text"),
     "not a notebook": (
         cell(5, outputs=[nbformat.from_dict({"output_type": "strange"})]),
         "counting.ipynb: not a valid notebook",
@@ -394,7 +389,6 @@ ALLOWED = {
         fails("ValueError")(project),
         tags(5, "raises-exception")(project),
     ),
-    "a semicolon inside a string": cell(5, source='style = """\ncolor: red;\n"""\nprint(style)'),
     "a fraction and a short number": prints("and/or 3/4, 0x41, https://example.org/home/page, the word warning\n"),
     "a comment in fenced code": append(new_markdown_cell("```python\n# not a title\n```")),
 }
@@ -406,18 +400,6 @@ def test_the_guard_lets_pass(project: TinyProject, case: str) -> None:
     assert project.guard() == []
 
 
-def test_long_exported_cells_are_a_note_not_a_failure(
-    project: TinyProject, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    adding("counting", "\n".join(f"_x{n} = {n}" for n in range(45)))(project)
-    assert project.guard() == []
-    monkeypatch.setattr(guard, "ROOT", project.root)
-    monkeypatch.setattr(guard, "book", lambda: chapters.book(project.root))
-    assert guard.main([]) == 0
-    note = "note: book/history/counting.ipynb: exported cells of more than 40 lines of code: 4 ("
-    assert note in capsys.readouterr().out
-
-
 # Notebooks ------------------------------------------------------------------------------------------------------------
 
 
@@ -427,12 +409,10 @@ def test_cleaning_keeps_what_is_shown_and_drops_the_rest(project: TinyProject) -
     notebook.cells[1].source = 'import sys\n\nif "google.colab" in sys.modules:\n    # %pip install old'
     last = notebook.cells[5]
     last.metadata = nbformat.from_dict({"tags": ["raises-exception"], "mystnb": {"image": {"alt": "x"}}, "lines": 1})
-    last.outputs = [new_output("stream", name="stdout", text=text) for text in ("a", "b\n")]
     notebooks.clean(notebook)
     assert notebook.metadata == notebooks.METADATA
     assert notebook.cells[1].source == chapters.colab_cell()
     assert last.metadata == {"tags": ["raises-exception"], "mystnb": {"image": {"alt": "x"}}}
-    assert [output.text for output in last.outputs] == ["ab\n"]
     assert last.execution_count == 5
     last.source = f"#| fold: A label\n{last.source}"
     notebooks.clean(notebook)
@@ -483,6 +463,8 @@ def test_every_command_is_listed() -> None:
         "check",
         "export",
         "notebooks",
+        "student",
+        "grade",
         "pins",
         "serve",
         "colab",

@@ -78,6 +78,9 @@ def test_the_query_viewer_computes_the_example_of_chapter_8(viewers: dict[str, v
     assert values[:3] == [67, 24, 9] and values[3:5] == ["2.0", 67]
     shares = [int(text.removesuffix("\N{NO-BREAK SPACE}%")) for text in values[7::5]]
     assert shares == [74, 12, 14] and "“it” attends to dog 67" in said
+    assert "negative" not in viewers["query"].html
+    against = (torch.zeros(2, 1), torch.zeros(2, 1), torch.tensor([[3.0], [-1.0]]))
+    assert "whose share is negative" in viz.query_viewer(["a", "b"], {"one": against}).html
 
 
 def test_every_beam_is_that_of_the_search(viewers: dict[str, viz.Viewer]) -> None:

@@ -1,4 +1,8 @@
-"""What the tools of the pipeline know about the book's notebooks: where they are, and what a chapter declares."""
+"""What tools and pages know about the book's notebooks: where they are, and what a chapter declares.
+
+A cell may begin with directives: ``#| fold: LABEL`` folds the code under that line of text, the others are the
+exporter's (CONTRIBUTING.md lists them).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -23,11 +28,28 @@ COLAB_CELL = """import sys
 if "google.colab" in sys.modules:
     %pip install -q "attention-step-by-step[viz] @ git+{}@{}\""""
 
+DIRECTIVE = re.compile(r"^#\|[ \t]*([\w-]+)[ \t]*:?[ \t]*([^\n]*?)[ \t]*(?:\n|\Z)", re.M)
 DOC = re.compile(r"^#\|\s*doc\s+(\S+):\s+(\S.*)$", re.M)
-DEFAULT_EXP = re.compile(r"^#\|\s*default_exp\s+(\S+)\s*$", re.M)
-EXPORT = re.compile(r"^#\|\s*(export\w*)[ \t]*(.*)$", re.M)
 TITLE = re.compile(r"^# (\S.*)$", re.M)
 PROMISE = re.compile(r"^> (\S.*)$", re.M)
+
+
+def directives(source: str) -> dict[str, str]:
+    """The directives of a cell, each with what follows its name: ``{"default_exp": "metrics"}``."""
+    return {found[1]: found[2] for found in DIRECTIVE.finditer(source)}
+
+
+def shown(source: str) -> str:
+    """The code without its directives."""
+    return DIRECTIVE.sub("", source).strip("\n")
+
+
+def fold(source: str, tags: list[str]) -> str | None:
+    """The label under which a cell folds on its page and in editors, or None if it stays open."""
+    marks = directives(source)
+    if "fold" in marks or {"hide-input", "hide-cell"} & set(tags):
+        return marks.get("fold") or "Code"
+    return None
 
 
 @dataclass(frozen=True)
@@ -61,10 +83,10 @@ class Cell:
     def outputs(self) -> list[dict]:
         return self.data.get("outputs", [])
 
-    @property
-    def exports(self) -> bool:
-        """Whether the cell goes into the module."""
-        return self.kind == "code" and EXPORT.search(self.source) is not None
+    @cached_property
+    def marks(self) -> dict[str, str]:
+        """The cell's directives."""
+        return directives(self.source) if self.kind == "code" else {}
 
 
 @dataclass(frozen=True)
@@ -113,7 +135,7 @@ class Notebook:
     @cached_property
     def defaults(self) -> list[str]:
         """Every module that a ``default_exp`` directive names; a sound page has one at most."""
-        return [name for cell in self.code for name in DEFAULT_EXP.findall(cell.source)]
+        return [cell.marks["default_exp"] for cell in self.code if "default_exp" in cell.marks]
 
     @property
     def module(self) -> str | None:
@@ -127,7 +149,7 @@ class Notebook:
 
     def target(self, cell: Cell) -> str | None:
         """The module that an exported cell goes into."""
-        return EXPORT.search(cell.source)[2].strip() or self.module
+        return cell.marks.get("export") or self.module
 
     @cached_property
     def docs(self) -> dict[str, str]:
@@ -136,7 +158,7 @@ class Notebook:
 
     @property
     def exported(self) -> list[Cell]:
-        return [cell for cell in self.cells if cell.exports]
+        return [cell for cell in self.cells if any(mark.startswith("export") for mark in cell.marks)]
 
     @property
     def number(self) -> int | None:
@@ -179,6 +201,12 @@ def address(root: Path = ROOT) -> str | None:
     """The project's address; None as long as pyproject.toml holds a placeholder."""
     url = repository(root)[0]
     return None if "/OWNER/" in url else url
+
+
+def pages_url(address: str) -> str:
+    """Where the pages of a GitHub repository are served: https://github.com/A/b gives https://a.github.io/b/."""
+    owner, name = urlsplit(address).path.strip("/").split("/")[:2]
+    return f"https://{owner.lower()}.github.io/{name}/"
 
 
 def colab_cell(root: Path = ROOT) -> str:

@@ -23,7 +23,6 @@ import tomllib
 import venv
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 from chapters import ROOT, notebooks, repository
 
 STARTUP = 'import sys, types\nsys.modules.setdefault("google.colab", types.ModuleType("google.colab"))\n'

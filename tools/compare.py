@@ -22,7 +22,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 from chapters import PACKAGE, ROOT, notebooks
 
 SANITIZE = Path(__file__).resolve().with_name("nbval_sanitize.cfg")

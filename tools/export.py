@@ -17,9 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 import readme
-from chapters import EXPORT, PACKAGE, ROOT, Notebook, book, by_hand
+from chapters import PACKAGE, ROOT, Notebook, book, by_hand, shown
 
 MODULE = re.compile(r"[a-z]\w*(\.[a-z]\w*)?")
 RELATIVE = re.compile(r"^(\s*from )(\.+)(\S* import )", re.M)
@@ -35,7 +34,7 @@ def check_exportable(page: Notebook) -> None:
     if not page.title or "\\" in page.title or '"' in page.title:
         raise ValueError(f"{where}: the first cell needs a title '# Title' without backslashes and quotation marks")
     for cell in page.exported:
-        if EXPORT.search(cell.source)[1] != "export":
+        if "export" not in cell.marks:
             raise ValueError(f"{where}, cell {cell.index}: a page only uses '#| export' and '#| export module'")
         name = page.target(cell)
         if not MODULE.fullmatch(name or "") or name.split(".")[-1] in ("__init__", "__main__"):
@@ -54,7 +53,7 @@ def one_module(pages: list[Notebook], module: str) -> dict:
     title = pages[0].cells[0].data | {"source": f"# {module}\n\n> {docstring(pages, module)}"}
     start = pages[0].code[0].data | {"id": "exported-to", "source": f"#| default_exp {module}"}
     cells = [
-        {**cell.data, "source": EXPORT.sub("#| export", cell.source, count=1)}
+        {**cell.data, "source": f"#| export\n{shown(cell.source)}"}
         for page in pages
         for cell in page.exported
         if page.target(cell) == module

@@ -22,11 +22,10 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 from chapters import PACKAGE, ROOT, Notebook, book, by_hand
 from export import exporters, path_of, render
 
-FLOORS = ("settings strict", "data metrics viz", "models", "training decoding", "translation viz.steps")
+FLOORS = ("settings strict", "data metrics viz", "models", "training decoding", "translation viz.steps", "student")
 LAYERS = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
 
 
@@ -46,17 +45,23 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.path.read_text(encoding="utf-8"), filename=self.label)
 
-    @cached_property
-    def public(self) -> list[str] | None:
-        """What ``__all__`` lists, or None if it is not a plain list of names."""
+    @property
+    def public(self) -> list[str]:
+        """What ``__all__`` lists."""
         for node in self.tree.body:
-            if isinstance(node, ast.Assign) and any(getattr(t, "id", None) == "__all__" for t in node.targets):
-                try:
-                    names = ast.literal_eval(node.value)
-                except ValueError:
-                    return None
-                return list(names) if all(isinstance(name, str) for name in names) else None
-        return None
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "__all__":
+                return ast.literal_eval(node.value)
+        return []
+
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """Every module of the package that this one imports, anywhere in its text, with the line."""
+        for node in ast.walk(self.tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{PACKAGE}." if node.level else node.module]
+            for name in names:
+                if name.split(".")[0] == PACKAGE:
+                    yield node.lineno, name.removeprefix(PACKAGE).strip(".")
 
 
 def fresh_export(pages: list[Notebook], modules: dict[str, Module], root: Path) -> Iterator[str]:
@@ -82,30 +87,11 @@ def unique_names(modules: dict[str, Module]) -> Iterator[str]:
     """One public name, one definition, in the whole package."""
     exporters = defaultdict(list)
     for module in modules.values():
-        for name in module.public or []:
+        for name in module.public:
             exporters[name].append(module.label)
     for name, labels in exporters.items():
         if len(labels) > 1:
             yield f"{name} is exported by {' and '.join(labels)}"
-
-
-def imports(module: Module) -> Iterator[tuple[int, str]]:
-    """Every module of the package that a module imports, anywhere in its text, with the line."""
-    for_types = {
-        part for node in ast.walk(module.tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for part in ast.walk(node)
-    }  # fmt: skip
-    for node in ast.walk(module.tree):
-        if node in for_types:
-            continue
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE:
-            yield node.lineno, node.module.removeprefix(PACKAGE).strip(".")
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.split(".")[0] == PACKAGE:
-                    yield node.lineno, alias.name.removeprefix(PACKAGE).strip(".")
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            yield node.lineno, "." * node.level
 
 
 def import_order(pages: list[Notebook], modules: dict[str, Module]) -> Iterator[str]:
@@ -115,7 +101,7 @@ def import_order(pages: list[Notebook], modules: dict[str, Module]) -> Iterator[
         places |= {name: page.number or 0 for name in page.modules}
     for name, module in modules.items():
         here, floor = places.get(name), floor_of(name)
-        for line, target in imports(module):
+        for line, target in module.imports():
             where = f"{module.label}:{line}"
             if target not in modules:
                 full = f"{PACKAGE}.{target}".rstrip(".")
@@ -129,7 +115,7 @@ def import_order(pages: list[Notebook], modules: dict[str, Module]) -> Iterator[
 
 def circles(modules: dict[str, Module]) -> Iterator[str]:
     """No module imports itself in a roundabout way."""
-    wanted = {name: {target for _, target in imports(module)} for name, module in modules.items()}
+    wanted = {name: {target for _, target in module.imports()} for name, module in modules.items()}
     try:
         tuple(TopologicalSorter(wanted).static_order())
     except CycleError as error:
@@ -139,22 +125,12 @@ def circles(modules: dict[str, Module]) -> Iterator[str]:
 def check(root: Path = ROOT) -> list[str]:
     """Every problem of the export, each naming its culprit; an empty list if there is none."""
     root = root.resolve()
-    pages, package = book(root), root / PACKAGE
-    modules, problems = {}, []
-    for path in sorted(path for path in package.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")):
-        name = ".".join(path.relative_to(package).with_suffix("").parts)
-        modules[name] = Module(path, path.relative_to(root).as_posix())
-        try:
-            modules[name].tree  # noqa: B018
-        except SyntaxError as error:
-            problems.append(f"{modules[name].label}:{error.lineno}: {error.msg}")
-    broken = bool(problems)
-    problems += fresh_export(pages, modules, root)
-    if broken:
-        return problems
-    problems += unique_names(modules)
-    problems += import_order(pages, modules)
-    return problems
+    pages, modules = book(root), {}
+    for path in sorted((root / PACKAGE).rglob("*.py")):
+        if not path.name.startswith("__"):
+            name = ".".join(path.relative_to(root / PACKAGE).with_suffix("").parts)
+            modules[name] = Module(path, path.relative_to(root).as_posix())
+    return [*fresh_export(pages, modules, root), *unique_names(modules), *import_order(pages, modules)]
 
 
 def main() -> int:

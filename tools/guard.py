@@ -10,21 +10,15 @@ that lacks its title line, its Colab cell or the standard metadata.
 from __future__ import annotations
 
 import argparse
-import ast
-import io
 import re
 import sys
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 from chapters import ROOT, Cell, Notebook, book, colab_cell
 from notebooks import CELL_METADATA, METADATA
 
-LONG_CELL = 40
 IGNORED_OUTPUTS = 2
 IGNORE = "nbval-ignore-output"
 REASON = re.compile(r"^\s*# output ignored: (\S.*)$", re.M)
@@ -56,19 +50,6 @@ def numbers(cells: list[Cell]) -> str:
     return f"cell{'s' if len(cells) > 1 else ''} {', '.join(str(cell.index) for cell in cells)}"
 
 
-def ends_in_semicolon(source: str) -> list[str]:
-    """The lines of code that end in a semicolon; one inside a string does not count."""
-    lines, found, last = source.splitlines(), [], None
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            if token.type in (tokenize.NEWLINE, tokenize.COMMENT) and last and last.string == ";":
-                found.append(lines[last.start[0] - 1].strip())
-            last = token
-    except (tokenize.TokenError, IndentationError, SyntaxError):
-        return [line.strip() for line in lines if line.rstrip().endswith(";")]
-    return found
-
-
 def executed(chapter: Notebook) -> Iterator[str]:
     """Every code cell has code, and was run, in order, without an error."""
     unrun = [cell for cell in chapter.code if cell.count is None and cell.source.strip()]
@@ -98,9 +79,6 @@ def switches(chapter: Notebook) -> Iterator[str]:
     for cell in chapter.cells:
         for tag in sorted(FORBIDDEN_TAGS & set(cell.tags)):
             yield f"{chapter.name}, cell {cell.index}: tagged {tag}"
-        for tag in cell.tags:
-            if tag != tag.lower() or "_" in tag:
-                yield f"{chapter.name}, cell {cell.index}: tag {tag!r}; tags are lower case with hyphens"
         if cell.kind == "code":
             for comment in SWITCHES.findall(cell.source):
                 yield f"{chapter.name}, cell {cell.index}: the comment {comment} changes what is checked"
@@ -118,16 +96,6 @@ def portable(chapter: Notebook) -> Iterator[str]:
                 for what, pattern in MACHINE.items():
                     if found := pattern.search(text):
                         yield f"{where}: the output holds {what}: {found[0][:80]!r}"
-        for line in ends_in_semicolon(cell.source):
-            yield f"{where}: a line ends in a semicolon: {line[:80]!r}"
-
-
-def pictures(chapter: Notebook) -> Iterator[str]:
-    """Every figure carries alt text."""
-    for cell in chapter.code:
-        drawn = any(BINARY & set(output.get("data", {})) for output in cell.outputs)
-        if drawn and not cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "").strip():
-            yield f"{chapter.name}, cell {cell.index}: a figure without alt text (cell metadata mystnb.image.alt)"
 
 
 def furniture(chapter: Notebook, install: str) -> Iterator[str]:
@@ -163,7 +131,6 @@ def check_notebook(chapter: Notebook, root: Path = ROOT) -> list[str]:
         *executed(chapter),
         *switches(chapter),
         *portable(chapter),
-        *pictures(chapter),
         *furniture(chapter, colab_cell(root)),
     ]
 
@@ -173,27 +140,12 @@ def check(root: Path = ROOT) -> list[str]:
     return [problem for chapter in book(root.resolve()) for problem in check_notebook(chapter, root)]
 
 
-def length(cell: Cell) -> int:
-    """The lines of code in an exported cell, without blank lines, comments and docstrings."""
-    lines = [line.strip() for line in cell.source.splitlines()]
-    code = sum(bool(line) and not line.startswith("#") for line in lines)
-    for node in ast.walk(ast.parse(cell.source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node):
-            words = node.body[0]
-            code -= sum(bool(line) for line in lines[words.lineno - 1 : words.end_lineno])
-    return code
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all")
     chosen = parser.parse_args(arguments).notebooks
     chapters = [Notebook(path.resolve(), ROOT) for path in chosen] or book()
     problems = [problem for chapter in chapters for problem in check_notebook(chapter)]
-    for chapter in chapters:
-        long = [f"{cell.index} ({length(cell)})" for cell in chapter.exported if length(cell) > LONG_CELL]
-        if long:
-            print(f"note: {chapter.name}: exported cells of more than {LONG_CELL} lines of code: {', '.join(long)}")
     for problem in problems:
         print(f"guard: {problem}")
     if not problems:

@@ -17,11 +17,7 @@ import time
 from pathlib import Path
 
 import nbformat
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from cells import fold
-from chapters import ROOT, colab_cell, notebooks
+from chapters import ROOT, colab_cell, fold, notebooks
 
 METADATA = {
     "accelerator": "GPU",
@@ -31,18 +27,6 @@ METADATA = {
 }
 CELL_METADATA = ("tags", "mystnb", "jupyter", "cellView")
 FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}  # for Jupyter, and for Colab
-
-
-def join_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-    """Join what one stream wrote in several pieces, so that a file does not depend on the timing of messages."""
-    joined: list[nbformat.NotebookNode] = []
-    for output in outputs:
-        last = joined[-1] if joined else None
-        if last and output.output_type == last.output_type == "stream" and output.name == last.name:
-            last.text += output.text
-        else:
-            joined.append(output)
-    return joined
 
 
 def clean(notebook: nbformat.NotebookNode) -> None:
@@ -60,7 +44,6 @@ def clean(notebook: nbformat.NotebookNode) -> None:
             kept |= FOLDED
         cell.metadata = nbformat.from_dict(kept)
         if cell.cell_type == "code":
-            cell.outputs = join_streams(cell.outputs)
             for output in cell.outputs:
                 if "metadata" in output:
                     output.metadata = nbformat.from_dict({})
@@ -81,7 +64,8 @@ def execute(path: Path) -> float:
     clean(notebook)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+        where = {"metadata": {"path": folder}}
+        NotebookClient(notebook, timeout=600, kernel_name="python3", resources=where, coalesce_streams=True).execute()
     clean(notebook)
     write(notebook, path)
     return time.perf_counter() - started

@@ -3,32 +3,26 @@
 Needs chromium and ``pip install playwright``.
 """
 
-from __future__ import annotations
-
-import functools
-import http.server
-import shutil
-import threading
+import sys
 
 from chapters import ROOT
-from playwright.sync_api import sync_playwright
+
+sys.path.append(str(ROOT / "tests"))
+from browser import launch, serve
 
 
 def main() -> None:
     """Serve the book, open it in both modes, and keep what the widget looks like."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(ROOT / "_build" / "html"))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with sync_playwright() as player:
-        browser = player.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+    with serve(ROOT / "_build" / "html") as address, launch() as browser:
         for mode in ("light", "dark"):
             page = browser.new_page(
-                viewport={"width": 1100, "height": 900}, color_scheme=mode, reduced_motion="reduce", device_scale_factor=2  # noqa: E501
+                viewport={"width": 1100, "height": 900},
+                color_scheme=mode,
+                reduced_motion="reduce",
+                device_scale_factor=2,
             )
-            page.goto(f"http://127.0.0.1:{server.server_port}/book/index.html", wait_until="networkidle")
+            page.goto(f"{address}book/index.html", wait_until="networkidle")
             page.locator(".tl-translator").screenshot(path=ROOT / "book" / "_static" / f"translator-{mode}.png")
-        browser.close()
-    server.shutdown()
 
 
 if __name__ == "__main__":

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import yaml
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from chapters import ROOT, Notebook, address, repository
+from chapters import ROOT, Notebook, address, pages_url, repository
 
 PART = re.compile(r"(<!-- (install|chapters): make export writes this -->\n).*?(<!-- end -->)", re.S)
 
@@ -24,18 +20,20 @@ def install(root: Path = ROOT) -> str:
 
 
 def chapters(root: Path = ROOT) -> str:
-    """The numbered chapters in their order, linked to notebooks or, once there is an address, to page and Colab."""
-    url, rows = address(root), ["| | chapter | |", "|---|---|---|"]
+    """The numbered chapters by part, linked to notebooks or, once there is an address, to page and Colab."""
+    url, rows = address(root), ["| part | chapters |", "|---|---|"]
     for part in yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["parts"]:
+        links = []
         for entry in part["chapters"] if part.get("numbered") else ():
             page = Notebook(root / f"{entry['file']}.ipynb", root)
             read, run = page.name, ""
             if url:
-                owner, name = urlsplit(url).path.strip("/").split("/")
-                read = f"https://{owner.lower()}.github.io/{name}/{entry['file']}.html"
-                colab = f"https://colab.research.google.com/github/{owner}/{name}"
-                run = f"[Colab]({colab}/blob/{repository(root)[1]}/{page.name})"
-            rows.append(f"| {page.number} | [{page.title}]({read}) | {run} |")
+                read = f"{pages_url(url)}{entry['file']}.html"
+                colab = url.replace("https://github.com", "https://colab.research.google.com/github")
+                run = f" ([Colab]({colab}/blob/{repository(root)[1]}/{page.name}))"
+            links.append(f"{page.number} [{page.title}]({read}){run}")
+        if links:
+            rows.append(f"| {part['caption']} | {'<br>'.join(links)} |")
     return "\n".join(rows) + "\n"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -72,53 +71,23 @@ def show_annotation(annotation: Any, config: Config) -> str | None:
     return None
 
 
-def source_lines(domain: str, info: dict[str, str]) -> tuple[str, int, int] | None:
-    """The file and lines of a public name, relative to the repository."""
-    if domain != "py" or not info.get("module", "").startswith(PACKAGE):
-        return None
-    found: Any = sys.modules.get(info["module"])
-    for part in info["fullname"].split("."):
-        found = getattr(found, part, None)
-    if isinstance(found, property):
-        found = found.fget
-    try:
-        lines, first = inspect.getsourcelines(inspect.unwrap(found))
-    except (TypeError, OSError, ValueError):
-        return None
-    return info["module"].replace(".", "/") + ".py", first, first + len(lines) - 1
-
-
-def blob(config: Config, path: str) -> str | None:
-    """The address of a file of the repository, if it has one."""
-    options = config.html_theme_options
-    address = options.get("repository_url")
-    return (
-        f"{address}/blob/{options['repository_branch']}/{path}" if address else None
-    )
-
-
 def modules(place: str = "") -> list[str]:
     """The modules of a folder of the package, without its name: those that chapters build first, in their order."""
     package = Path(__file__).resolve().parents[2] / PACKAGE
     names = [
         ".".join(path.relative_to(package).with_suffix("").parts)
         for path in package.rglob("*.py")
-        if not path.stem.startswith("__")
+        if not path.stem.startswith("__") and path.parent.name != "student"
     ]
-    order = [name for page in chapters() for name in page.modules]
-    chosen = [
-        name
-        for name in names
-        if not place or name == place or name.split(".")[0] == place
-    ]
-    return sorted(
-        chosen,
-        key=lambda name: (
-            name.split(".")[0],
-            order.index(name) if name in order else 999,
-            name,
-        ),
-    )
+    order = [name for page in chapters() for name in page.modules] + sorted(names)
+    chosen = [name for name in names if place in ("", name, name.split(".")[0])]
+    return sorted(chosen, key=lambda name: (name.split(".")[0], order.index(name)))
+
+
+def built_in(name: str) -> str:
+    """Links to the chapters that build a module."""
+    pages = [page.docname for page in chapters() if name in page.modules]
+    return ", ".join(f"{{Chapter}}`{page.rpartition('/')[2]}`" for page in pages)
 
 
 def public(name: str) -> list[tuple[str, str]]:
@@ -144,46 +113,25 @@ class LibraryModules(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         text = ""
-        for name in modules(self.arguments[0]):
-            if not public(name):
-                continue
-            path = f"{PACKAGE}/{name.replace('.', '/')}.py"
-            pages = [page for page in chapters() if name in page.modules]
-            built = ", ".join(
-                f"{{chapter}}`{page.title} <{page.docname.rpartition('/')[2]}>`"
-                for page in pages
-            )
+        for name in filter(public, modules(self.arguments[0])):
+            built = f"{built_in(name)}. " if built_in(name) else ""
+            line = import_module(f"{PACKAGE}.{name}").__doc__.splitlines()[0]
             text += "" if name == self.arguments[0] else f"## `{name}`\n\n"
-            text += (
-                f"{import_module(f'{PACKAGE}.{name}').__doc__.splitlines()[0]}\n\n"
-            )
-            text += f"Built in {built}. " if built else ""
-            address = blob(self.config, path)
-            text += (
-                f"Source: [`{path}`]({address}).\n\n"
-                if address
-                else f"Source: `{path}`.\n\n"
-            )
-            text += f"```{{eval-rst}}\n.. automodule:: {PACKAGE}.{name}\n   :members:\n   :member-order: bysource\n```\n\n"
+            text += f"{line}\n\n{built}Source: `{PACKAGE}/{name.replace('.', '/')}.py`.\n\n"
+            text += f"```{{eval-rst}}\n.. automodule:: {PACKAGE}.{name}\n   :members:\n```\n\n"
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
 class LibraryTable(SphinxDirective):
-    """``{library-table}``: every public name of every module, with one line."""
+    """``{library-table}``: every public name of every module, with one line, and the chapter that builds it."""
 
     def run(self) -> list[nodes.Node]:
         text = ""
-        for name in modules():
-            rows = [
-                f"| {{py:obj}}`{PACKAGE}.{name}.{one}` | {line} |"
-                for one, line in public(name)
-            ]
-            if rows:
-                text += (
-                    f"| `{name}` | |\n|---|---|\n"
-                    + "\n".join(rows).replace(f"`{PACKAGE}.", f"`~{PACKAGE}.")
-                    + "\n\n"
-                )
+        for name in filter(public, modules()):
+            text += f"| `{name}` | {built_in(name)} |\n|---|---|\n"
+            for one, line in public(name):
+                text += f"| {{py:obj}}`~{PACKAGE}.{name}.{one}` | {line} |\n"
+            text += "\n"
         return self.parse_text_to_nodes(text)
 
 
@@ -205,14 +153,6 @@ def _plain(
 
 
 def _configure(app: Sphinx, config: Config) -> None:
-    def resolve(domain: str, info: dict[str, str]) -> str | None:
-        if (place := source_lines(domain, info)) is None:
-            return None
-        path, first, last = place
-        address = blob(config, path)
-        return f"{address}#L{first}-L{last}" if address else None
-
-    config.linkcode_resolve = resolve
     config.typehints_formatter = show_annotation
     config.nitpick_ignore_regex = [*config.nitpick_ignore_regex, *NOT_LINKED]
 

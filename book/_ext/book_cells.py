@@ -6,7 +6,7 @@
   by the style sheet so that it is neither copied with the code nor quoted in the page's description;
 - a cell that folds becomes a ``<details>`` under its label; what is folded is in the page, so it is found, printed
   and copied;
-- a solution is a ``<details>`` too;
+- a solution is a ``<details>`` too.
 """
 
 from __future__ import annotations
@@ -16,23 +16,17 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import cells
+from book_chapters import directives, fold, shown
 from docutils import nodes
 from myst_nb.sphinx_ import HideCodeCellNode
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx_exercise.nodes import solution_node
 
-LEFT_OUT = {"hide", "default_exp"}
-
 
 def installs_on_colab(source: str) -> bool:
     """Whether this is the standard cell that installs the library on Colab."""
-    return (
-        source.lstrip().startswith("import sys")
-        and "google.colab" in source
-        and "%pip install" in source
-    )
+    return source.lstrip().startswith("import sys") and "%pip install" in source
 
 
 def is_element(name: str) -> Callable[[nodes.Node], bool]:
@@ -56,36 +50,26 @@ class TidyCells(SphinxTransform):
                 for block in part.findall(nodes.literal_block)
             ]
             source = "\n".join(block.astext() for block in blocks)
-            code, marks = cells.shown(source), cells.directives(source)
+            marks = directives(source)
             module = marks.get("default_exp", "") or module
-            if (
-                LEFT_OUT & marks.keys()
-                or installs_on_colab(source)
-                or (blocks and not code)
-            ):
+            left_out = {"hide", "default_exp"} & marks.keys() or installs_on_colab(
+                source
+            )
+            if left_out or (blocks and not shown(source)):
                 cell.parent.remove(cell)
                 continue
-            for mark in cells.EXPORTED & marks.keys():
-                goes_to = marks[mark] or module
-                cell["classes"] += [
-                    "tag_export",
-                    *([f"module-{goes_to}"] if goes_to else []),
-                ]
-                tree = cells.parsed(code)
-                names = [
-                    name
-                    for node in (tree.body if tree else ())
-                    for name in cells.targets(node)
-                ]
-                cell["ids"] += [cells.anchor(name) for name in names]
+            if "export" in marks:
+                cell["classes"].append("tag_export")
+                if goes_to := marks["export"] or module:
+                    cell["classes"].append(f"module-{goes_to}")
             tags = (cell.get("cell_metadata") or {}).get("tags", [])
-            if (label := cells.fold(source, tags)) is not None:
+            if (label := fold(source, tags)) is not None:
                 cell["hide_mode"] = cell.get("hide_mode") or "input"
                 cell["prompt_show"] = cell["prompt_hide"] = label
             elif cell.get("hide_mode"):
                 cell["prompt_show"] = cell["prompt_hide"] = "The output"
             for block in blocks:
-                block.rawsource = cells.shown(block.astext())
+                block.rawsource = shown(block.astext())
                 block.children = []
                 block += nodes.Text(block.rawsource)
 
@@ -99,25 +83,11 @@ def label_html(label: str) -> str:
 
 
 def _open_fold(self: Any, node: HideCodeCellNode) -> None:
-    code = [
-        block.astext()
-        for block in node.findall(nodes.literal_block)
-        if block.parent.get("nb_element")
-    ]
-    lines = (
-        code[0].count("\n") + 1
-        if code and "below-input" not in node["classes"]
-        else 0
-    )
-    size = (
-        f' <span class="fold-size">{lines} line{"s" * (lines != 1)}</span>'
-        if lines
-        else ""
-    )
-    self.body.append(
-        '<details class="fold">\n'
-        f'<summary><span class="fold-label">{label_html(node["prompt_show"])}</span>{size}</summary>\n'
-    )
+    label = f'<span class="fold-label">{label_html(node["prompt_show"])}</span>'
+    if "below-input" not in node["classes"]:
+        code = next(node.findall(nodes.literal_block)).astext()
+        label += f' <span class="fold-size">{len(code.splitlines())} lines</span>'
+    self.body.append(f'<details class="fold">\n<summary>{label}</summary>\n')
 
 
 def _close_fold(self: Any, node: HideCodeCellNode) -> None:
@@ -125,18 +95,15 @@ def _close_fold(self: Any, node: HideCodeCellNode) -> None:
 
 
 def _open_solution(self: Any, node: solution_node) -> None:
-    title = next(
-        (child for child in node.children if isinstance(child, nodes.title)), None
-    )
+    title = next(node.findall(nodes.title))
+    node.remove(title)
     for child in node.children:
         child["ids"] = []  # every solution of a page has the same
-    if title is not None:
-        node.remove(title)
-    node["classes"] = [name for name in node["classes"] if name != "dropdown"]
-    words = title.astext() if title is not None else "Solution"
+    node["classes"].remove("dropdown")
     self.body.append(self.starttag(node, "details"))
+    label = html.escape(title.astext(), quote=False)
     self.body.append(
-        f'<summary><span class="fold-label">{html.escape(words, quote=False)}</span></summary>\n'
+        f'<summary><span class="fold-label">{label}</span></summary>\n'
     )
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from html import escape
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from book_chapters import table
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -44,18 +42,6 @@ def plain(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(plain(item) for item in value)
     return number(value)
-
-
-def wrapped(command: str, width: int = 84) -> str:
-    """A command on lines that fit, each but the last with a backslash at its end."""
-    lines = [""]
-    for word in re.findall(r"(?:'[^']*'|\"[^\"]*\"|\S)+", command):
-        if lines[-1] and len(lines[-1]) + len(word) > width - 3:
-            lines[-1] += " \\"
-            lines.append(f"  {word}")
-        else:
-            lines[-1] += f" {word}" if lines[-1] else word
-    return "\n".join(lines)
 
 
 def rows_of(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -98,10 +84,22 @@ def rows_of(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     ]
 
 
+def table(heads: list[str], rows: list[list[str]]) -> nodes.table:
+    """A table of texts."""
+    columns = [nodes.colspec(colwidth=max(4, 100 // len(heads))) for _ in heads]
+    head, *body = (
+        nodes.row("", *(nodes.entry("", nodes.paragraph("", text)) for text in row))
+        for row in (heads, *rows)
+    )
+    group = nodes.tgroup("", *columns, cols=len(heads))
+    group += [nodes.thead("", head), nodes.tbody("", *body)]
+    return nodes.table("", group, classes=["study"])
+
+
 def body(record: dict[str, Any]) -> list[nodes.Node]:
     """Command, origin and numbers of a record."""
     about = record | record["runs"][-1] if "runs" in record else record
-    command = wrapped(about["command"])
+    command = about["command"]
     facts = nodes.field_list(classes=["facts"])
     for key in ORIGIN[1:]:
         if about.get(key) not in (None, "", [], {}):
@@ -109,10 +107,8 @@ def body(record: dict[str, Any]) -> list[nodes.Node]:
             facts += nodes.field(
                 "", nodes.field_name("", key), nodes.field_body("", text)
             )
-    heads, cells = rows_of(record)
-    lines = [[[nodes.Text(text)] for text in row] for row in cells]
-    shown = table(heads, lines, [max(4, 100 // len(heads))] * len(heads), ["study"])
-    return [nodes.literal_block(command, command, language="bash"), facts, shown]
+    block = nodes.literal_block(command, command, language="bash")
+    return [block, facts, table(*rows_of(record))]
 
 
 class _Records(SphinxDirective):
@@ -158,11 +154,7 @@ class StudyTable(_Records):
                 )
             ]
         record = json.loads(path.read_text(encoding="utf-8"))
-        heads, cells = rows_of(record)
-        lines = [[[nodes.Text(text)] for text in row] for row in cells]
-        out: list[nodes.Node] = [
-            table(heads, lines, [max(4, 100 // len(heads))] * len(heads), ["study"])
-        ]
+        out: list[nodes.Node] = [table(*rows_of(record))]
         for finding in record["findings"].values():
             ends = f"{number(finding['value'])} ({number(finding['low'])} to {number(finding['high'])})"
             out.append(

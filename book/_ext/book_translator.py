@@ -16,7 +16,6 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,6 +116,7 @@ def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> s
     )
     return f"""<link rel="stylesheet" href="{files}/translator.css">
 <div class="tl-translator" role="group" aria-label="A translator in this page">
+<script>document.currentScript.parentNode.classList.toggle("tl-columns", innerWidth <= 650)</script>
 <div class="tl-picture"><svg aria-hidden="true"></svg>
 <p class="tl-source" lang="en">{source}<span class="tl-end">end</span></p>
 <p class="tl-target" lang="de" role="group" aria-label="Translation: choose a word to see what it attended to">{target}</p>
@@ -150,7 +150,6 @@ class LiveTranslator(SphinxDirective):
         )
         for used in (path, *sorted((PACKAGE / "pretrained").glob("*/*"))):
             self.env.note_dependency(str(used))
-        pages_with_translator(self.env).add(self.env.docname)
         record = json.loads(path.read_text(encoding="utf-8"))
         up = "../" * self.env.docname.count("/")
         return [
@@ -160,23 +159,6 @@ class LiveTranslator(SphinxDirective):
                 format="html",
             )
         ]
-
-
-def pages_with_translator(env: BuildEnvironment) -> set[str]:
-    """The pages that hold the widget."""
-    if not hasattr(env, "translator_pages"):
-        env.translator_pages = set()
-    return env.translator_pages
-
-
-def _forget(app: Sphinx, env: BuildEnvironment, docname: str) -> None:
-    pages_with_translator(env).discard(docname)
-
-
-def _merge(
-    app: Sphinx, env: BuildEnvironment, docnames: list[str], other: BuildEnvironment
-) -> None:
-    pages_with_translator(env).update(pages_with_translator(other))
 
 
 def published(script: str) -> str:
@@ -201,18 +183,13 @@ def copy_files(target: Path) -> None:
 
 
 def _copy_files(app: Sphinx, exception: Exception | None) -> None:
-    """Put them beside the pages, if a page needs them."""
-    if (
-        exception is None
-        and app.builder.format == "html"
-        and pages_with_translator(app.env)
-    ):
+    """Put them beside the pages."""
+    shipped = (PACKAGE / "pretrained").exists()  # not so in the tests' small books
+    if exception is None and app.builder.format == "html" and shipped:
         copy_files(Path(app.outdir) / FOLDER)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("live-translator", LiveTranslator)
-    app.connect("env-purge-doc", _forget)
-    app.connect("env-merge-info", _merge)
     app.connect("build-finished", _copy_files)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -9,13 +9,20 @@ from experiments.harness import Finding, Study
 from experiments.statistics import difference, share
 from experiments.tasks import fit, recipes, stream
 from transformer_lib.data.tokenizer import PAD
+from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 
 WIDTHS = {
     "one summary": 64,
     "four small LSTMs": 26,
     "quarters of a summary": 72,
+    "one average": 64,
     "one attention": 64,
     "four attentions": 64,
+}
+LIBRARY = {  # the page's own model, with an attention for each output
+    "words, attention": {"encoder": "dictionary", "attention": "plain", "d_model": 128},
+    "words, latent attention": {"encoder": "dictionary", "attention": "latent", "d_model": 96},
+    "latent attention": {"encoder": "lstm", "attention": "latent", "d_model": 48, "d_hidden": 48},
 }
 
 
@@ -43,6 +50,8 @@ class Reader(nn.Module):
         if "attention" in self.sees:
             scores = (self.queries @ words.mT).masked_fill(~mask[:, None], -torch.inf)
             seen = F.normalize(scores.softmax(-1), dim=-1) @ words
+        if "average" in self.sees:  # attention with even weights
+            seen = F.normalize(mask[:, None].to(words.dtype), dim=-1) @ words
         if "quarters" in self.sees:  # an output sees a quarter of each direction's last state
             seen = summary.unflatten(1, (2, 4, -1)).transpose(1, 2).flatten(2)
         each = seen.expand(-1, len(self.classify), -1).unbind(1)
@@ -76,14 +85,19 @@ def accuracy(model, rows):
 def measure(seed, budget, sees, rate):
     """Accuracy on combinations of trigger and action that training never shows."""
     sizes, train, valid, test = recipes(seed)
-    model = fit(Model(*sizes, sees), loss, stream(train, 64, seed), rate, budget, betas=(0.9, 0.999))
+    model = (
+        Model(*sizes, sees)
+        if sees in WIDTHS
+        else IfThenModel(IfThenConfig(sizes[0], sizes[1], max_length=32, dropout=0.1, **LIBRARY[sees]))
+    )
+    fit(model, loss, stream(train, 64, seed), rate, budget, betas=(0.9, 0.999))
     return {"valid": accuracy(model, valid), "accuracy": accuracy(model, test)}
 
 
 STUDY = Study(
     chapter="history/latent_attention",
-    equal="recipes, their split and order (by seed), parameters (29 to 32 thousand), dropout, Adam, decay, updates",
-    arms={name: {"sees": name} for name in WIDTHS},
+    equal="recipes, their split and order (by seed), parameters (27 to 32 thousand; 23 for attention to words), dropout, Adam, decay, updates",
+    arms={name: {"sees": name} for name in (*WIDTHS, *LIBRARY)},
     rates=(0.01, 0.03, 0.06, 0.12),
     measure=measure,
     metric="% of new combinations right",
@@ -97,8 +111,13 @@ STUDY = Study(
             difference("accuracy", "four small LSTMs", "one summary"),
             "low > 10",
         ),
+        "average": Finding(
+            "Attention that all outputs share is better than an even average of the same states.",
+            difference("accuracy", "one attention", "one average"),
+            "low > 0",
+        ),
         "one-attention": Finding(
-            "Attention helps even if all four outputs share it.",
+            "Attention helps even if all four outputs share it, compared with the last states.",
             difference("accuracy", "one attention", "one summary"),
             "low > 10",
         ),
@@ -111,6 +130,11 @@ STUDY = Study(
             "An attention for each output solves the task with every seed.",
             share("accuracy", "four attentions", 99),
             "value == 1",
+        ),
+        "order": Finding(
+            "On word vectors without an LSTM, latent attention does far better than attention in one step.",
+            difference("accuracy", "words, latent attention", "words, attention"),
+            "low > 30",
         ),
     },
 )

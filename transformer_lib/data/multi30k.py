@@ -68,7 +68,7 @@ def moses(language: str) -> tuple[Any, ...]:
     try:
         import sacremoses  # slow to import, and few callers need it
     except ImportError as error:
-        message = "Moses tokens need sacremoses: pip install 'attention-step-by-step[moses]'"
+        message = "Moses tokens need one more package: pip install sacremoses"
         raise ImportError(message) from error
 
     kinds = ("MosesPunctNormalizer", "MosesTokenizer", "MosesDetokenizer")

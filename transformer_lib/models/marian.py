@@ -23,7 +23,7 @@ class MarianTokenizer:
         try:
             from sentencepiece import SentencePieceProcessor
         except ImportError as error:
-            hint = "pip install 'attention-step-by-step[marian]'"
+            hint = "pip install sentencepiece"
             raise ImportError(f"Opus-MT models need SentencePiece: {hint}") from error
         self._cutter = SentencePieceProcessor(model_file=str(path))
         pieces = {theirs: piece for piece, theirs in vocab.items()}

@@ -28,12 +28,14 @@ def query_viewer(
         word: the one that is chosen at first.
         title: what the viewer shows.
     """
-    table = []
+    table, note = [], ""
     for queries, keys, values in projected.values():
         scores = queries @ keys.T
         weights = scores.softmax(dim=-1)
         outputs = weights @ values
         share = weights * (outputs @ values.T) / outputs.square().sum(dim=-1, keepdim=True)
+        if (share < -0.005).any():
+            note = "A word whose share is negative pulls the output back, so the others can exceed 100 %."
         numbers = scores.tolist(), percent(weights), (100 * share).round().int().tolist()
         table.append([_query_row(words, *row) for row in zip(words, *numbers, strict=True)])
     lights = [f'<span dir="auto" class="tl-light" data-part="0"><b>{html.escape(one)}</b></span>' for one in words]
@@ -43,7 +45,7 @@ def query_viewer(
     controls.append(Control("Query of", words, "words", word, labels=lights))
     scene = f"<!--{len(controls) - 1}--><table><thead>{head}</thead><tbody>{body}</tbody></table>"
     part = Part((0, 1), table) if len(controls) > 1 else Part((0,), table[0])
-    return make_viewer(title, controls, scene, [part])
+    return make_viewer(title, controls, scene, [part], note=note)
 
 
 def _query_row(words: Sequence[str], word: str, *numbers: list[Any]) -> list[Any]:

@@ -52,7 +52,7 @@ def pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        message = "drawing needs matplotlib: pip install 'attention-step-by-step[viz]'"
+        message = "drawing needs one more package: pip install matplotlib"
         raise ImportError(message) from error
     return plt
 

@@ -111,7 +111,7 @@ def beam_viewer(
     rows: Any = table if len(sizes) > 1 else table[0]
     controls = [control for control in named if len(control.options) > 1]
     controls.append(Control("Step", range(1, longest + 1), "slider", last, begin=0))
-    scene = f"<table><tbody>{ROW * (2 * max(sizes))}</tbody></table>"
+    scene = f'<table class="tl-steps"><tbody>{ROW * (2 * max(sizes))}</tbody></table>'
     title = f"Beam search for “{text}”"
     page = make_viewer(title, controls, scene, [Part(tuple(range(len(controls))), rows)])
     return Viewer(f"{title}: {summary.split(': ', 1)[1].rsplit(', score', 1)[0]}", page.html)

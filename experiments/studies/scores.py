@@ -1,0 +1,50 @@
+"""Does it matter which score Luong's attention has, and what does a window on the source cost?"""
+
+from experiments.harness import Finding, Study
+from experiments.statistics import difference
+from experiments.studies.alignment import attention_links, error_rate
+from experiments.tasks import captions, fit, mean_loss, right, stream, translation_loss
+from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
+
+DATA = {"n": 4000, "longest": 10}
+
+
+def measure(seed, budget, rate, score="general", times=1, **options):
+    """Exact matches, and the alignment error rate, on new captions of 4 to 10 words."""
+    data, sizes = captions(seed, **DATA), {"d_model": 48, "d_hidden": 64, "dropout": 0.0}
+    model = LuongSeq2Seq(LuongConfig(*data.sizes, score=score, **sizes, **options))
+    fit(model, translation_loss, stream(data.rows["train"], 64, seed), rate, times * budget, betas=(0.9, 0.999))
+    numbers = {"valid": mean_loss(model, data.rows["valid"]), "exact": right(model, data.rows["test"])}
+    pairs = data.pairs["test"]
+    return numbers | {"aer": error_rate(attention_links(model, data.rows["test"], pairs), pairs)}
+
+
+SCORES = ("dot", "general", "concat", "location")
+WINDOWS = {f"general, local-{kind}, {n}": {"local": kind, "window": n} for kind in "mp" for n in (3, 6)}
+STUDY = Study(
+    chapter="history/luong_attention",
+    equal="captions and order of batches (by seed), sizes, input feeding, Adam, clipping, linear decay, updates, greedy decoding",
+    arms={score: {"score": score} for score in SCORES} | WINDOWS,
+    rates=(0.005, 0.01, 0.02),
+    measure=measure,
+    metric="% of new captions translated exactly",
+    budget=500,
+    smoke=2,
+    findings={
+        "narrow": Finding(
+            "A window of three words to either side that moves along costs translations.",
+            difference("exact", "general", "general, local-m, 3"),
+            "low > 5",
+        ),
+        "wide": Finding(
+            "A window of six words to either side comes within ten points of no window.",
+            difference("exact", "general", "general, local-m, 6", margin=10),
+            "low > -10 and high < 10",
+        ),
+        "location": Finding(
+            "A score that does not look at the words aligns worse than the dot product.",
+            difference("aer", "location", "dot"),
+            "low > 0",
+        ),
+    },
+)

@@ -5,20 +5,24 @@ from __future__ import annotations
 import ast
 import json
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 pytest.importorskip("tomllib", reason="the tools need Python 3.11")
-import chapters
 import student
 
 from transformer_lib.student import __main__ as command
 from transformer_lib.student import grading
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = {page.path.stem: page for page in chapters.book() if page.number and page.exported}
-CELLS = {name: [cell.source if cell.exports else "" for cell in page.cells] for name, page in PAGES.items()}
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+FILES = student.pages()
+PAGES = {page.path.stem: page for page in FILES.values()}
+CELLS = {name: [cell.source if "export" in cell.marks else "" for cell in page.cells] for name, page in PAGES.items()}
 KEPT = {  # what learners get, beside constructors, properties, and functions without a docstring
     "attention_maps": "batches, and no idea of the chapter",
     "predict_programs": "batches, and no idea of the chapter",
@@ -107,7 +111,7 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
         "Active weights",
     ),
     ("rate_factor", "return step / warmup", "return (step - 1) / warmup", "The first update is number zero"),
-    ("unfinished", " / largest_divisor", "", "A search that stops too early"),
+    ("unfinished", " / max(divisors)", "", "A search that stops too early"),
     ("sampling_probabilities", ") / temperature", ") * temperature", None),
     ("OneStack.read", "first=first, ", "", "Positions that slide with the source"),
     ("mask_tokens", "dice >= 0.9", "dice >= 0.8", None),
@@ -177,7 +181,7 @@ def test_there_are_thirty_slips_and_eleven_famous_ones() -> None:
 
 def test_messages_name_sections_and_slips_that_exist() -> None:
     page = (ROOT / "book/appendix/slips.md").read_text(encoding="utf-8")
-    titles = set(re.findall(r"\{slip\} (.+)", page))
+    titles = set(re.findall(r"(?m)^### (.+)", page))
     for chapter, notebook in PAGES.items():
         headings = set(re.findall(r"(?m)^##+ (.+)$", "\n".join(cell.source for cell in notebook.cells)))
         sections = {one.section for one in grading.checks(chapter)}
@@ -188,19 +192,34 @@ def test_messages_name_sections_and_slips_that_exist() -> None:
 
 
 def test_the_edition_has_stubs_and_no_answers() -> None:
-    files = student.editions()
-    assert len(files) == len(PAGES)
-    for file, notebook in files.items():
-        chapter = file[3:].removesuffix(".ipynb")
+    for chapter, page in PAGES.items():
+        notebook = student.edition(page)
         code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
         answers, _ = grading.read(["".join(cell["source"]) for cell in code])
-        assert not answers.keys() & {one.target for one in grading.checks(chapter)}, file
+        assert not answers.keys() & {one.target for one in grading.checks(chapter)}
         assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
         assert "google.colab" in code[0]["source"] and "take" in code[1]["source"]
         assert "{chapter}" not in "".join("".join(cell["source"]) for cell in notebook["cells"])
 
 
-def test_a_folder_is_graded_and_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_chapter_links_to_its_notebook_if_the_book_has_an_address() -> None:
+    book_pages = pytest.importorskip("book_pages")
+    page = "<blockquote>promise</blockquote><p>"
+    assert book_pages.write_it_yourself(page, "book/transformer/masks", "") == page
+    assert book_pages.write_it_yourself(page, "book/appendix/slips", "https://github.com/me/it") == page
+    linked = {
+        re.search(r"/github/me/it/blob/student/(\S+?)\"", text)[1]
+        for one in PAGES.values()
+        if (text := book_pages.write_it_yourself(page, one.name.removesuffix(".ipynb"), "https://github.com/me/it"))
+    }
+    assert linked == set(FILES)
+
+
+def test_a_folder_is_graded_and_never_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = {name: page for name, page in FILES.items() if name[:2] in ("08", "09")}
+    monkeypatch.setattr(student, "pages", lambda: two)
     student.main(tmp_path)
     path = tmp_path / "09_masks.ipynb"
     fresh = path.read_text(encoding="utf-8")
@@ -220,6 +239,36 @@ def test_a_folder_is_graded_and_never_overwritten(tmp_path: Path, capsys: pytest
     command.main([str(tmp_path), "--chapter", "9"])
     shown = capsys.readouterr().out
     assert "ZeroDivisionError" in shown and "line 2: return 1 / 0" in shown and 'under "The causal mask"' in shown
+
+
+def test_a_notebook_grades_and_takes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    """Of two attempts the later one counts, and what is taken works in the notebook."""
+    cells = [cell.source for cell in PAGES["multi_head_attention"].cells if "export" in cell.marks]
+    cells = [student.stubs(cell, {"KVCache.append", "HeadProjections.project"})[0] for cell in cells]
+    cells += [
+        "class KVCache:\n    def append(self, k, v):\n        return one(k), v",
+        "%pip install x\none = 1\ndef one(x): return [x]",
+    ]
+    scope: dict = {"In": cells}
+    for cell in cells[:-2]:
+        exec(cell, scope)
+    monkeypatch.setattr("builtins.get_ipython", lambda: SimpleNamespace(user_ns=scope), raising=False)
+    grading.grade("multi_head_attention", "KVCache", "HeadProjections")
+    shown = capsys.readouterr().out
+    assert (
+        shown.count("·") == 3
+        and shown.count("✗") == 1
+        and shown.endswith("0 of 4\n")
+        and "expected in result 0" in shown
+    )
+    for name in ("HeadProjections.project", "KVCache.append"):
+        grading.take("multi_head_attention", name)
+    assert "torch.cat([self.k, k], 2)" in capsys.readouterr().out
+    x = torch.randn(2, 5, 12)
+    layer = scope["MultiHeadAttention"](12, 3)
+    assert torch.allclose(layer(x, cache=scope["KVCache"]()), layer(x, causal=True))
+    with pytest.raises(ValueError, match="none of"):
+        grading.take("multi_head_attention", "MultiHeadAttention.attend")
 
 
 def test_grading_leaves_the_library_as_it_was() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from chapters import ROOT, Notebook, book, numbers
+from chapters import ROOT, Notebook, book, numbers, shown
 
 from transformer_lib.student.grading import checks
 
@@ -24,7 +24,7 @@ INTRODUCTION = """# Write it yourself: {title}
 This is the chapter's notebook, but the bodies of {count} functions are missing: they say `raise NotImplementedError`. Write them, from top to bottom.
 
 - After each cell, `grade` tests what you have written so far: ✓ passes, ✗ does not, and · is not written yet. A test says what it expects, shows both numbers, and names the section that explains it.
-- Your functions are tested inside the library. Whatever you have not written yet is taken from there, so you can begin anywhere.
+- Each function is tested alone, inside the library: everything else is taken from there. So you can begin anywhere, and one mistake fails one function.
 - If you are stuck, `take("{name}", "{example}")` shows the library's own text of one function, and uses it from then on.
 - Constructors and settings are complete. They name the parts, so read them first: `self.` tells you what you have.
 - `Memory??` shows the text of whatever the chapter imports, here of `Memory`.
@@ -69,9 +69,8 @@ def edition(page: Notebook) -> dict:
         if cell.kind != "code":
             cells.append({**cell.data, "source": plain(cell.source, order)})
             continue
-        source, owners = stubs(cell.source, targets) if cell.exports else (cell.source, [])
-        source = re.sub(r"(?m)^#\|.*\n?", "", source).strip()
-        if source:
+        source, owners = stubs(cell.source, targets) if "export" in cell.marks else (cell.source, [])
+        if source := shown(source):
             cells.append({**cell.data, "execution_count": None, "outputs": [], "source": source})
         if len(cells) == 2:
             cells.append(added("start", "from transformer_lib.student import grade, take"))
@@ -82,19 +81,19 @@ def edition(page: Notebook) -> dict:
     return {**page.data, "cells": cells}
 
 
-def editions(root: Path = ROOT) -> dict[str, dict]:
-    """The notebooks of all chapters that export something, by the name of the file."""
-    pages = [page for page in book(root) if page.number and page.exported]
-    return {f"{page.number:02}_{page.path.stem}.ipynb": edition(page) for page in pages}
+def pages(root: Path = ROOT) -> dict[str, Notebook]:
+    """The chapters that export something, by the name that their file has in the student's edition."""
+    return {f"{page.number:02}_{page.path.stem}.ipynb": page for page in book(root) if page.number and page.exported}
 
 
 def main(folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, notebook in editions().items():
+    for name, page in pages().items():
         if (folder / name).exists():
             print(f"{folder / name} is there already and stays as it is")
             continue
-        (folder / name).write_text(json.dumps(notebook, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        text = json.dumps(edition(page), ensure_ascii=False, indent=1)
+        (folder / name).write_text(text + "\n", encoding="utf-8")
     print(f"the student's edition is in {folder}; make grade CHAPTER=10 grades a chapter of it")
     return 0
 

@@ -97,7 +97,9 @@ def _tidy_page(
     doctree: nodes.document | None,
 ) -> None:
     address = app.config.html_theme_options.get("repository_url", "")
-    context["body"] = write_it_yourself(tidy(context.get("body", "")), name, address)
+    context["body"] = write_it_yourself(
+        tidy(context.get("body", "")), name, address
+    )
     context["pages"] = sorted(
         page[5:] for page in app.env.found_docs if page.startswith("book/")
     )

@@ -78,9 +78,11 @@ def equal(got: Any, want: Any, slips: Mapping[str, Any] | None = None) -> None:
     if same(got, want):
         return
     whole = got
-    if isinstance(want, tuple) and isinstance(got, tuple) and len(got) == len(want):
-        got, want = next((g, w) for g, w in zip(got, want, strict=True) if not same(g, w))
-    numbers = f"expected  {show(want, got)}\ngot       {show(got, want)}"
+    pair, part = (list, tuple), ""
+    while isinstance(want, pair) and isinstance(got, pair) and len(got) == len(want) and isinstance(want[0], (Tensor, *pair)):
+        number = next(i for i, (g, w) in enumerate(zip(got, want, strict=True)) if not same(g, w))
+        got, want, part = got[number], want[number], f" in result {number}"
+    numbers = f"expected{part}  {show(want, got)}\ngot{' ' * len(part)}       {show(got, want)}"
     explains = {name: r if isinstance(r, bool) else same(whole, r) for name, r in (slips or {}).items()}
     raise Wrong(numbers + slipped(explains))
 
@@ -92,8 +94,10 @@ def holds(condition: Any, numbers: str, slips: Mapping[str, Any] | None = None) 
 
 
 def slipped(slips: Mapping[str, Any]) -> str:
-    """The name of the slip that explains a result, as the page of slips has it."""
+    """What explains a result: a famous slip has the name that the page of slips gives it, others begin in lower case."""
     for name, explains in slips.items():
+        if bool(explains) and not name[0].isupper() and name[0] != '"':
+            return f"\nThis looks like: {name}."
         if bool(explains):
-            return f'\nThis is a famous slip: "{name}". The page "Slips worth a test" shows the wrong line and the right one.'
+            return f'\nThis is a famous slip: "{name}". The page of slips has the wrong line and the right one.'
     return ""

@@ -145,25 +145,43 @@ def tried(one: Check) -> str | None:
         return "It calls something that is not written yet."
     except Exception as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("cell ")]
-        where = f"\nin {frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
-        return f"{type(error).__name__}: {error}{where}"
+        where = f"in {frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line}" if frames else "in the test"
+        return f"{type(error).__name__}: {error}\n{where}"
 
 
 def report(chapter: str, cells: Sequence[str], names: Sequence[str] = (), *, quiet: bool = False) -> tuple[int, int]:
-    """Print a line for each test of a chapter, and what is wrong; how many passed, of how many."""
+    """Print a line for each test of a chapter, and what is wrong; how many passed, of how many.
+
+    Each function is tested alone, so that one mistake fails one function. What passes is then tested together.
+    """
+    say = (lambda text: None) if quiet else print
     answers, others = read(cells)
+    listed = {one.target for one in checks(chapter)}
+    added = {name: answer for name, answer in answers.items() if name not in listed}
     chosen = [one for one in checks(chapter) if not names or {one.target, one.target.split(".")[0]} & set(names)]
-    passed = 0
-    with planted(chapter, answers, others):
-        for one in chosen:
-            problem = tried(one) if one.target in answers else MISSING
-            passed += problem is None
-            if not quiet:
-                print(f"{'✓' if problem is None else '·' if problem is MISSING else '✗'} {one.target}: {one.expects}")
-            if not quiet and isinstance(problem, str):
-                pointer = f'The page explains it under "{one.section}".'
-                print(textwrap.indent(f"{problem}\n{pointer}", "      "))
-    return passed, len(chosen)
+    good, crashed = [], set()
+    for one in chosen:
+        if one.target not in answers:
+            say(f"· {one.target}: {one.expects}")
+            continue
+        with planted(chapter, {**added, one.target: answers[one.target]}, others):
+            problem = tried(one)
+        say(f"{'✗' if problem else '✓'} {one.target}: {one.expects}")
+        if problem and one.target in crashed and "\nin " in problem:
+            continue  # the same mistake, as a rule
+        if problem:
+            crashed |= {one.target} if "\nin " in problem else set()
+            say(textwrap.indent(f'{problem}\nThe page explains it under "{one.section}".', "      "))
+        else:
+            good.append(one)
+    if len(good) == len(chosen):
+        with planted(chapter, answers, others):
+            together = [(one, problem) for one in chosen if (problem := tried(one))]
+        for one, problem in together:
+            good.remove(one)
+            say(f"✗ {one.target}, together with your other functions: {one.expects}")
+            say(textwrap.indent(problem, "      "))
+    return len(good), len(chosen)
 
 
 def grade(chapter: str, *names: str) -> None:

@@ -45,7 +45,7 @@ def dead_links(page: Path) -> Iterator[str]:
     """The links of a page to files or places of the book that do not exist."""
     for address, place in set(LINK.findall(text_of(page))):
         target = (page.parent / unquote(address)).resolve() if address else page
-        if page.name == "404.html" or (target.is_file() and not place):
+        if target.is_file() and not place:
             continue
         if not target.is_file() or not re.search(rf'\s(?:id|name)="{re.escape(unquote(place))}"', text_of(target)):
             yield f"leads nowhere: {address}#{place}"
@@ -78,7 +78,8 @@ def main() -> int:
     parser.add_argument("--axe", type=Path, help="the file axe.min.js")
     options = parser.parse_args()
     axe = options.axe.read_text(encoding="utf-8") if options.axe else ""
-    built, wrong = [path for path in sorted(BUILT.rglob("*.html")) if "</head>" in text_of(path)], 0
+    pages = [path for path in sorted(BUILT.rglob("*.html")) if path.name != "404.html"]  # it expects its later address
+    built, wrong = [path for path in pages if "</head>" in text_of(path)], 0
     with serve(BUILT) as address, launch() as browser:
         for path in [BUILT / name for name in options.pages] or built:
             name = path.relative_to(BUILT).as_posix()

@@ -1,9 +1,11 @@
 # Two commands set everything up and need only Python 3.11 or newer, make and a package index: make book, make test.
-# PYTHON=... chooses the Python that makes .venv; NB=... one notebook; PORT=... where the book is served.
+# PYTHON=... chooses the Python that makes .venv; NB=... one notebook; PORT=... where the book is served;
+# STUDENT=... the folder of the student's edition.
 
 PYTHON ?=
 NB ?=
 PORT ?= 8000
+STUDENT ?= _build/student
 WORKERS ?= 2
 
 VENV := .venv
@@ -12,7 +14,7 @@ READY := $(VENV)/.ready
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help book epub test check export notebooks address pins serve colab clean
+.PHONY: help book epub test check export notebooks student grade address pins serve colab clean
 
 help: ## list these commands
 	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +47,13 @@ export: $(READY) ## write transformer_lib/ and the README's table from the noteb
 
 notebooks: export ## run notebooks in place, all or NB=path
 	@$(PY) tools/notebooks.py $(NB)
+
+student: $(READY) ## write the student's edition, whose functions you write yourself, into _build/student
+	@$(PY) tools/student.py $(STUDENT)
+
+grade: $(READY) ## test what you wrote there: make grade CHAPTER=10 (MINE=1: build on your earlier chapters; TAKE=name)
+	@$(PY) -m transformer_lib.student $(STUDENT) $(if $(CHAPTER),--chapter $(CHAPTER)) $(if $(MINE),--mine) \
+	  $(if $(TAKE),--take $(TAKE)) || true
 
 address: $(READY) ## write the address of the repository into every file: make address REPO=me/name
 	@$(PY) tools/address.py "$(REPO)"

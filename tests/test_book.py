@@ -481,6 +481,7 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
         f"https://colab.research.google.com/github/{SLUG}/blob/{branch}/book/translation/translating_real_sentences.ipynb"
         in page
     )
+    assert page.count(f"/github/{SLUG}/blob/student/02_translating_real_sentences.ipynb") == 1
     assert '<span class="section-number">Chapter 2 </span>Translating' in page and "(2.1)" in page
     assert 'data-module="transformer_lib.translation.translator"' in page and "shown_name" in page
     assert "hidden_name" not in page and "#|" not in page and "pip install" not in page

@@ -463,6 +463,8 @@ def test_every_command_is_listed() -> None:
         "check",
         "export",
         "notebooks",
+        "student",
+        "grade",
         "pins",
         "serve",
         "colab",

@@ -77,7 +77,7 @@ def modules(place: str = "") -> list[str]:
     names = [
         ".".join(path.relative_to(package).with_suffix("").parts)
         for path in package.rglob("*.py")
-        if not path.stem.startswith("__")
+        if not path.stem.startswith("__") and path.parent.name != "student"
     ]
     order = [name for page in chapters() for name in page.modules] + sorted(names)
     chosen = [name for name in names if place in ("", name, name.split(".")[0])]

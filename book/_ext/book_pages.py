@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from book_chapters import pages_url
+from book_chapters import chapters, pages_url
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -78,6 +78,17 @@ def tidy(body: str) -> str:
     return EMPTY_HEAD.sub(r"<td\1></td>", body)
 
 
+def write_it_yourself(body: str, name: str, address: str) -> str:
+    """The page's text with a link, below its promise, to the chapter's notebook of the student's edition."""
+    found = next((one for one in chapters() if one.docname == name), None)
+    if not (address and found and found.number and found.modules):
+        return body
+    path = f"{urlsplit(address).path}/blob/student/{int(found.number):02}_{name.rpartition('/')[2]}.ipynb"
+    link = f'<a href="https://colab.research.google.com/github{path}">Write it yourself</a>'
+    words = f'<p class="student">{link} on Colab, with tests that say what is wrong.</p>'
+    return body.replace("</blockquote>", f"</blockquote>\n{words}", 1)
+
+
 def _tidy_page(
     app: Sphinx,
     name: str,
@@ -85,7 +96,10 @@ def _tidy_page(
     context: dict[str, Any],
     doctree: nodes.document | None,
 ) -> None:
-    context["body"] = tidy(context.get("body", ""))
+    address = app.config.html_theme_options.get("repository_url", "")
+    context["body"] = write_it_yourself(
+        tidy(context.get("body", "")), name, address
+    )
     context["pages"] = sorted(
         page[5:] for page in app.env.found_docs if page.startswith("book/")
     )

@@ -15,6 +15,7 @@ WIDTHS = {
     "one summary": 64,
     "four small LSTMs": 26,
     "quarters of a summary": 72,
+    "one average": 64,
     "one attention": 64,
     "four attentions": 64,
 }
@@ -49,6 +50,8 @@ class Reader(nn.Module):
         if "attention" in self.sees:
             scores = (self.queries @ words.mT).masked_fill(~mask[:, None], -torch.inf)
             seen = F.normalize(scores.softmax(-1), dim=-1) @ words
+        if "average" in self.sees:  # attention with even weights
+            seen = F.normalize(mask[:, None].to(words.dtype), dim=-1) @ words
         if "quarters" in self.sees:  # an output sees a quarter of each direction's last state
             seen = summary.unflatten(1, (2, 4, -1)).transpose(1, 2).flatten(2)
         each = seen.expand(-1, len(self.classify), -1).unbind(1)
@@ -108,8 +111,13 @@ STUDY = Study(
             difference("accuracy", "four small LSTMs", "one summary"),
             "low > 10",
         ),
+        "average": Finding(
+            "Attention that all outputs share is better than an even average of the same states.",
+            difference("accuracy", "one attention", "one average"),
+            "low > 0",
+        ),
         "one-attention": Finding(
-            "Attention helps even if all four outputs share it.",
+            "Attention helps even if all four outputs share it, compared with the last states.",
             difference("accuracy", "one attention", "one summary"),
             "low > 10",
         ),

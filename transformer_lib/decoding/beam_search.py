@@ -143,11 +143,16 @@ def finish(
 
 # %% ../../book/translation/decoding.ipynb #ed53106e
 def unfinished(
-    top: Hypotheses, live: Hypotheses, largest_divisor: float, K: int
+    top: Hypotheses,
+    live: Hypotheses,
+    length: int,
+    longest: int,
+    config: SearchConfig,
 ) -> Int[Tensor, " G"]:
     """The sentences whose live hypotheses may still reach a better score."""
-    going = top.scores[:, -1] < live.scores[:, 0] / largest_divisor
-    if K == 1:  # greedy search: the first to end is the result
+    divisors = map(config.normalizer, (length + 1, longest))
+    going = top.scores[:, -1] < live.scores[:, 0] / max(divisors)
+    if config.beam_size == 1:  # greedy search: the first to end is the result
         going &= top.scores[:, 0].isneginf()
     return going.nonzero()[:, 0]  # waits for the device, once a step
 
@@ -165,7 +170,6 @@ class Step(NamedTuple):
     best: Hypotheses  # of all sentences, so far
 
 # %% ../../book/translation/decoding.ipynb #2692906a
-@torch.no_grad()
 def beam_search(
     model: nn.Module,
     source: Int[Tensor, "B S"],
@@ -193,34 +197,28 @@ def beam_search(
     left, empty = torch.arange(B, device=source.device), source.new_empty(B, n, 0)
     live = Hypotheses(empty[:, :1], *torch.zeros(2, B, 1, device=left.device))
     best = Hypotheses(empty, *torch.full((2, B, n), -math.inf, device=left.device))
-    token = source.new_full((B,), BOS)
-    with eval_mode(model):
-        state = model.start(source) if B else None
+    with torch.no_grad(), eval_mode(model):
+        token, state = source.new_full((B,), BOS), B and model.start(source)
         for length in range(1, longest + 1 if B else 0):
             logits, state = model.step(token, state)
             forced = prefix[left, length - 1] if length <= prefix.shape[1] else None
-            log_p = log_probabilities(
-                logits, live.tokens.flatten(0, 1), forced, config
-            )
+            written = live.tokens.flatten(0, 1)
+            log_p = log_probabilities(logits, written, forced, config)
             candidates, rows = extend(live, log_p, 2 * K)
             ends = (candidates.tokens[:, :, -1] == EOS) | (length == longest)
             ends |= candidates.scores.isnan()  # refused by `checked`
-            best, top = finish(
-                best, left, candidates.only(ends, K), config.normalizer(length)
-            )
+            ended, divisor = candidates.only(ends, K), config.normalizer(length)
+            best, top = finish(best, left, ended, divisor)
             live, rank = candidates.only(~ends).best(K)
             if on_step is not None:
                 on = torch.zeros_like(ends).scatter(1, rank, live.scores.isfinite())
                 on_step(Step(left, candidates, ends, on, best))
-            going = unfinished(
-                top, live, max(map(config.normalizer, (length + 1, longest))), K
-            )
+            going = unfinished(top, live, length, longest, config)
             if not len(going):
                 break
-            rows = rows.gather(1, rank)[going].flatten()
-            sentences = going if len(going) < len(left) else None
-            if K > 1 or sentences is not None:
-                state = reorder(state, rows, sentences)
+            kept = going if len(going) < len(left) else None
+            if K > 1 or kept is not None:
+                state = reorder(state, rows.gather(1, rank)[going].flatten(), kept)
             live, left = Hypotheses(*(part[going] for part in live)), left[going]
             token = live.tokens[:, :, -1].flatten()
     return best.checked()

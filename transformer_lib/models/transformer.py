@@ -72,11 +72,9 @@ class TransformerConfig:
     output_bias: bool = False  # a bias for each token; none in the paper
 
     def __post_init__(self) -> None:
-        sizes = self.source_vocab_size, self.target_vocab_size
-        if self.tie_embeddings == "all" and sizes[0] != sizes[1]:
-            raise ValueError(
-                f"tie_embeddings='all' needs one vocabulary, not {sizes}"
-            )
+        both = self.source_vocab_size, self.target_vocab_size
+        if self.tie_embeddings == "all" and both[0] != both[1]:
+            raise ValueError(f"tie_embeddings=all needs one vocabulary, not {both}")
 
     @classmethod
     def tiny(cls, **changes: Any) -> "TransformerConfig":
@@ -114,7 +112,7 @@ class Layer(nn.Module):
         self.dropout, self.norm_first = nn.Dropout(c.dropout), c.norm_first
 
     def add(self, x: Tensor, norm: nn.Module, sublayer: Any) -> Tensor:
-        """x + sublayer(x), normalized."""
+        """x + sublayer(x), normalised."""
         return residual(x, sublayer, norm, self.dropout, norm_first=self.norm_first)
 
 

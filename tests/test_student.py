@@ -1,0 +1,282 @@
+"""The student's edition: the reference passes every test, every stub fails one, and slips are caught and named."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+pytest.importorskip("tomllib", reason="the tools need Python 3.11")
+import student
+
+from transformer_lib.student import __main__ as command
+from transformer_lib.student import grading
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+FILES = student.pages()
+PAGES = {page.path.stem: page for page in FILES.values()}
+CELLS = {name: [cell.source if "export" in cell.marks else "" for cell in page.cells] for name, page in PAGES.items()}
+KEPT = {  # what learners get, beside constructors, properties, and functions without a docstring
+    "attention_maps": "batches, and no idea of the chapter",
+    "predict_programs": "batches, and no idea of the chapter",
+    "AlignedSeq2Seq.attend": "hypotheses that share a memory",
+    "MultiHeadAttention.attend": "the recorder's bookkeeping",
+    "record_attention": "the recorder's bookkeeping",
+    "make_score": "a choice by name",
+    "make_attention": "a choice by name",
+    "BertConfig.encoder": "a copy of settings",
+    "Score.prepare": "one word",
+    "Score.compare": "each score has its own",
+    "RecurrentBase.first_state": "each model has its own",
+    "RecurrentBase.read": "each model has its own",
+    "Hypotheses.checked": "an error message",
+    "_check_corpus": "error messages",
+    "_learn_merges": "a call of another library",
+    "Tokenizer.save": "a file",
+}
+SLIPS = [  # a function, what is written right, what wrong, and the slip that the learner reads
+    ("attention_weights", "math.sqrt(q.shape[-1])", "(q.shape[-1] ** 1 / 2)", "Dividing the scores by half the width"),
+    (
+        "attention_weights",
+        "k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)",
+        "k.repeat(1, 2, 1, 1)",
+        "Shared keys",
+    ),
+    ("masked_softmax", "lowest).softmax(-1)", "lowest).softmax(0)", "Softmax along the wrong axis"),
+    ("masked_softmax", "(~mask, lowest)", "(mask, lowest)", "True means the opposite"),
+    (
+        "masked_softmax",
+        "scores.masked_fill(~mask, lowest).softmax(-1) * mask",
+        "(scores * mask).softmax(-1)",
+        "Multiplying",
+    ),
+    ("masked_softmax", "torch.finfo(scores.dtype).min", "-torch.inf", "Masking with minus infinity"),
+    ("masked_softmax", ".softmax(-1) * mask", ".softmax(-1)", "Masking with a large negative number"),
+    ("padding_mask", "(tokens != PAD)[:, None, None]", "tokens != PAD", "A mask without its middle axes"),
+    ("padding_mask", "!=", "==", "True means the opposite"),
+    ("causal_mask", ".tril(past)", ".tril()", None),
+    (
+        "HeadProjections.project",
+        "part.unflatten(2, (-1, width)).transpose(1, 2)",
+        "part.reshape(x.shape[0], -1, x.shape[1], width)",
+        "Heads cut without the transpose",
+    ),
+    ("KVCache.append", "[self.k, k]", "[k, self.k]", None),
+    ("MultiHeadAttention.forward", "q, k, v = self.project(x)", "k, q, v = self.project(x)", None),
+    ("sinusoids", "angle.cos()", "(angle * 10_000 ** (-1 / d_model)).cos()", "Sine and cosine of different frequency"),
+    ("Positions.forward", "[start:end]", "[: x.shape[1]]", "Every cached token at position zero"),
+    (
+        "LayerNorm.forward",
+        "F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)",
+        "(x - x.mean(-1, True)) / (x.std(-1, keepdim=True) + self.eps) * self.weight + self.bias",
+        "A layer norm that is almost",
+    ),
+    ("FeedForward.forward", "self.activation(", "F.gelu(", "The paper uses GELU"),
+    (
+        "residual",
+        "return norm(x + dropout(sublayer(x)))",
+        "return dropout(norm(x + sublayer(x)))",
+        "Dropout in another place",
+    ),
+    (
+        "residual",
+        "return norm(x + dropout(sublayer(x)))",
+        "return x + dropout(sublayer(norm(x)))",
+        "Post-norm in the text",
+    ),
+    ("DecoderLayer.forward", "causal=True, cache", "cache", "A decoder that sees the answer"),
+    ("TransformerCore.encode", " * self.scale", "", None),
+    ("run_gru", "torch.where(mask[:, s, None], new, h)", "new", "States that run on over the padding"),
+    ("evaluate_loss", "batch.n_tokens", "1", "A mean of means"),
+    (
+        "attend_window",
+        "positions - centres[:, :, None]",
+        "positions - centres[:, :, None].round()",
+        "A window that no gradient",
+    ),
+    ("HardAttention.perturb", "if self.training else scores", "", "Noise in evaluation mode"),
+    ("HardAttention.forward", "weights + (relaxed - relaxed.detach())", "weights", "A choice that cuts the gradient"),
+    ("reinforce", "guess.detach()", "guess", "A reward that is learned from"),
+    (
+        "LatentAttention.forward",
+        "(active @ latent[..., None])[..., 0]",
+        "(latent[:, :, None] @ active)[:, :, 0]",
+        "Active weights",
+    ),
+    ("rate_factor", "return step / warmup", "return (step - 1) / warmup", "The first update is number zero"),
+    ("unfinished", " / max(divisors)", "", "A search that stops too early"),
+    ("sampling_probabilities", ") / temperature", ") * temperature", None),
+    ("OneStack.read", "first=first, ", "", "Positions that slide with the source"),
+    ("mask_tokens", "dice >= 0.9", "dice >= 0.8", None),
+    ("rotate", "if interleaved:", "if True:", "Two layouts of rotary positions"),
+    ("linear_attention", "since.masked_fill(future, -math.inf)", "since", "A cumulative sum that includes the future"),
+    (
+        "LinearAttention.forward",
+        "q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)",
+        "pass",
+        "Keys whose length isn't 1",
+    ),
+]
+
+
+def of(target: str) -> str:
+    """The chapter in which a function is written."""
+    return next(name for name in PAGES if any(one.target == target for one in grading.checks(name)))
+
+
+def problems(chapter: str, target: str, answers: grading.Answers) -> list[str]:
+    """What the tests of a function say, with some functions in the place of the library's."""
+    with grading.planted(chapter, answers):
+        found = [grading.tried(one) for one in grading.checks(chapter) if one.target == target]
+    return [problem for problem in found if problem is not None]
+
+
+@pytest.mark.parametrize("chapter", PAGES)
+def test_the_reference_passes_and_every_stub_fails(chapter: str) -> None:
+    answers, others = grading.read(CELLS[chapter])
+    targets = [one.target for one in grading.checks(chapter)]
+    assert 5 <= len(targets) <= 15
+    with grading.planted(chapter, answers, others):
+        wrong = {one.target: problem for one in grading.checks(chapter) if (problem := grading.tried(one))}
+    assert wrong == {}
+    for target in dict.fromkeys(targets):
+        node, cell = answers[target]
+        stub = ast.parse(f"def {node.name}(*arguments, **options):\n    raise NotImplementedError").body[0]
+        assert problems(chapter, target, {target: (stub, cell)}), target
+
+
+def test_all_that_chapters_export_is_written_by_learners_or_kept_for_a_reason() -> None:
+    kept = set()
+    for chapter in PAGES:
+        answers, _ = grading.read(CELLS[chapter])
+        targets = {one.target for one in grading.checks(chapter)}
+        for name, (node, _) in answers.items():
+            plain = {ast.unparse(one) for one in node.decorator_list} <= {"torch.no_grad()", "contextmanager"}
+            if name not in targets and plain and ast.get_docstring(node):
+                kept.add(name)
+    abstract = {"Score.compare", "RecurrentBase.first_state", "RecurrentBase.read"}  # empty in the library, too
+    assert kept == set(KEPT) - abstract
+
+
+@pytest.mark.parametrize(("target", "right", "wrong", "name"), SLIPS, ids=[f"{s[0]}-{i}" for i, s in enumerate(SLIPS)])
+def test_a_slip_is_caught_by_the_test_of_its_function(target: str, right: str, wrong: str, name: str | None) -> None:
+    chapter = of(target)
+    text = grading.source(chapter, target)
+    assert right in text
+    node = ast.parse(text.replace(right, wrong)).body[0]
+    found = "\n".join(problems(chapter, target, {target: (node, "cell 0")}))
+    assert found and (name is None or f'"{name}' in found.replace('""', '"')), found
+
+
+def test_there_are_thirty_slips_and_eleven_famous_ones() -> None:
+    assert len(SLIPS) >= 30 and len({name for *_, name in SLIPS} - {None}) >= 11
+
+
+def test_messages_name_sections_and_slips_that_exist() -> None:
+    page = (ROOT / "book/appendix/slips.md").read_text(encoding="utf-8")
+    titles = set(re.findall(r"(?m)^### (.+)", page))
+    for chapter, notebook in PAGES.items():
+        headings = set(re.findall(r"(?m)^##+ (.+)$", "\n".join(cell.source for cell in notebook.cells)))
+        sections = {one.section for one in grading.checks(chapter)}
+        assert sections <= headings, (chapter, sections - headings)
+        text = (ROOT / f"transformer_lib/student/{chapter}.py").read_text(encoding="utf-8")
+        named = set(re.findall(r"[\"'](\"?[A-Z][^'\"\n]*\w\"?)[\"']: ", text.replace("isn't", "isn’t")))
+        assert {name.replace("’", "'") for name in named} <= titles, (chapter, named - titles)
+
+
+def test_the_edition_has_stubs_and_no_answers() -> None:
+    for chapter, page in PAGES.items():
+        notebook = student.edition(page)
+        code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+        answers, _ = grading.read(["".join(cell["source"]) for cell in code])
+        assert not answers.keys() & {one.target for one in grading.checks(chapter)}
+        assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+        assert "google.colab" in code[0]["source"] and "take" in code[1]["source"]
+        assert "{chapter}" not in "".join("".join(cell["source"]) for cell in notebook["cells"])
+
+
+def test_a_chapter_links_to_its_notebook_if_the_book_has_an_address() -> None:
+    book_pages = pytest.importorskip("book_pages")
+    page = "<blockquote>promise</blockquote><p>"
+    assert book_pages.write_it_yourself(page, "book/transformer/masks", "") == page
+    assert book_pages.write_it_yourself(page, "book/appendix/slips", "https://github.com/me/it") == page
+    linked = {
+        re.search(r"/github/me/it/blob/student/(\S+?)\"", text)[1]
+        for one in PAGES.values()
+        if (text := book_pages.write_it_yourself(page, one.name.removesuffix(".ipynb"), "https://github.com/me/it"))
+    }
+    assert linked == set(FILES)
+
+
+def test_a_folder_is_graded_and_never_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = {name: page for name, page in FILES.items() if name[:2] in ("08", "09")}
+    monkeypatch.setattr(student, "pages", lambda: two)
+    student.main(tmp_path)
+    path = tmp_path / "09_masks.ipynb"
+    fresh = path.read_text(encoding="utf-8")
+    text = fresh.replace('raise NotImplementedError"', 'return (tokens != 0)[:, None, None]"', 1)
+    path.write_text(text, encoding="utf-8")
+    student.main(tmp_path)
+    assert path.read_text(encoding="utf-8") == text != fresh
+    capsys.readouterr()
+    assert command.main([str(tmp_path), "--chapter", "9", "--mine"]) == 1
+    shown = capsys.readouterr().out
+    assert shown.count("✓") == 2 and shown.count("·") == 3 and shown.endswith("2 of 5\n")
+    command.main([str(tmp_path), "--chapter", "9", "--take", "causal_mask"])
+    assert "tril(past)" in capsys.readouterr().out
+    broken = json.loads(text)
+    broken["cells"][-1]["source"] = "def causal_mask(length, past=0):\n    return 1 / 0"
+    path.write_text(json.dumps(broken), encoding="utf-8")
+    command.main([str(tmp_path), "--chapter", "9"])
+    shown = capsys.readouterr().out
+    assert "ZeroDivisionError" in shown and "line 2: return 1 / 0" in shown and 'under "The causal mask"' in shown
+
+
+def test_a_notebook_grades_and_takes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    """Of two attempts the later one counts, and what is taken works in the notebook."""
+    cells = [cell.source for cell in PAGES["multi_head_attention"].cells if "export" in cell.marks]
+    cells = [student.stubs(cell, {"KVCache.append", "HeadProjections.project"})[0] for cell in cells]
+    cells += [
+        "class KVCache:\n    def append(self, k, v):\n        return one(k), v",
+        "%pip install x\none = 1\ndef one(x): return [x]",
+    ]
+    scope: dict = {"In": cells}
+    for cell in cells[:-2]:
+        exec(cell, scope)
+    monkeypatch.setattr("builtins.get_ipython", lambda: SimpleNamespace(user_ns=scope), raising=False)
+    grading.grade("multi_head_attention", "KVCache", "HeadProjections")
+    shown = capsys.readouterr().out
+    assert (
+        shown.count("·") == 3
+        and shown.count("✗") == 1
+        and shown.endswith("0 of 4\n")
+        and "expected in result 0" in shown
+    )
+    for name in ("HeadProjections.project", "KVCache.append"):
+        grading.take("multi_head_attention", name)
+    assert "torch.cat([self.k, k], 2)" in capsys.readouterr().out
+    x = torch.randn(2, 5, 12)
+    layer = scope["MultiHeadAttention"](12, 3)
+    assert torch.allclose(layer(x, cache=scope["KVCache"]()), layer(x, causal=True))
+    with pytest.raises(ValueError, match="none of"):
+        grading.take("multi_head_attention", "MultiHeadAttention.attend")
+
+
+def test_grading_leaves_the_library_as_it_was() -> None:
+    from transformer_lib.models import attention, multi_head
+
+    before = attention.attention, vars(multi_head.MultiHeadAttention)["forward"]
+    for chapter in ("scaled_dot_product_attention", "multi_head_attention"):
+        with grading.planted(chapter, grading.read(CELLS[chapter])[0]):
+            now = attention.attention, vars(multi_head.MultiHeadAttention)["forward"]
+            assert now != before and multi_head.attention is attention.attention
+    assert (attention.attention, vars(multi_head.MultiHeadAttention)["forward"]) == before

@@ -1,0 +1,102 @@
+"""Write the student's edition: each chapter's notebook without the bodies of the functions that its tests grade.
+
+python tools/student.py [FOLDER]     the default is _build/student; a notebook that is there already stays as it is
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from chapters import ROOT, Notebook, book, numbers, shown
+
+from transformer_lib.student.grading import checks
+
+INTRODUCTION = """# Write it yourself: {title}
+
+> {promise}
+
+This is the chapter's notebook, but the bodies of {count} functions are missing: they say `raise NotImplementedError`. Write them, from top to bottom.
+
+- After each cell, `grade` tests what you have written so far: ✓ passes, ✗ does not, and · is not written yet. A test says what it expects, shows both numbers, and names the section that explains it.
+- Each function is tested alone, inside the library: everything else is taken from there. So you can begin anywhere, and one mistake fails one function.
+- If you are stuck, `take("{name}", "{example}")` shows the library's own text of one function, and uses it from then on.
+- Constructors and settings are complete. They name the parts, so read them first: `self.` tells you what you have.
+- `Memory??` shows the text of whatever the chapter imports, here of `Memory`.
+- A cell that uses your function fails until it is written. That is all right."""  # noqa: E501
+
+
+def stubs(source: str, targets: set[str]) -> tuple[str, list[str]]:
+    """A cell without the bodies of the functions to write, and the names of its functions and classes that lack one."""
+    lines, missing, owners = source.splitlines(), [], []
+    for node in ast.parse(source).body:
+        inside = [(f"{node.name}.", m) for m in node.body] if isinstance(node, ast.ClassDef) else [("", node)]
+        for owner, one in inside:
+            if isinstance(one, ast.FunctionDef) and owner + one.name in targets:
+                missing.append(one)
+                owners.append(node.name)
+    for one in reversed(missing):
+        first = one.body[0].end_lineno if ast.get_docstring(one) else one.body[0].lineno - 1
+        lines[first : one.end_lineno] = [" " * one.body[0].col_offset + "raise NotImplementedError"]
+    return "\n".join(lines), list(dict.fromkeys(owners))
+
+
+def plain(text: str, order: dict[str, int]) -> str:
+    """A page's text without the roles that only the book can show."""
+    number = {Path(name).stem: n for name, n in order.items()}
+    text = re.sub(r"\{[\w:]+\}`([^`<]+?)\s*<[^`>]+>`", r"\1", text)
+    return re.sub(r"\{[Cc]hapter\}`(\w+)`", lambda found: f"chapter {number.get(found[1], found[1])}", text)
+
+
+def edition(page: Notebook) -> dict:
+    """The student's notebook of a chapter."""
+    name, title, order = page.path.stem, page.title, numbers(page.root)
+    targets = {one.target for one in checks(name)}
+    words = {"title": title, "promise": page.promise, "count": len(targets), "name": name}
+    code = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
+
+    def added(key: str, source: str) -> dict:
+        return {**code, "id": f"student-{key}", "source": source}
+
+    opening = INTRODUCTION.format(**words, example=checks(name)[0].target)
+    cells = [{**page.cells[0].data, "source": opening}]
+    for cell in page.cells[1:]:
+        if cell.kind != "code":
+            cells.append({**cell.data, "source": plain(cell.source, order)})
+            continue
+        source, owners = stubs(cell.source, targets) if "export" in cell.marks else (cell.source, [])
+        if source := shown(source):
+            cells.append({**cell.data, "execution_count": None, "outputs": [], "source": source})
+        if len(cells) == 2:
+            cells.append(added("start", "from transformer_lib.student import grade, take"))
+        if owners:
+            names = ", ".join(f'"{one}"' for one in (name, *owners))
+            cells.append(added(f"grade-{cell.index}", f"grade({names})"))
+    cells.append(added("grade-all", f'grade("{name}")'))
+    return {**page.data, "cells": cells}
+
+
+def pages(root: Path = ROOT) -> dict[str, Notebook]:
+    """The chapters that export something, by the name that their file has in the student's edition."""
+    return {f"{page.number:02}_{page.path.stem}.ipynb": page for page in book(root) if page.number and page.exported}
+
+
+def main(folder: Path) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, page in pages().items():
+        if (folder / name).exists():
+            print(f"{folder / name} is there already and stays as it is")
+            continue
+        text = json.dumps(edition(page), ensure_ascii=False, indent=1)
+        (folder / name).write_text(text + "\n", encoding="utf-8")
+    print(f"the student's edition is in {folder}; make grade CHAPTER=10 grades a chapter of it")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "_build" / "student"))

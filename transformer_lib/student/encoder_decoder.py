@@ -1,0 +1,167 @@
+"""Tests for chapter "An encoder-decoder"."""
+
+import torch
+from torch import nn, randn, tensor
+from torch.nn import functional as F
+
+from transformer_lib.data.batching import Batch
+from transformer_lib.models.recurrent import (
+    GRU,
+    RecurrentBase,
+    RecurrentConfig,
+    RecurrentEncoder,
+    RecurrentSeq2Seq,
+    reverse_padded,
+    run_gru,
+    tied_output,
+)
+from transformer_lib.student.checks import check, equal, holds
+from transformer_lib.training.loop import evaluate_loss, train_on
+
+SIZES = RecurrentConfig(11, 11, d_model=6, d_hidden=8, dropout=0.0)
+SOURCE, TARGET = tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), tensor([[1, 8, 9, 2], [1, 10, 2, 0]])
+SHORT = torch.tensor([[True, True, True], [True, False, False]])
+
+
+@check(run_gru, "The library's GRU")
+def like_pytorch() -> None:
+    """Without a mask, the states equal those of PyTorch's GRU with the same weights."""
+    theirs, x, h = nn.GRU(6, 8, batch_first=True), randn(2, 3, 6), randn(2, 8)
+    want, last = theirs(x, h[None])
+    got = run_gru(x, None, h, theirs.all_weights[0])
+    equal(got, (want, last[0]))
+
+
+@check(run_gru, "The library's GRU")
+def a_masked_step_leaves_the_state() -> None:
+    """After a sentence of one word, two steps of padding leave the state as it was."""
+    weights, x, h = nn.GRU(6, 8).all_weights[0], randn(2, 3, 6), torch.zeros(2, 8)
+    (_, got), (_, want), (_, over) = (run_gru(a, m, h, weights) for a, m in ((x, SHORT), (x[:, :1], None), (x, None)))
+    equal(got[1], want[1], {"States that run on over the padding": over[1]})
+
+
+@check(run_gru, "The library's GRU")
+def backward() -> None:
+    """Backwards, the result is that of the reversed sentence, and states stay at their words."""
+    weights, x, h = nn.GRU(6, 8).all_weights[0], randn(2, 3, 6), torch.zeros(2, 8)
+    states, last = run_gru(x.flip(1), None, h, weights)
+    equal(run_gru(x, None, h, weights, backward=True), (states.flip(1), last))
+
+
+@check(GRU.forward, "The library's GRU")
+def layers_and_directions() -> None:
+    """Two layers in two directions give what PyTorch's GRU gives."""
+    ours = GRU(6, 4, 2, bidirectional=True)
+    theirs, x = nn.GRU(6, 4, 2, batch_first=True, bidirectional=True), randn(2, 3, 6)
+    theirs.load_state_dict(ours.state_dict())
+    want, last = theirs(x)
+    equal(ours(x), (want, last.view(2, 2, 2, 4).permute(2, 0, 1, 3).flatten(2)))
+
+
+@check(reverse_padded, "Encoder and decoder")
+def reversed_within_its_length() -> None:
+    """Each row is reversed within its own length, and the padding stays at the end."""
+    want = tensor([[2, 6, 5, 4], [2, 7, 0, 0]])
+    equal(reverse_padded(SOURCE, SOURCE != 0), want, {"the padding is reversed, too": SOURCE.flip(1)})
+
+
+@check(RecurrentEncoder.forward, "Encoder and decoder")
+def padding_changes_nothing() -> None:
+    """A sentence gives the same states alone as beside a longer one."""
+    encoder = RecurrentEncoder(SIZES)
+    both, alone = encoder(SOURCE), encoder(SOURCE[1:, :2])
+    equal(
+        both.final[1:],
+        alone.final,
+        {"States that run on over the padding": encoder.gru(encoder.embedding(SOURCE))[1][1:]},
+    )
+    equal(both.outputs[1:, :2], alone.outputs)
+    equal(both.mask, SOURCE != 0)
+
+
+@check(tied_output, "Encoder and decoder")
+def shared_weights() -> None:
+    """The output layer shares the table of the embedding, and its bias starts at zero."""
+    table = nn.Embedding(11, 6)
+    layer = tied_output(table)
+    holds(layer.weight is table.weight, "layer.weight is another tensor than table.weight")
+    equal(layer.bias.detach(), torch.zeros(11))
+
+
+def translator() -> RecurrentSeq2Seq:
+    """A small model."""
+    return RecurrentSeq2Seq(SIZES).eval()
+
+
+@check(RecurrentBase.hidden, "Encoder and decoder")
+def one_state_for_each_token() -> None:
+    """There is one hidden state, D wide, for each target token."""
+    model = translator()
+    equal(model.hidden(TARGET, model.encode(SOURCE)).shape, torch.Size([2, 4, 6]))
+
+
+@check(RecurrentBase.start, "Encoder and decoder")
+def the_first_state() -> None:
+    """A translation starts from the encoder's last state."""
+    model = translator()
+    equal(model.start(SOURCE).hidden, model.encode(SOURCE).final)
+
+
+@check(RecurrentBase.step, "Encoder and decoder")
+def step_by_step() -> None:
+    """Token by token, the decoder gives the same logits as for the whole sentence at once."""
+    model, logits = translator(), []
+    state, want = model.start(SOURCE), model(SOURCE, TARGET)
+    for token in TARGET.unbind(1):
+        one, state = model.step(token, state)
+        logits.append(one)
+    equal(torch.stack(logits, 1), want)
+
+
+@check(RecurrentSeq2Seq.encode, "Encoder and decoder")
+def encoding() -> None:
+    """The memory is what the encoder makes of the source."""
+    model = translator()
+    equal(model.encode(SOURCE).outputs, model.encoder(SOURCE).outputs)
+
+
+@check(RecurrentSeq2Seq.first_state, "Encoder and decoder")
+def memory_goes_along() -> None:
+    """The first state holds the encoder's last state, and the memory."""
+    model = translator()
+    memory = model.encode(SOURCE)
+    equal(model.first_state(memory).hidden, memory.final)
+    holds(model.first_state(memory).memory is memory, "the state has another memory")
+
+
+@check(RecurrentSeq2Seq.read, "Encoder and decoder")
+def what_each_step_reads() -> None:
+    """Each step reads a word and the source's vector; word, state and vector make the hidden state."""
+    model = translator()
+    memory = model.encode(SOURCE)
+    words, c = model.embedding(TARGET), memory.final[:, -1:].expand(-1, 4, -1)
+    states, last = model.gru(torch.cat([words, c], -1), state=memory.final)
+    x, state = model.read(TARGET, model.first_state(memory))
+    equal((x, state.hidden), (model.read_out(torch.cat([words, states, c], -1)).tanh(), last))
+
+
+@check(train_on, "Training")
+def training_helps() -> None:
+    """Twenty updates on one batch lower its loss, and the mean loss per token is returned."""
+    model, batch = translator(), Batch(SOURCE, TARGET)
+    optimizer, before = torch.optim.Adam(model.parameters(), 0.02), model.loss(batch).item()
+    equal(train_on(model, [batch], optimizer), before)
+    after = train_on(model, [batch] * 20, optimizer)
+    holds(after < before - 0.1, f"before {before:.3f}, in the mean of the next 20 updates {after:.3f}")
+
+
+@check(evaluate_loss, "Training")
+def a_mean_over_tokens() -> None:
+    """The loss is a mean over tokens, so a longer batch counts more; dropout is off, and no gradient is left."""
+    model, batches = translator(), [Batch(SOURCE, TARGET), Batch(SOURCE[1:, :2], TARGET[1:, :2])]
+    losses = [
+        F.cross_entropy(model(b.source, b.target_input).mT, b.target_output, ignore_index=0).item() for b in batches
+    ]
+    got = evaluate_loss(model.train(), batches)
+    equal(got, (losses[0] * 5 + losses[1]) / 6, {"A mean of means": sum(losses) / 2})
+    holds(model.training, "the model was in training mode before, and is not any more")

@@ -1,0 +1,185 @@
+"""Tests for chapter "Linear attention"."""
+
+import torch
+from torch import nn, randn
+from torch.nn import functional as F
+
+from transformer_lib.data.recall import N_VALUES, make_recall
+from transformer_lib.models.linear_attention import (
+    CausalConv,
+    GatedDeltaNet,
+    LinearAttention,
+    kernel_attention,
+    linear_attention,
+    unit,
+)
+from transformer_lib.student.checks import check, equal, holds
+
+
+def triple(T: int = 6) -> tuple[torch.Tensor, ...]:
+    """Queries, keys of length 1, and values."""
+    return randn(2, T, 4), F.normalize(randn(2, T, 4), dim=-1), randn(2, T, 5)
+
+
+@check(linear_attention, "Take the softmax away")
+def sums_of_products() -> None:
+    """Without decay or delta, output t is the sum over s up to t of (q_t . k_s) v_s; the state is the sum of all k v'."""
+    q, k, v = triple()
+    got, state = linear_attention(q, k, v)
+    equal(
+        got,
+        (q @ k.mT).tril() @ v,
+        {
+            "A cumulative sum that includes the future": q @ (k.mT @ v),
+            "a word that does not see itself": (q @ k.mT).tril(-1) @ v,
+        },
+    )
+    equal(state, k.mT @ v)
+
+
+@check(linear_attention, "Parallel, recurrent, chunked")
+def three_forms() -> None:
+    """Chunks of 1, 2, 4 and all give the same, and so do two calls that hand the state on."""
+    (q, k, v), beta, decay = triple(), torch.rand(2, 6), -torch.rand(2, 6)
+    for options in ({}, {"delta": True}):
+        want, last = linear_attention(q, k, v, beta=beta, log_decay=decay, chunk=1, **options)
+        for chunk in (2, 4, 64):
+            equal(linear_attention(q, k, v, beta=beta, log_decay=decay, chunk=chunk, **options), (want, last))
+        first, state = linear_attention(
+            q[:, :3], k[:, :3], v[:, :3], beta=beta[:, :3], log_decay=decay[:, :3], **options
+        )
+        rest, end = linear_attention(
+            q[:, 3:], k[:, 3:], v[:, 3:], beta=beta[:, 3:], log_decay=decay[:, 3:], state=state, **options
+        )
+        equal((torch.cat([first, rest], 1), end), (want, last))
+
+
+def step_by_step(q, k, v, beta, decay, delta):
+    """The recurrence, one position after the other."""
+    W, outputs = torch.zeros(2, 4, 5), []
+    for t in range(q.shape[1]):
+        W = W * decay[:, t].exp()[:, None, None]
+        old = (k[:, t, None] @ W)[:, 0] if delta else 0
+        W = W + k[:, t, :, None] * (beta[:, t, None] * (v[:, t] - old))[:, None]
+        outputs.append((q[:, t, None] @ W)[:, 0])
+    return torch.stack(outputs, 1), W
+
+
+@check(linear_attention, "Parallel, recurrent, chunked")
+def fading() -> None:
+    """Before each write, the state fades by its factor, and beta says how strongly to write."""
+    (q, k, v), beta, decay = triple(), torch.rand(2, 6), -torch.rand(2, 6)
+    equal(linear_attention(q, k, v, beta=beta, log_decay=decay), step_by_step(q, k, v, beta, decay, False))
+
+
+@check(linear_attention, "Why sums go wrong")
+def the_delta_rule() -> None:
+    """With ``delta``, a write replaces what the key gave before: v - k W is written, not v."""
+    (q, k, v), beta, decay = triple(), torch.rand(2, 6), -torch.rand(2, 6)
+    want, plain = (step_by_step(q, k, v, beta, decay, delta) for delta in (True, False))
+    equal(
+        linear_attention(q, k, v, beta=beta, log_decay=decay, delta=True), want, {"sums instead of differences": plain}
+    )
+
+
+@check(kernel_attention, "Positive features: linear attention of 2020")
+def weights_that_sum_to_one() -> None:
+    """The features are elu(x) + 1, and the weights of a query sum to 1."""
+    q, k, v = triple()
+    scores = ((F.elu(q) + 1) @ (F.elu(k) + 1).mT).tril()
+    want = scores / scores.sum(-1, keepdim=True) @ v
+    full = (F.elu(q) + 1) @ (F.elu(k) + 1).mT
+    slips = {
+        "the weights do not sum to 1": scores @ v,
+        "A cumulative sum that includes the future": full / full.sum(-1, keepdim=True) @ v,
+    }
+    equal(kernel_attention(q, k, v)[0], want, slips)
+
+
+@check(LinearAttention.forward, "Positive features: linear attention of 2020")
+def every_rule_as_a_state() -> None:
+    """With each rule, two calls that hand the state on give what one call gives."""
+    for rule in ("kernel", "sum", "decay", "delta", "gated"):
+        layer, x = LinearAttention(8, 2, rule=rule), randn(2, 6, 8)
+        want, last = layer(x)
+        first, state = layer(x[:, :4])
+        rest, end = layer(x[:, 4:], state)
+        equal((torch.cat([first, rest], 1), end), (want, last))
+
+
+@check(LinearAttention.forward, "Why sums go wrong")
+def the_gated_rule() -> None:
+    """Queries and keys have length 1; the gates say, by sigmoids, how much each head writes and keeps."""
+    layer, x = LinearAttention(8, 2), randn(2, 6, 8)
+    q, k, v = (y.unflatten(2, (2, 4)).transpose(1, 2) for y in layer.in_proj(x).split(layer.sizes, -1))
+    write, keep = layer.gates(x).mT.chunk(2, 1)
+    u, w = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+    options = {"beta": write.sigmoid(), "log_decay": F.logsigmoid(keep), "delta": True}
+    want, slip = (
+        layer.out_proj(linear_attention(*parts, v, **options)[0].transpose(1, 2).flatten(2))
+        for parts in ((u, w), (q, k))
+    )
+    equal(layer(x)[0], want, {"Keys whose length isn't 1": slip})
+
+
+@check(make_recall, "What does it recall?")
+def pairs_then_questions() -> None:
+    """Each key is given so many times, then asked once; at the questions, the value is none."""
+    batch = make_recall(3, 4, times=2, generator=torch.Generator().manual_seed(0))
+    equal((batch.keys.shape, batch.answers.shape), (torch.Size([3, 12]), torch.Size([3, 4])))
+    counts = [sorted(row.bincount()[row.unique()].tolist()) for row in batch.keys]
+    equal((counts, batch.values[:, 8:]), ([[3] * 4] * 3, torch.full((3, 4), N_VALUES)))
+
+
+@check(make_recall, "What does it recall?")
+def the_last_value_counts() -> None:
+    """The answer is the last value that the key was given."""
+    batch = make_recall(3, 4, times=3, generator=torch.Generator().manual_seed(0))
+    for keys, values, answers in zip(batch.keys.tolist(), batch.values.tolist(), batch.answers.tolist(), strict=True):
+        given = list(zip(keys[:12], values[:12], strict=True))
+        equal(
+            answers,
+            [dict(given)[key] for key in keys[12:]],
+            {"the first value": [dict(given[::-1])[key] for key in keys[12:]]},
+        )
+
+
+@check(CausalConv.forward, "The layer of today")
+def a_causal_convolution() -> None:
+    """Output t depends on the inputs up to t, and the last inputs are handed on."""
+    conv, x = CausalConv(3, 4), randn(2, 6, 3)
+    want = F.silu(F.conv1d(F.pad(x.mT, (3, 0)), conv.weight, groups=3)).mT
+    y, recent = conv(x, None)
+    equal((y, recent), (want, x[:, 3:]))
+    first, state = conv(x[:, :2], None)
+    equal(torch.cat([first, conv(x[:, 2:], state)[0]], 1), want)
+
+
+@check(unit, "The layer of today")
+def of_length_one() -> None:
+    """Vectors get length 1, and a vector of zeros stays zero."""
+    x = randn(3, 8)
+    equal(
+        unit(x), F.normalize(x, dim=-1), {"divided by the square, without a root": x / x.square().sum(-1, keepdim=True)}
+    )
+    equal(unit(torch.zeros(1, 8)), torch.zeros(1, 8))
+
+
+@check(GatedDeltaNet.forward, "The layer of today")
+def a_state_that_is_handed_on() -> None:
+    """Two calls that hand the state on give what one call gives, and no output depends on later inputs."""
+    layer, x = GatedDeltaNet(8, 4, 2, 3, 3), randn(2, 6, 8)
+    want, _ = layer(x)
+    first, state = layer(x[:, :4])
+    rest, _ = layer(x[:, 4:], state)
+    equal(torch.cat([first, rest], 1), want)
+
+
+@check(GatedDeltaNet.forward, "The layer of today")
+def read_normalised_and_gated() -> None:
+    """What is read is normalised for each head, gated by swish(z), and projected."""
+    layer, x = GatedDeltaNet(8, 4, 2, 3, 3), randn(2, 6, 8)
+    y, _ = layer(x)
+    nn.init.zeros_(layer.norm.weight)
+    equal(layer(x)[0], torch.zeros(2, 6, 8))
+    holds(y.abs().max() > 1e-4, "the outputs were zero before the gain was")

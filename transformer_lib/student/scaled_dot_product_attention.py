@@ -1,0 +1,139 @@
+"""Tests for chapter "Scaled dot-product attention"."""
+
+import torch
+from torch import randn
+from torch.nn import functional as F
+
+from transformer_lib.models.attention import attention, attention_weights, with_causal
+from transformer_lib.student.checks import check, equal, holds, same
+
+DIAGONAL = torch.ones(4, 4, dtype=torch.bool).tril()
+
+
+@check(with_causal, "Attention in matrix form")
+def the_future_is_hidden() -> None:
+    """Without another mask, query t may attend to the keys up to t."""
+    got = with_causal(None, 4, 4, torch.device("cpu"))
+    slips = {"A previous token that is the next one": DIAGONAL.mT, "True means the opposite": ~DIAGONAL}
+    equal(got, DIAGONAL, slips | {"a word that does not see itself": DIAGONAL.tril(-1)})
+
+
+@check(with_causal, "Attention in matrix form")
+def both_masks() -> None:
+    """A position is visible if both masks allow it, and with two queries for four keys, the last query is at the last key."""
+    mask = torch.rand(1, 1, 2, 4) > 0.5
+    want = DIAGONAL[2:]
+    slips = {"the first query is at the first key": mask & DIAGONAL[:2], "either mask, not both": mask | want}
+    equal(with_causal(mask, 2, 4, torch.device("cpu")), mask & want, slips)
+
+
+@check(attention_weights, "Attention in matrix form")
+def one_row_for_each_query() -> None:
+    """Three queries and five keys give three rows of five weights, and each row sums to 1."""
+    weights = attention_weights(randn(2, 3, 16), randn(2, 5, 16))
+    equal(weights.shape, torch.Size([2, 3, 5]))
+    across = same(weights.sum(-2), torch.ones(2, 5))
+    equal(weights.sum(-1), torch.ones(2, 3), {"Softmax along the wrong axis": across})
+
+
+@check(attention_weights, "Why the square root?")
+def divided_by_the_root() -> None:
+    """The scores are divided by the root of the width d_k before the softmax."""
+    q, k = randn(2, 3, 16), randn(2, 5, 16)
+    scores = q @ k.mT
+    slips = {
+        "Dividing the scores by half the width instead of its root": (scores / 8).softmax(-1),
+        "Softmax along the wrong axis": (scores / 4).softmax(-2),
+        "the scores are not divided": scores.softmax(-1),
+        "divided by d_k, not by its root": (scores / 16).softmax(-1),
+        "divided after the softmax": scores.softmax(-1) / 4,
+    }
+    equal(attention_weights(q, k), (scores / 4).softmax(-1), slips)
+
+
+@check(attention_weights, "Attention in matrix form")
+def a_mask_hides_keys() -> None:
+    """True in the mask means that a query may attend, and a query with nothing to attend to gets zeros."""
+    q, k = randn(1, 3, 16), randn(1, 5, 16)
+    mask = torch.tensor([[True, True, False, True, False], [False] * 5, [True] * 5])
+    scores = (q @ k.mT) / 4
+    got, want = attention_weights(q, k, mask), scores.masked_fill(~mask, -1e9).softmax(-1) * mask
+    slips = {
+        "True means the opposite": scores.masked_fill(mask, -1e9).softmax(-1) * ~mask,
+        "Multiplying by the mask": (scores * mask).softmax(-1),
+        "Masking with minus infinity": scores.masked_fill(~mask, -torch.inf).softmax(-1),
+        "Masking with a large negative number": scores.masked_fill(~mask, -1e9).softmax(-1),
+        "the mask is not used": scores.softmax(-1),
+    }
+    equal(got, want, slips)
+
+
+@check(attention_weights, "Attention in matrix form")
+def causal_weights() -> None:
+    """With ``causal``, no weight is right of the diagonal."""
+    q, k = randn(1, 4, 16), randn(1, 4, 16)
+    scores = (q @ k.mT) / 4
+    equal(
+        attention_weights(q, k, causal=True),
+        scores.masked_fill(~DIAGONAL, -1e9).softmax(-1),
+        {"True means the opposite": scores.masked_fill(DIAGONAL, -1e9).softmax(-1)},
+    )
+
+
+@check(attention_weights, "Attention in matrix form")
+def heads_that_share_keys() -> None:
+    """If four heads share two heads of keys, the first two heads share the first."""
+    q, k = randn(1, 4, 3, 16), randn(1, 2, 5, 16)
+    right, wrong = ((q @ keys.mT / 4).softmax(-1) for keys in (k[:, [0, 0, 1, 1]], k[:, [0, 1, 0, 1]]))
+    equal(attention_weights(q, k), right, {"Shared keys repeated in the wrong order": wrong})
+
+
+@check(attention, "From the formula to a fast kernel")
+def like_pytorch() -> None:
+    """The result equals PyTorch's scaled_dot_product_attention."""
+    q, k, v = randn(2, 4, 3, 16), randn(2, 4, 5, 16), randn(2, 4, 5, 8)
+    slip = (q @ k.mT / 8).softmax(-1) @ v
+    equal(
+        attention(q, k, v),
+        F.scaled_dot_product_attention(q, k, v),
+        {"Dividing the scores by half the width instead of its root": slip},
+    )
+
+
+@check(attention, "From the formula to a fast kernel")
+def masked_and_causal() -> None:
+    """A mask, causality, and both together give the weights of the formula, times the values."""
+    q, k, v, mask = randn(2, 4, 3, 16), randn(2, 4, 3, 16), randn(2, 4, 3, 8), torch.rand(2, 1, 1, 3) > 0.4
+    mask[..., 0] = True
+    for m, causal in ((mask, False), (None, True), (mask, True)):
+        allowed = torch.ones(2, 1, 3, 3, dtype=torch.bool) if m is None else m.expand(2, 1, 3, 3)
+        allowed = allowed & DIAGONAL[:3, :3] if causal else allowed
+        scores = q @ k.mT / 4
+        slips = {
+            "True means the opposite": scores.masked_fill(allowed, -1e9).softmax(-1) @ v,
+            "the mask is not used": scores.softmax(-1) @ v,
+        }
+        equal(attention(q, k, v, m, causal=causal), scores.masked_fill(~allowed, -1e9).softmax(-1) @ v, slips)
+
+
+@check(attention, "From the formula to a fast kernel")
+def a_single_query_is_the_last() -> None:
+    """With a cache there is one query and many keys, and even with ``causal`` it sees them all."""
+    q, k, v = randn(1, 2, 1, 16), randn(1, 2, 5, 16), randn(1, 2, 5, 8)
+    first = v[:, :, :1]
+    equal(
+        attention(q, k, v, causal=True),
+        F.scaled_dot_product_attention(q, k, v),
+        {"the query is at the first key": first},
+    )
+
+
+@check(attention, "From the formula to a fast kernel")
+def a_float_mask_is_refused() -> None:
+    """A mask of floats raises a TypeError, because the kernel would silently add it to the scores."""
+    q = randn(1, 2, 3, 16)
+    try:
+        attention(q, q, q, torch.ones(3, 3))
+    except TypeError:
+        return
+    holds(False, "expected  TypeError\ngot       a result")

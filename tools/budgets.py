@@ -39,7 +39,8 @@ PARTS = {  # what is counted, and the most lines it may have
     "experiments": (2700, [ROOT / "experiments"]),  # planned: 1,900. About a hundred lines for a study
     # About ten short tests a chapter, each with the results that well-known slips would give; not part of the library
     "what learners are tested with": (2850, [LIBRARY / "student"]),
-    "tools and extensions": (1900, [ROOT / "tools", ROOT / "book" / "_ext"]),
+    # Planned: 1,900, before there was a tool for the student's edition (84).
+    "tools and extensions": (1925, [ROOT / "tools", ROOT / "book" / "_ext"]),
     "tests": (12950, [ROOT / "tests"]),  # planned: 11,000. What mutations of the library would otherwise survive stays
 }
 # Planned: 110 and 40. Every door (text, files, checkpoints, settings, options) names what is wrong with its input.

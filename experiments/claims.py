@@ -13,7 +13,8 @@ HEAD = """# Claims
 Most claims about attention are repeated more often than they are measured. Each finding below belongs to a small study that
 you can repeat with one command. We wrote down when it would hold *before* we ran it, chose each variant's learning rate on
 seeds that are not measured, and kept every seed. An independent check then tries to break it, with new seeds and a
-larger budget.
+larger budget, or with something changed that could explain the finding. It counts as survived when two such checks have
+tried in vain.
 
 {summary}
 
@@ -45,6 +46,7 @@ FINDING = """
 {table}"""
 MARKS = {
     "survived": "✓ survived",
+    "once": "held in one independent check of two",
     "waiting": "awaiting an independent check",
     "broken": "✗ broke",
     "failed": "✗ did not come out",
@@ -75,7 +77,9 @@ def verdict(found, challenges):
         return "failed"
     if not challenges:
         return "waiting"
-    return "survived" if all(one["holds"] for one in challenges) else "broken"
+    if not all(one["holds"] for one in challenges):
+        return "broken"
+    return "survived" if len(challenges) > 1 else "once"
 
 
 def seeds_table(found, record, challenges):

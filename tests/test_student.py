@@ -59,6 +59,12 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ),
     ("masked_softmax", "torch.finfo(scores.dtype).min", "-torch.inf", "Masking with minus infinity"),
     ("masked_softmax", ".softmax(-1) * mask", ".softmax(-1)", "Masking with a large negative number"),
+    (
+        "masked_softmax",
+        "scores.masked_fill(~mask, lowest).softmax(-1) * mask",
+        "(scores + mask.float().log()).softmax(-1).nan_to_num()",
+        "Masking with minus infinity",
+    ),
     ("padding_mask", "(tokens != PAD)[:, None, None]", "tokens != PAD", "A mask without its middle axes"),
     ("padding_mask", "!=", "==", "True means the opposite"),
     ("causal_mask", ".tril(past)", ".tril()", None),

@@ -41,7 +41,7 @@ PARTS = {  # what is counted, and the most lines it may have
     "what learners are tested with": (2850, [LIBRARY / "student"]),
     # Planned: 1,900, before there was a tool for the student's edition (84).
     "tools and extensions": (1925, [ROOT / "tools", ROOT / "book" / "_ext"]),
-    "tests": (12950, [ROOT / "tests"]),  # planned: 11,000. What mutations of the library would otherwise survive stays
+    "tests": (13000, [ROOT / "tests"]),  # planned: 11,000. What mutations of the library would otherwise survive stays
 }
 # Planned: 110 and 40. Every door (text, files, checkpoints, settings, options) names what is wrong with its input.
 # The longest function is beam search, which reads better as one loop.

@@ -53,6 +53,7 @@ def same(got: Any, want: Any) -> bool:
     if isinstance(want, (list, tuple)):
         return isinstance(got, (list, tuple)) and len(got) == len(want) and all(map(same, got, want))
     if isinstance(want, float):
+        got = got.item() if isinstance(got, Tensor) and got.dim() == 0 else got
         return isinstance(got, (int, float)) and math.isclose(got, want, rel_tol=1e-4, abs_tol=1e-6)
     return bool(got == want)
 
@@ -79,7 +80,12 @@ def equal(got: Any, want: Any, slips: Mapping[str, Any] | None = None) -> None:
         return
     whole = got
     pair, part = (list, tuple), ""
-    while isinstance(want, pair) and isinstance(got, pair) and len(got) == len(want) and isinstance(want[0], (Tensor, *pair)):
+    while (
+        isinstance(want, pair)
+        and isinstance(got, pair)
+        and len(got) == len(want)
+        and isinstance(want[0], (Tensor, *pair))
+    ):
         number = next(i for i, (g, w) in enumerate(zip(got, want, strict=True)) if not same(g, w))
         got, want, part = got[number], want[number], f" in result {number}"
     numbers = f"expected{part}  {show(want, got)}\ngot{' ' * len(part)}       {show(got, want)}"

@@ -57,11 +57,12 @@ def hypotheses(tokens: list, scores: list) -> Hypotheses:
 @check(SearchConfig.normalizer, "The library's beam search")
 def length_penalty() -> None:
     """A log-probability is divided by ((5 + length) / 6) to the power of the length penalty."""
-    equal(
-        SearchConfig(length_penalty=0.6).normalizer(7),
-        2.0**0.6,
-        {"the exponent is missing": 2.0, "length instead of (5 + length) / 6": 7.0**0.6},
-    )
+    slips = {
+        "the exponent is missing": 2.0,
+        "length instead of (5 + length) / 6": 7.0**0.6,
+        "a power of 6 alone": 12 / 6.0**0.6,
+    }
+    equal(SearchConfig(length_penalty=0.6).normalizer(7), 2.0**0.6, slips)
     equal(SearchConfig(length_penalty=1.0, normalization="mean").normalizer(7), 7.0)
 
 

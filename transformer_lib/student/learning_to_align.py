@@ -43,13 +43,16 @@ def a_softmax_of_what_is_left() -> None:
 
 @check(masked_softmax, "The formulas")
 def nothing_is_left() -> None:
-    """A row that is masked everywhere gets zeros, not NaN and not equal weights."""
-    got = masked_softmax(randn(2, 3), tensor([[False] * 3, [True] * 3]))[0]
+    """A row that is masked everywhere gets zeros, not NaN and not equal weights, and a finite gradient."""
+    scores = randn(2, 3, requires_grad=True)
+    weights = masked_softmax(scores, tensor([[False] * 3, [True] * 3]))
     slips = {
-        "Masking with minus infinity": bool(got.isnan().any()),
-        "Masking with a large negative number": math.isclose(float(got.sum()), 1, abs_tol=1e-4),
+        "Masking with minus infinity": bool(weights.isnan().any()),
+        "Masking with a large negative number": math.isclose(float(weights[0].sum().detach()), 1, abs_tol=1e-4),
     }
-    equal(got, torch.zeros(3), slips)
+    equal(weights[0].detach(), torch.zeros(3), slips)
+    (gradient,) = torch.autograd.grad(weights[:, 0].sum(), scores)
+    holds(gradient.isfinite().all(), f"gradient  {gradient.tolist()}", {"Masking with minus infinity": True})
 
 
 @check(attend, "The formulas")

@@ -26,7 +26,7 @@ STICKS_OUT = """() => {
   const width = document.documentElement.clientWidth;
   const clips = (one) => one && one !== document.body
     && (["auto", "scroll", "hidden", "clip"].includes(getComputedStyle(one).overflowX) || clips(one.parentElement));
-  const out = [...document.querySelectorAll("main *")].filter((one) => {
+  const out = [...document.querySelectorAll("article *")].filter((one) => {
     const box = one.getBoundingClientRect();
     return box.width && box.right > width + 1 && !one.closest("mjx-assistive-mml") && !clips(one.parentElement);
   });

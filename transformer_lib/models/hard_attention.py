@@ -91,12 +91,12 @@ class HardConfig(RecurrentSizes):
     """Sizes of a translator with hard attention, and how it learns to attend."""
 
     score: Literal["dot", "general", "concat", "location"] = "general"
-    input_feeding: bool = False  # with it, a choice bears on all later words
+    input_feeding: bool = False  # with it, a draw affects all later words
     max_source_length: Size = 100  # in tokens; for the location score only
     estimator: Literal["reinforce", "gumbel"] = "reinforce"
     temperature: Positive = 1.0  # of the relaxed draw; low is close to the draw
-    entropy_weight: Annotated[float, Field(ge=0)] = 0.1  # of a nat of entropy
-    baseline: bool = True  # subtract a guess from each reward, for reinforce
+    entropy_weight: Annotated[float, Field(ge=0)] = 0.1  # bonus per nat of entropy
+    baseline: bool = True  # for reinforce: subtract a predicted reward
 
 # %% ../../book/history/hard_attention.ipynb #239324de
 def reinforce(
@@ -110,8 +110,8 @@ def reinforce(
     """Terms whose gradient favours draws with a higher reward than expected.
 
     Args:
-        guess: of the reward of one step; a tenth of its squared error is added.
-        later: a draw also earns the rewards of all later steps.
+        guess: the predicted reward per step; a tenth of its squared error is added.
+        later: whether a draw is also credited with the rewards of all later steps.
 
     Source: Williams (1992); Xu et al. (2015), section 4.1.
     """
@@ -162,7 +162,7 @@ class HardSeq2Seq(LuongSeq2Seq):
             nats = F.cross_entropy(scores, target.long(), reduction="none")
             rewards = ((weight * entropy - nats) * valid).detach()
             guess = None
-            if self.baseline is not None:  # from what the draw cannot change
+            if self.baseline is not None:  # from what no draw can change
                 known = torch.cat([queries, self.embedding(target)], -1).detach()
                 guess = self.baseline(known).squeeze(-1).to(nats.dtype)
             later = self.config.input_feeding

@@ -1,4 +1,4 @@
-"""Attention after Luong: scores that need no network, windows on the source, and a decoder that attends after its step.
+"""Luong attention: scores that need no network, windows on the source, and a decoder that attends after its step.
 
 Chapter: Luong attention: scores, global and local (book/history/luong_attention.ipynb).
 """
@@ -140,9 +140,9 @@ class LocalAttention(Attention):
         mask: Bool[Tensor, "B S"],
         positions: Int[Tensor, " T"],
     ) -> Float[Tensor, "B T"]:
-        """The centre of each window.
+        """The centre of each window, in single precision or better.
 
-        In half precision it would be off by some positions.
+        In half precision, it could be off by several positions.
         """
         if self.predict is None:
             return (positions + 1).float().expand(len(queries), -1)

@@ -62,9 +62,11 @@ def rows_of(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         ]
         cells = []
         for arm, own in arms.items():
-            values = [[row[key] for row in own] for key in keys]
+            values = [[row[key] for row in own if key in row] for key in keys]
             spread = [
                 f"{number(fmean(v))} ({number(min(v))} to {number(max(v))})"
+                if v
+                else ""  # a variant that this does not apply to
                 for v in values
             ]
             cells.append([arm, plain(tuned.get(arm, "")), *spread])

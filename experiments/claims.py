@@ -11,14 +11,17 @@ HEAD = """# Claims
 > Every finding of this book, how we measured it, and whether an independent check has tried to break it.
 
 Most claims about attention are repeated more often than they are measured. Each finding below belongs to a small study that
-you can repeat with one command. We wrote down when it would hold *before* we ran it, chose each variant's learning rate on
-seeds that are not measured, and kept every seed. An independent check then tries to break it, with new seeds and a
-larger budget, or with something changed that could explain the finding. It counts as survived when two such checks have
-tried in vain.
+you can repeat with one command. Before we ran it, we wrote down the condition under which its finding would hold. We
+chose each variant's learning rate on seeds that we don't measure (unless the variant fixes the rate), and kept every
+seed that we do. An independent check then tries to break the finding, with new seeds and a larger budget, or with a
+change to something else that could explain it. A finding has survived when two such checks have failed to break it. If one of them breaks it, we withdraw it
+and may correct it. The corrected sentence comes after the first results, so it needs new checks of its own.
 
 {summary}
 
-Filled dots are our training runs, and rings belong to an independent check. Intervals are 95 % intervals.
+Filled dots are our training runs, and rings belong to an independent check. Below each finding, you see the measured
+value, its 95 % interval in brackets, and the condition: `value` is the first number, `low` and `high` are the ends of
+the interval. A withdrawn finding may well have met its condition. The text below it says why we withdrew it.
 
 ```{{raw}} html
 <style>
@@ -46,7 +49,7 @@ FINDING = """
 {table}"""
 MARKS = {
     "survived": "✓ survived",
-    "once": "held in one independent check of two",
+    "once": "held in one independent check so far",
     "waiting": "awaiting an independent check",
     "broken": "✗ broke",
     "failed": "✗ did not come out",
@@ -101,14 +104,14 @@ def render(study, name, record):
     """One finding as Markdown, and what became of it."""
     found, tried = record["findings"][name], [c for c in record["challenges"] if name in c.get("findings", ())]
     became = verdict(found, [c["findings"][name] for c in tried])
-    numbers = {key: show(found[key]) for key in ("value", "low", "high")}
+    shown = {key: show(found[key]) for key in ("value", "low", "high")} | {"text": study.findings[name].text}
     label = f"{study.name}-{name}".replace("_", "-")
-    text = FINDING.format(label=label, mark=MARKS[became], table=seeds_table(found, record, tried), **(found | numbers))
+    text = FINDING.format(label=label, mark=MARKS[became], table=seeds_table(found, record, tried), **(found | shown))
     for challenge in tried:
         one = challenge["findings"][name]
         word = "Held" if one["holds"] else "**Broke**"
         text += f"\n- {word} with {challenge['tried']}: {show(one['value'])} [{show(one['low'])}, {show(one['high'])}]."
-    text += f"\n{found['withdrawn']}\n" if found.get("withdrawn") else "\n" if tried else ""
+    text += f"\n{study.findings[name].withdrawn}\n" if found.get("withdrawn") else "\n" if tried else ""
     return became, text
 
 
@@ -118,7 +121,7 @@ def section(study, record):
     last, minutes = record["runs"][-1], sum(row["seconds"] for row in rows) / 60
     words = {"torch": last["versions"]["torch"], "hardware": last["hardware"], "commit": last["commit"]}
     text = STUDY.format(name=study.name, runs=len(rows), minutes=minutes, budget=record["budget"], **words,
-                        **{key: record[key] for key in ("question", "chapter", "equal", "unit", "metric")})  # fmt: skip
+                        **{key: getattr(study, key) for key in ("question", "chapter", "equal", "unit", "metric")})  # fmt: skip
     parts = [render(study, name, record) for name in study.findings if name in record["findings"]]
     edges = [f"{arm} ({choice['rate']})" for arm, choice in record["tuned"].items() if choice["edge"]]
     text += f"\nBest rate at the edge of what we tried: {', '.join(edges)}.\n" if edges else ""
@@ -136,7 +139,7 @@ def page():
     if waiting:
         text += "\n## Not measured in full yet\n\nThe code is there and runs in miniature in every test.\n\n"
         text += "".join(f"- {study.question} (`{study.name}`)\n" for study in waiting)
-    text += "\n## Withdrawn\n\nSentences that earlier editions of this book printed, and what broke them.\n\n"
+    text += "\n## Withdrawn\n\nThese sentences were printed in earlier editions of this book. After each, you can read what broke it.\n\n"
     text += "".join(f"- *{old}* {why}\n" for study in studies for old, why in study.fell.items())
     counts = ", ".join(f"{became.count(key)} {words}" for key, words in MARKS.items() if became.count(key))
     return HEAD.format(summary=f"Of {len(became)} findings: {counts}.") + text

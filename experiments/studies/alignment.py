@@ -161,7 +161,7 @@ STUDY = Study(
             "low > 0",
         ),
         "clause": Finding(
-            "Hiding the clause with the adjective at that step costs at least twenty points.",
+            "Hiding the clause with the adjective at the pronoun's step costs at least twenty points.",
             level("cost of the clause", TWICE),
             "low > 20",
             withdrawn="With dropout, seven models lost 23 points on average, and the interval begins at 12.",
@@ -170,7 +170,7 @@ STUDY = Study(
             "With twice the updates, the models get at least nine pronouns in ten right.",
             level("pronouns", TWICE),
             "low > 90",
-            withdrawn="The mean is above 90, but the interval is not.",
+            withdrawn="The mean is above 90, but the lower end of the interval is not.",
         ),
         "luck": Finding(
             "Whether attention prefers the pronoun's noun in nine sentences of ten depends on the seed, even then.",
@@ -182,7 +182,7 @@ STUDY = Study(
             "Some models lose the pronoun if its noun is hidden at that step, and others do not.",
             share("cost of the right noun", TWICE, 30),
             "0.1 <= value <= 0.9",
-            withdrawn="The costs lie anywhere between 0 and 68 points, and a threshold decides.",
+            withdrawn="The cost lies anywhere between 0 and 68 points, so the answer depends on where we draw the line.",
         ),
     },
 )

@@ -62,7 +62,7 @@ STUDY = Study(
             "low > 5",
         ),
         "gumbel-bonus": Finding(
-            "A constant bonus helps hard attention by Gumbel draws, too.",
+            "A constant bonus also helps hard attention trained with Gumbel-softmax.",
             difference("exact", "gumbel, bonus", "gumbel"),
             "low > 0",
         ),
@@ -78,22 +78,22 @@ STUDY = Study(
             withdrawn="After 800 updates, four seeds cannot tell.",
         ),
         "bonus-hard": Finding(
-            "It helps hard attention by Gumbel draws, too.",
+            "A bonus for entropy also helps hard attention trained with Gumbel-softmax.",
             difference("exact", "gumbel, bonus", "gumbel"),
             "low > 0",
             withdrawn="With a bonus that falls to zero, six seeds cannot tell.",
         ),
         "equal": Finding(
-            "With the bonus for both, soft attention is ahead of hard attention by Gumbel draws.",
+            "With the bonus for both, soft attention is ahead of hard attention trained with Gumbel-softmax.",
             difference("exact", "soft, bonus", "gumbel, bonus"),
             "low > 0",
-            withdrawn="It is so after 400 updates; after 800, nothing is left of it.",
+            withdrawn="True after 400 updates. After 800, four seeds show no difference.",
         ),
         "time": Finding(
             "REINFORCE pays with time: with three times the updates it gains at least twenty points.",
             difference("exact", "reinforce, bonus, three times the updates", "reinforce, bonus"),
             "low > 20",
-            withdrawn="Not from 800 updates on.",
+            withdrawn="With 800 updates as the starting point, it gained 14 points instead of 50.",
         ),
     },
 )

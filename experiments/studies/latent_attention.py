@@ -96,7 +96,7 @@ def measure(seed, budget, sees, rate):
 
 STUDY = Study(
     chapter="history/latent_attention",
-    equal="recipes, their split and order (by seed), parameters (27 to 32 thousand; 23 for attention to words), dropout, Adam, decay, updates",
+    equal="recipes, their split and order (by seed), parameters (29 to 32 thousand; 23 thousand for attention to words), dropout, Adam, decay, updates",
     arms={name: {"sees": name} for name in (*WIDTHS, *LIBRARY)},
     rates=(0.01, 0.03, 0.06, 0.12),
     measure=measure,
@@ -112,7 +112,7 @@ STUDY = Study(
             "low > 10",
         ),
         "all-states": Finding(
-            "Reading the LSTM's states at all words helps, even as one even average for all four outputs.",
+            "Reading the LSTM's states at all words helps, even if all four outputs share the same even average.",
             difference("accuracy", "one average", "one summary"),
             "low > 0",
         ),

@@ -104,13 +104,13 @@ STUDY = Study(
             "A decoder that attends before its step, with the last word missing from its query, misses at least one article in twenty.",
             level("articles", BEFORE),
             "high < 95",
-            withdrawn="True, but the other two variants miss as many: it says nothing about the query.",
+            withdrawn="True, but the other two variants miss as many, so this says nothing about the query.",
         ),
         "quality": Finding(
             "Both orders translate equally well, within five points.",
             difference("exact", AFTER, BEFORE, margin=5.0),
             "low > -5 and high < 5",
-            withdrawn="The interval reaches beyond five points, so it is no tie.",
+            withdrawn="The interval reaches beyond five points, so this isn't a tie.",
         ),
     },
 )

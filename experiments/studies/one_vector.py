@@ -37,10 +37,10 @@ STUDY = Study(
             "Within the same 800 updates and at its own learning rate, a state of 192 numbers does better than one of 64.",
             difference("exact", "width 192", "width 64"),
             "low > 0",
-            withdrawn="With five seeds, the difference lies anywhere between -18 and 19 points.",
+            withdrawn="With five seeds, the difference lies anywhere between −18 and 19 points.",
         ),
         "rate": Finding(
-            "The same wide state at a rate of 0.002 has hardly begun to learn.",
+            "At a learning rate of 0.002, a state of 192 numbers has hardly begun to learn.",
             difference("exact", "width 192", "width 192 at 0.002"),
             "low > 15",
         ),

@@ -95,10 +95,16 @@ STUDY = Study(
             "low > 0",
             withdrawn="Of ten seeds, some gain 52 points and one loses 67; the interval contains zero.",
         ),
+        "early-word": Finding(
+            "Within 400 updates, a decoder that attends before its step finds articles more often if its query contains the last word.",
+            difference("articles", WORD, BEFORE),
+            "low > 0",
+        ),
         "word": Finding(
             "A decoder that attends before its step finds articles more often if its query contains the last word.",
             difference("articles", WORD, BEFORE),
             "low > 0",
+            withdrawn="After 800 updates, eight seeds gain 9 points on average, but the interval touches zero.",
         ),
         "late": Finding(
             "A decoder that attends before its step, with the last word missing from its query, misses at least one article in twenty.",

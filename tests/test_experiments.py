@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -104,6 +105,13 @@ def test_a_stale_number_is_found_and_rewritten(monkeypatch):
 
 def test_the_numbers_of_the_pages_are_those_of_the_records(capsys):
     assert numbers.main([], check=True) == 0, capsys.readouterr().out
+
+
+def test_every_record_that_a_page_loads_is_there():
+    loaded = {
+        name for page in numbers.pages() for name in re.findall(r'load\(\\?"([\w-]+)\\?"\)', page.read_text("utf-8"))
+    }
+    assert {"ladder", "luong"} <= loaded <= {*results.names()}
 
 
 def test_the_claims_page_is_what_the_records_say():

@@ -6,6 +6,7 @@ python tools/student.py [FOLDER]     the default is _build/student; a notebook t
 from __future__ import annotations
 
 import ast
+import argparse
 import json
 import re
 import sys
@@ -99,4 +100,6 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "_build" / "student"))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "_build" / "student")
+    sys.exit(main(parser.parse_args().folder))

@@ -5,8 +5,8 @@ python tools/student.py [FOLDER]     the default is _build/student; a notebook t
 
 from __future__ import annotations
 
-import ast
 import argparse
+import ast
 import json
 import re
 import sys

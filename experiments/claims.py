@@ -14,8 +14,9 @@ Most claims about attention are repeated more often than they are measured. Each
 you can repeat with one command. Before we ran it, we wrote down the condition under which its finding would hold. We
 chose each variant's learning rate on seeds that we don't measure (unless the variant fixes the rate), and kept every
 seed that we do. An independent check then tries to break the finding, with new seeds and a larger budget, or with a
-change to something else that could explain it. A finding has survived when two such checks have failed to break it. If one of them breaks it, we withdraw it
-and may correct it. The corrected sentence comes after the first results, so it needs new checks of its own.
+change to something else that could explain it. A finding has survived when two such checks have failed to break it. If
+one of them breaks it, we withdraw it and may correct it. The corrected sentence comes after the first results, so it needs new checks of its own. For most corrected
+sentences on this page, these are still missing: we judged them on checks that had already run.
 
 {summary}
 

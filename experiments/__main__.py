@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 from experiments import claims, numbers
-from experiments.harness import get_study, names, run
+from experiments.harness import checks_of, get_study, names, rejudge, run
 
 
 def seeds(text):
@@ -27,11 +27,38 @@ def report(name, section, smoke):
             print(f"EDGE     the best rate of {arm}, {choice['rate']}, is the first or last that was tried")
 
 
+def run_check(study, key, args):
+    """Try again what somebody else tried."""
+    check = checks_of(study)[key]
+    other, command = study.changed(check), f"python -m experiments check {study.name}/{key}"
+    seeds, budget = list(check.seeds), check.budget or study.budget
+    if args.smoke:
+        return in_miniature(other, command, args)
+    report(study.name, run(other, seeds, budget, command, tried=check.tried, workers=args.jobs), False)
+
+
+def run_study(study, command, args):
+    """Measure a study, or challenge it with other seeds or another budget."""
+    if args.smoke:
+        return in_miniature(study, command, args)
+    chosen, budget = args.seeds or list(study.seeds), args.budget or study.budget
+    other = f"seeds {chosen[0]} to {chosen[-1]}, {budget:,} {study.unit}"
+    tried = args.tried or (other if args.seeds or args.budget else None)
+    report(study.name, run(study, chosen, budget, command, tried=tried, workers=args.jobs), False)
+
+
+def in_miniature(study, command, args):
+    """Two seeds and a few updates, kept nowhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        section = run(study, [0, 1], study.smoke, command, folder=folder, workers=args.jobs, smoke=True)
+    report(study.name, section, True)
+
+
 def main():
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
-    parser.add_argument("do", choices=("list", "run", "claims", "numbers"))
-    parser.add_argument("names", nargs="*", help="studies, or files whose numbers are rewritten")
+    parser.add_argument("do", choices=("list", "run", "check", "judge", "claims", "numbers"))
+    parser.add_argument("names", nargs="*", help="studies, STUDY/CHECK, or files whose numbers are rewritten")
     parser.add_argument("--all", action="store_true", help="all studies")
     parser.add_argument("--smoke", action="store_true", help="in miniature, recording nothing")
     parser.add_argument("--seeds", type=seeds, metavar="100-104", help="other seeds, kept beside ours as a challenge")
@@ -48,16 +75,15 @@ def main():
         claims.write()
     elif args.do == "numbers":
         return numbers.main(args.names, args.check)
-    for study in map(get_study, names() if args.all else args.names) if args.do == "run" else ():
-        if args.smoke:
-            with tempfile.TemporaryDirectory() as folder:
-                section = run(study, [0, 1], study.smoke, command, folder=folder, workers=args.jobs, smoke=True)
-        else:
-            chosen, budget = args.seeds or list(study.seeds), args.budget or study.budget
-            other = f"seeds {chosen[0]} to {chosen[-1]}, {budget:,} {study.unit}"
-            tried = args.tried or (other if args.seeds or args.budget else None)
-            section = run(study, chosen, budget, command, tried=tried, workers=args.jobs)
-        report(study.name, section, args.smoke)
+    for name in names() if args.all else args.names:
+        study, _, key = name.partition("/")
+        if args.do == "run":
+            run_study(get_study(name), command, args)
+        elif args.do == "judge":
+            rejudge(get_study(name))
+        elif args.do == "check":
+            for one in [key] if key else checks_of(get_study(study)):
+                run_check(get_study(study), one, args)
     return 0
 
 

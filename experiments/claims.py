@@ -15,8 +15,9 @@ you can repeat with one command. Before we ran it, we wrote down the condition u
 chose each variant's learning rate on seeds that we don't measure (unless the variant fixes the rate), and kept every
 seed that we do. An independent check then tries to break the finding, with new seeds and a larger budget, or with a
 change to something else that could explain it. A finding has survived when two such checks have failed to break it. If
-one of them breaks it, we withdraw it and may correct it. The corrected sentence comes after the first results, so it needs new checks of its own. For most corrected
-sentences on this page, these are still missing: we judged them on checks that had already run.
+one of them breaks it, we withdraw it and may correct it. The corrected sentence comes after the first results, so it
+needs two new checks of its own. Checks that had already run don't count for it. `python -m experiments check` runs
+every check again.
 
 {summary}
 

@@ -14,7 +14,7 @@ import subprocess
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 from importlib.metadata import version
@@ -39,6 +39,22 @@ class Finding:
     effect: object
     holds: str
     withdrawn: str = ""  # why it is no longer believed; it stays on record
+
+
+@dataclass(frozen=True)
+class Check:
+    """Somebody else's attempt to break findings: other seeds, with more updates, or with something else changed.
+
+    `arms` names those that are trained, with settings of their own in place of the study's; `settings` change for all.
+    """
+
+    tried: str
+    findings: tuple
+    seeds: object
+    arms: dict
+    budget: int = 0  # the study's
+    settings: dict = field(default_factory=dict)
+    rates: object = None  # the study's
 
 
 @dataclass(frozen=True)
@@ -68,6 +84,13 @@ class Study:
     fell = property(lambda self: WITHDRAWN.get(self.name, {}))
     question = property(lambda self: inspect.getmodule(self.measure).__doc__.strip().splitlines()[0])
 
+    def changed(self, check):
+        """The study as a check runs it."""
+        arms = {name: self.arms.get(name, {}) | check.settings | own for name, own in check.arms.items()}
+        findings = {name: self.findings[name] for name in check.findings}
+        rates = self.rates if check.rates is None else check.rates
+        return replace(self, arms=arms, findings=findings, rates=rates, every_rate=())
+
     def rates_of(self, arm):
         """The rates between which an arm may choose: one tuple for all, or one for each."""
         rates = self.rates.get(arm, ()) if isinstance(self.rates, dict) else self.rates
@@ -85,6 +108,11 @@ def get_study(name):
     if name not in names():
         raise SystemExit(f"no study is called {name!r}; there are {', '.join(names())}")
     return importlib.import_module(f"experiments.studies.{name}").STUDY
+
+
+def checks_of(study):
+    """What others tried, by name."""
+    return importlib.import_module("experiments.checks").CHECKS.get(study.name, {})
 
 
 def provenance(command):
@@ -109,6 +137,7 @@ def train(name, settings, seed, budget):
     torch.manual_seed(seed)
     start = time.perf_counter()
     numbers = get_study(name).measure(seed=seed, budget=budget, **settings)
+    torch.set_flush_denormal(False)  # some studies switch it on
     rounded = {key: float(f"{value:.5g}") for key, value in numbers.items()}
     return rounded | {"seconds": round(time.perf_counter() - start, 1)}
 
@@ -230,6 +259,18 @@ def run(study, seeds, budget, command, *, tried=None, folder=None, workers=1, sm
     section["findings"] = judge(study, section)
     save()
     return section
+
+
+def rejudge(study):
+    """Judge the rows of a record again, and those of its challenges for the findings that they were made to judge."""
+    path = Path(results.__file__).with_name(f"{study.name}.json")
+    record = json.loads(path.read_text(encoding="utf-8"))
+    record |= {key: getattr(study, key) for key in ("question", "chapter", "equal", "metric", "unit", "fell")}
+    record["findings"] = judge(study, record)
+    for old in record["challenges"]:
+        findings = {name: study.findings[name] for name in old["findings"] if name in study.findings}
+        old["findings"] = judge(replace(study, findings=findings), old)
+    write(record, path)
 
 
 def write(record, path):

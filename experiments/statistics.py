@@ -23,7 +23,7 @@ def effect(metric, value, low, high, how, *arms):
 
 def student(values):
     """Mean and interval of a sample; equal values have an interval of no width."""
-    if np.allclose(values, values[0], rtol=1e-9):
+    if np.allclose(values, values[0], rtol=1e-5):
         return (values[0],) * 3
     return np.mean(values), *stats.ttest_1samp(values, 0).confidence_interval()
 

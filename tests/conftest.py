@@ -57,6 +57,7 @@ def torch_state() -> dict[str, object]:
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "anomaly detection": torch.is_anomaly_enabled(),
         "default device": torch.empty(0).device,
+        "tiny numbers": bool(sys.float_info.min / 2),  # zero if torch flushes denormals
     }
 
 
@@ -75,6 +76,7 @@ def torch_as_found() -> Iterator[None]:
         torch.use_deterministic_algorithms(before["deterministic algorithms"])
         torch.autograd.set_detect_anomaly(before["anomaly detection"])
         torch.set_default_device(before["default device"])
+        torch.set_flush_denormal(not before["tiny numbers"])
         pytest.fail("the test left torch changed: " + "; ".join(changed))
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from experiments import claims, numbers  # noqa: E402
-from experiments.harness import TUNING, Finding, Study, get_study, measured, names, run  # noqa: E402
+from experiments.harness import TUNING, Finding, Study, checks_of, get_study, measured, names, run  # noqa: E402
 from experiments.statistics import difference, level, ratio, share  # noqa: E402
 from transformer_lib import results  # noqa: E402
 
@@ -140,3 +140,17 @@ def test_a_study_runs_in_miniature(name, tmp_path):
     section = run(study, [0, 1], study.smoke, "smoke", folder=tmp_path, smoke=True)
     assert section["findings"].keys() == study.findings.keys()
     assert not (tmp_path / f"{name}.part").exists()
+    for check in checks_of(study).values():
+        other = study.changed(check)
+        section = run(other, [0, 1], study.smoke, "smoke", tried=check.tried, folder=tmp_path, smoke=True)
+        assert section["findings"].keys() == set(check.findings)
+
+
+def test_every_challenge_can_be_tried_again():
+    for name in results.names():
+        challenges = results.load(name).get("challenges", ())
+        checks = {check.tried: check for check in checks_of(get_study(name)).values()} if challenges else {}
+        for old in challenges:
+            check = checks[old["tried"]]
+            assert old["findings"].keys() == set(check.findings) and old["seeds"] == list(check.seeds)
+            assert {row["arm"] for row in old["rows"]} == set(check.arms)

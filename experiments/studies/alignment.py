@@ -63,10 +63,10 @@ def ibm_links(data, nearest, rounds=8):
     ]
 
 
-def minimal_pairs(data, seed, wanted=60):
+def minimal_pairs(data, seed, wanted=60, drawn=1500):
     """Captions that differ in their last adjective alone, and so in what "it" means."""
     known, groups = {pair.source for pair in data.pairs["train"]}, {}
-    for pair in make_captions(1500 if wanted > 9 else 400, seed=10_000 + seed, min_length=9, max_length=10):
+    for pair in make_captions(drawn if wanted > 9 else 400, seed=10_000 + seed, min_length=9, max_length=10):
         if pair.referents and "because it is" in pair.source and pair.source not in known:
             groups.setdefault(pair.source.rpartition(" ")[0], {}).setdefault(pair.referents[0][1], pair)
     return [pair for group in groups.values() if len(group) == 2 for pair in group.values()][: 2 * wanted]
@@ -104,16 +104,16 @@ def pronouns(model, data, pairs):
     return costs | {"pronouns": shares["nothing"], "preferred": 100 * sum(preferred) / len(preferred)}
 
 
-def measure(seed, budget, kind="attention", rate=None, times=1):
+def measure(seed, budget, kind="attention", rate=None, times=1, dropout=0.0, drawn=1500):
     """Alignment error rates; for attention also the pronouns, and what hiding words costs."""
     data = captions(seed, **DATA)
     if kind != "attention":
         return {"aer": error_rate(ibm_links(data, kind == "nearest"), data.pairs["test"])}
-    model = BahdanauSeq2Seq(RecurrentConfig(*data.sizes, d_model=64, d_hidden=128, dropout=0.0))
+    model = BahdanauSeq2Seq(RecurrentConfig(*data.sizes, d_model=64, d_hidden=128, dropout=dropout))
     fit(model, translation_loss, stream(data.rows["train"], 64, seed), rate, times * budget, betas=(0.9, 0.999))
     numbers = {"valid": mean_loss(model, data.rows["valid"]), "loss": mean_loss(model, data.rows["test"])}
     numbers["aer"] = error_rate(attention_links(model, data.rows["test"], data.pairs["test"]), data.pairs["test"])
-    return numbers | pronouns(model, data, minimal_pairs(data, seed, wanted=60 if budget > 9 else 3))
+    return numbers | pronouns(model, data, minimal_pairs(data, seed, 60 if budget > 9 else 3, drawn))
 
 
 ONCE, TWICE, NEAREST = "attention", "attention, twice the updates", "IBM Model 1, nearest"

@@ -1,5 +1,7 @@
 """Is hard attention worse than soft, or did only one of them get a bonus for entropy?"""
 
+from itertools import repeat
+
 from experiments.harness import Finding, Study
 from experiments.statistics import difference, share
 from experiments.tasks import captions, fit, mean_loss, right, stream
@@ -10,31 +12,35 @@ from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
 from transformer_lib.models.seq2seq import sequence_loss
 
 
-def hard_loss(model, batch):
+def hard_loss(model, batch, bonus):
     """The model's own loss."""
+    object.__setattr__(model.config, "entropy_weight", bonus)
     return model.loss(Batch(batch.source, batch.target))
 
 
-def soft_loss(weight):
+def soft_loss(model, batch, bonus):
     """Cross-entropy, less the weights' entropy times the bonus."""
-
-    def of(model, batch):
-        hidden, state = model.read(batch.target[:, :-1], model.start(batch.source))
-        target, weights = batch.target[:, 1:], state.attention[0]
-        entropy = -(weights * weights.clamp(min=1e-9).log()).sum(-1)[target != PAD].mean()
-        return sequence_loss(model.output(hidden), target) - weight * entropy
-
-    return of
+    hidden, state = model.read(batch.target[:, :-1], model.start(batch.source))
+    target, weights = batch.target[:, 1:], state.attention[0]
+    entropy = -(weights * weights.clamp(min=1e-9).log()).sum(-1)[target != PAD].mean()
+    return sequence_loss(model.output(hidden), target) - bonus * entropy
 
 
-def measure(seed, budget, kind, bonus, rate, times=1):
+def measure(seed, budget, kind, bonus, rate, times=1, dropout=0.0, falling=False):
     """Exact matches on new captions of 4 to 7 words; hard attention takes the best position when it is tested."""
-    data, sizes = captions(seed), {"d_model": 32, "d_hidden": 64, "dropout": 0.0, "input_feeding": False}
+    data, sizes = captions(seed), {"d_model": 32, "d_hidden": 64, "dropout": dropout, "input_feeding": False}
     if kind == "soft":
-        model, loss = LuongSeq2Seq(LuongConfig(*data.sizes, **sizes)), soft_loss(bonus)
+        model, loss = LuongSeq2Seq(LuongConfig(*data.sizes, **sizes)), soft_loss
     else:
-        model, loss = HardSeq2Seq(HardConfig(*data.sizes, estimator=kind, entropy_weight=bonus, **sizes)), hard_loss
-    fit(model, loss, stream(data.rows["train"], 64, seed), rate, times * budget, betas=(0.9, 0.999))
+        model, loss = HardSeq2Seq(HardConfig(*data.sizes, estimator=kind, **sizes)), hard_loss
+    updates, batches = times * budget, stream(data.rows["train"], 64, seed)
+    falls = (2 * bonus * (1 - done / updates) for done in range(updates))  # from twice the bonus to zero
+    bonuses = falls if falling else repeat(bonus)
+
+    def with_bonus(model, batch):
+        return loss(model, batch, next(bonuses))
+
+    fit(model, with_bonus, batches, rate, updates, betas=(0.9, 0.999))
     numbers = {"valid": mean_loss(model, data.rows["valid"]), "loss": mean_loss(model, data.rows["test"])}
     return numbers | {"exact": right(model, data.rows["test"])}
 

@@ -68,11 +68,17 @@ def hits(model, rows, pairs):
     return {kind: 100 * sum(right) / max(1, len(right)) for kind, right in found.items()}
 
 
-def measure(seed, budget, order, rate):
+def measure(seed, budget, order, rate, bonus=0.0):
     """Where the decoder attends, and how well it translates."""
     data = captions(seed)
     model = Aligner(*data.sizes, order)
-    fit(model, translation_loss, stream(data.rows["train"], 64, seed), rate, budget, betas=(0.9, 0.999))
+
+    def loss(model, batch):  # less the weights' entropy times the bonus
+        value, weights = translation_loss(model, batch), torch.cat(model.weights, 1)
+        entropy = -(weights * weights.clamp(min=1e-9).log()).sum(-1)[batch.target[:, 1:] != PAD].mean()
+        return value - bonus * entropy
+
+    fit(model, loss, stream(data.rows["train"], 64, seed), rate, budget, betas=(0.9, 0.999))
     numbers = {"valid": mean_loss(model, data.rows["valid"]), "loss": mean_loss(model, data.rows["test"])}
     return numbers | {"exact": right(model, data.rows["test"])} | hits(model, data.rows["test"], data.pairs["test"])
 

@@ -2,17 +2,23 @@
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference, level
-from experiments.tasks import captions, fit, mean_loss, right, stream, translation_loss
+from experiments.tasks import captions, decay, fit, mean_loss, right, stream, translation_loss
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 
 DATA = {"shortest": 4, "longest": 10}
 
 
-def measure(seed, budget, width, rate, n=6000, **options):
+def warmed(update, budget):
+    """A tenth of the updates rises, then all fall."""
+    return min(1, 10 * update / budget) * decay(update, budget)
+
+
+def measure(seed, budget, width, rate, n=6000, warm_up=False, **options):
     """Exact matches on new captions of 4 to 10 words, after training on n of them."""
     data = captions(seed, n=n, **DATA)
     model = RecurrentSeq2Seq(RecurrentConfig(*data.sizes, d_model=64, d_hidden=width, dropout=0.0, **options))
-    fit(model, translation_loss, stream(data.rows["train"], 64, seed), rate, budget, betas=(0.9, 0.999))
+    schedule = warmed if warm_up else decay
+    fit(model, translation_loss, stream(data.rows["train"], 64, seed), rate, budget, schedule, betas=(0.9, 0.999))
     return {"valid": mean_loss(model, data.rows["valid"]), "exact": right(model, data.rows["test"])}
 
 

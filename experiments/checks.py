@@ -1,0 +1,159 @@
+"""How others tried to break the findings of the studies: by study, then by name.
+
+A check that has run is in the record of its study. `python -m experiments check luong/longer` runs it again.
+"""
+
+from experiments.harness import Check
+from experiments.studies import alignment, latent_attention, luong
+
+TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
+READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
+REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates"
+CHECKS = {
+    "alignment": {
+        "longer": Check(
+            "seeds 100 to 104, twice 1,600 updates, three closer rates, chosen on one seed; and IBM Model 1 that takes the nearest of several equal words, not the first",
+            ("clause", "right"),
+            range(100, 105),
+            {TWICE: {}, "IBM Model 1": {}, NEAREST: {}},
+            budget=1600,
+            rates=(0.004, 0.006, 0.009),
+        ),
+        "dropout": Check(
+            "dropout of 0.1, and three times as many pairs of sentences; three rates, chosen on one seed; seeds 200 to 206",
+            ("clause", "right"),
+            range(200, 207),
+            {TWICE: {"dropout": 0.1, "drawn": 9000}, NEAREST: {}},
+            rates=(0.004, 0.008, 0.016),
+        ),
+    },
+    "hard_attention": {
+        "longer": Check(
+            "seeds 100 to 103, 800 updates, three rates for each variant around the old ones (REINFORCE with three times the updates: its old rate)",
+            ("bonus", "bonus-hard", "equal", "time"),
+            range(100, 104),
+            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {"rate": 0.01}},
+            budget=800,
+            rates=(0.007, 0.014, 0.028),
+        ),
+        "falling": Check(
+            "the bonus for entropy falls in a straight line from 0.2 to zero, so that its mean is the same, for soft and hard attention alike; three rates for each variant, chosen on one seed; seeds 200 to 205",
+            ("early-bonus", "bonus-hard"),
+            range(200, 206),
+            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {}},
+            settings={"falling": True},
+            rates={
+                **dict.fromkeys(("soft", "soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.01, 0.02, 0.04)),
+                LONG: (0.005, 0.01, 0.02),
+            },
+        ),
+        "again": Check(
+            "seeds 300 to 305, 400 updates, three rates for each variant, chosen on one seed (REINFORCE with three times the updates: its old rate)",
+            ("early-bonus",),
+            range(300, 306),
+            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {"rate": 0.01}},
+            rates=(0.01, 0.02, 0.04),
+        ),
+    },
+    "latent_attention": {
+        "longer": Check(
+            "seeds 100 to 103, 1,000 updates, three rates for each variant (an attention for each output: its old rate)",
+            ("one-summary", "states", "average", "tie", "every-seed", "order"),
+            range(100, 104),
+            {
+                "one summary": {},
+                "one average": {},
+                "four small LSTMs": {},
+                "one attention": {},
+                "four attentions": {"rate": 0.03},
+                "words, attention": {},
+                "words, latent attention": {},
+            },
+            budget=1000,
+            rates=dict.fromkeys(latent_attention.STUDY.arms, (0.015, 0.03, 0.06)) | {"one summary": (0.01, 0.02, 0.04)},
+        ),
+        "averages": Check(
+            "the four small LSTMs give the mean of all their states rather than the last ones, and the words that are attended to in one step know their position; rates chosen on one seed; seeds 200 to 205",
+            ("one-summary", "states", "average", "one-attention", "tie", "every-seed", "order"),
+            range(200, 206),
+            {
+                "one summary": {},
+                "four small LSTMs": {"sees": "four small LSTMs, averages"},
+                "one average": {},
+                "one attention": {},
+                "four attentions": {},
+                "words, attention": {"placed": True},
+                "words, latent attention": {},
+            },
+            rates=dict.fromkeys(latent_attention.STUDY.arms, (0.01, 0.03, 0.06))
+            | {
+                "one attention": (0.03, 0.06, 0.12),
+                "words, attention": (0.01, 0.03, 0.06, 0.12),
+                "words, latent attention": (0.01, 0.03, 0.06, 0.12),
+            },
+        ),
+    },
+    "luong": {
+        "longer": Check(
+            "seeds 100 to 107, 800 updates, three other rates around the old one, chosen on one seed",
+            ("word",),
+            range(100, 108),
+            READ_LAST,
+            budget=800,
+            rates=(0.007, 0.014, 0.028),
+        ),
+        "bonus": Check(
+            "both variants are trained with a bonus of 0.1 for a nat of the weights' entropy; seeds 200 to 209",
+            ("word",),
+            range(200, 210),
+            READ_LAST,
+            settings={"bonus": 0.1},
+        ),
+        "again": Check(
+            "seeds 300 to 309, 400 updates, the old rate",
+            ("early-word",),
+            range(300, 310),
+            {luong.BEFORE: {"rate": 0.02}, luong.WORD: {"rate": 0.02}},
+        ),
+    },
+    "one_vector": {
+        "longer": Check(
+            "seeds 100 to 103, 1,600 updates, three closer rates chosen on one seed; rates of 0.008 with 2,000 captions and of 0.012 with 18,000",
+            ("reversed",),
+            range(100, 104),
+            {
+                "width 128": {},
+                "width 128, source reversed": {},
+                "width 128, 2,000 captions": {"rate": 0.008},
+                "width 128, 18,000 captions": {"rate": 0.012},
+            },
+            budget=1600,
+            rates=(0.005, 0.008, 0.012),
+        ),
+        "warm-up": Check(
+            "the learning rate first rises for a tenth of the updates; rates chosen on one seed (0.008 with 2,000 captions, 0.016 with 18,000), seeds 200 to 203",
+            ("rate", "reversed"),
+            range(200, 204),
+            {
+                "width 128": {},
+                "width 192": {},
+                "width 128, source reversed": {},
+                "width 192 at 0.002": {},
+                "width 128, 2,000 captions": {"rate": 0.008},
+                "width 128, 18,000 captions": {"rate": 0.016},
+            },
+            settings={"warm_up": True},
+            rates={
+                "width 128": (0.008, 0.016, 0.032),
+                "width 128, source reversed": (0.008, 0.016, 0.032),
+                "width 192": (0.004, 0.008, 0.016),
+            },
+        ),
+        "again": Check(
+            "seeds 300 to 303, and a rate of 0.006 in place of the best one",
+            ("rate",),
+            range(300, 304),
+            {"width 192": {"rate": 0.006}, "width 192 at 0.002": {}},
+        ),
+    },
+}

@@ -75,7 +75,7 @@ STUDY = Study(
         "one head, four times the updates": {"n_heads": 1, "times": 4},
         "four heads, four times the updates": {"n_heads": 4, "times": 4},
     },
-    rates=(0.0025, 0.005, 0.01, 0.02),
+    rates=(0.005, 0.01, 0.02, 0.04),
     measure=measure,
     metric="% of pronouns in the right form",
     budget=500,

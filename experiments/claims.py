@@ -34,6 +34,7 @@ the interval. A withdrawn finding may well have met its condition. The text belo
 ```
 """
 STUDY = """
+(claims-{label})=
 ## {question}
 
 {{doc}}`The chapter </book/{chapter}>`. Held equal: {equal}. Budget: {budget:,} {unit}. Metric: {metric}.
@@ -122,7 +123,7 @@ def section(study, record):
     rows = [row for part in (record, *record["challenges"]) for row in part["rows"]]
     last, minutes = record["runs"][-1], sum(row["seconds"] for row in rows) / 60
     words = {"torch": last["versions"]["torch"], "hardware": last["hardware"], "commit": last["commit"]}
-    text = STUDY.format(name=study.name, runs=len(rows), minutes=minutes, budget=record["budget"], **words,
+    text = STUDY.format(name=study.name, label=study.name.replace("_", "-"), runs=len(rows), minutes=minutes, budget=record["budget"], **words,
                         **{key: getattr(study, key) for key in ("question", "chapter", "equal", "unit", "metric")})  # fmt: skip
     parts = [render(study, name, record) for name in study.findings if name in record["findings"]]
     edges = [f"{arm} ({choice['rate']})" for arm, choice in record["tuned"].items() if choice["edge"]]

@@ -4,7 +4,7 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check
-from experiments.studies import alignment, latent_attention, luong
+from experiments.studies import alignment, latent_attention, luong, one_vector
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
@@ -25,6 +25,26 @@ CHECKS = {
             range(200, 207),
             {TWICE: {"dropout": 0.1, "drawn": 9000}, NEAREST: {}},
             rates=(0.004, 0.008, 0.016),
+        ),
+        "later": Check(
+            "seeds 300 to 305, 3,200 updates, a rate of 0.006, which an earlier check found best for as many",
+            ("blind", "adjective"),
+            range(300, 306),
+            {TWICE: {"rate": 0.006}},
+            budget=1600,
+        ),
+        "fewer": Check(
+            "2,000 captions in place of 8,000, for both; 1,600 updates; three rates; seeds 400 to 405",
+            ("aligns",),
+            range(400, 406),
+            {TWICE: {"n": 2000}, NEAREST: {"n": 2000}},
+            rates=(0.004, 0.008, 0.016),
+        ),
+        "partners": Check(
+            "seeds 500 to 507, 1,600 updates, the old rate. Error rates leave out the German words that have no partner in English, such as most commas. The pronoun is chosen among er, sie and es alone. A model prefers a noun if its part of the weight on both nouns is larger than in the other sentence of the pair, where it is the wrong one",
+            ("aligns", "blind", "adjective"),
+            range(500, 508),
+            {TWICE: {"rate": 0.008, "among": True, "relative": True, "linked": True}, NEAREST: {"linked": True}},
         ),
     },
     "hard_attention": {
@@ -115,6 +135,14 @@ CHECKS = {
             range(300, 310),
             {luong.BEFORE: {"rate": 0.02}, luong.WORD: {"rate": 0.02}},
         ),
+        "wide": Check(
+            "a model of twice the width (states of 128 numbers, word vectors of 64), 400 updates; three rates around half the old one; seeds 400 to 409",
+            ("early-word",),
+            range(400, 410),
+            READ_LAST,
+            settings={"H": 128},
+            rates=(0.005, 0.01, 0.02),
+        ),
     },
     "one_vector": {
         "longer": Check(
@@ -154,6 +182,34 @@ CHECKS = {
             ("rate",),
             range(300, 304),
             {"width 192": {"rate": 0.006}, "width 192 at 0.002": {}},
+        ),
+        "more-updates": Check(
+            "1,600 updates; with 2,000 captions, the best of three rates; with 18,000, a rate of 0.012; seeds 400 to 405",
+            ("more-data",),
+            range(400, 406),
+            {"width 128, 2,000 captions": {}, "width 128, 18,000 captions": {"rate": 0.012}},
+            budget=1600,
+            rates=(0.004, 0.008, 0.016),
+        ),
+        "dropout": Check(
+            "800 updates. The models that learn from 2,000 and 18,000 captions have dropout of 0.2, and the best of three rates each; the rate of 0.002 is the same for every update and does not fall; seeds 500 to 505",
+            ("slow", "more-data"),
+            range(500, 506),
+            {
+                "width 192 at 0.002": {"constant": True},
+                "width 128, 2,000 captions": {"dropout": 0.2},
+                "width 128, 18,000 captions": {"dropout": 0.2},
+            },
+            rates={
+                "width 128, 2,000 captions": (0.004, 0.008, 0.016),
+                "width 128, 18,000 captions": (0.008, 0.016, 0.032),
+            },
+        ),
+        "words": Check(
+            "800 updates. It is counted how many next words are right with the words before them given, not how many captions (whoever always says the most frequent word is right for 13 %); seeds 600 to 605",
+            ("slow",),
+            range(600, 606),
+            {"width 192 at 0.002": {"count": one_vector.words_right}},
         ),
     },
 }

@@ -1,11 +1,19 @@
 """Is a wide state harder to train, or did it only get the learning rate of a narrow one?"""
 
+import torch
+
 from experiments.harness import Finding, Study
 from experiments.statistics import difference, level
 from experiments.tasks import captions, decay, fit, mean_loss, right, stream, translation_loss
+from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 
 DATA = {"shortest": 4, "longest": 10}
+
+
+def flat(update, budget):
+    """The same rate for every update."""
+    return 1
 
 
 def warmed(update, budget):
@@ -13,13 +21,21 @@ def warmed(update, budget):
     return min(1, 10 * update / budget) * decay(update, budget)
 
 
-def measure(seed, budget, width, rate, n=6000, warm_up=False, **options):
+@torch.no_grad()
+def words_right(model, rows):
+    """Percent of the next words that come first, with the words before them given."""
+    target = rows.target[:, 1:]
+    best = model.eval()(rows.source, rows.target[:, :-1]).argmax(-1)
+    return 100 * (best == target)[target != PAD].float().mean().item()
+
+
+def measure(seed, budget, width, rate, n=6000, warm_up=False, constant=False, count=right, dropout=0.0, **options):
     """Exact matches on new captions of 4 to 10 words, after training on n of them."""
     data = captions(seed, n=n, **DATA)
-    model = RecurrentSeq2Seq(RecurrentConfig(*data.sizes, d_model=64, d_hidden=width, dropout=0.0, **options))
-    schedule = warmed if warm_up else decay
+    model = RecurrentSeq2Seq(RecurrentConfig(*data.sizes, d_model=64, d_hidden=width, dropout=dropout, **options))
+    schedule = flat if constant else warmed if warm_up else decay
     fit(model, translation_loss, stream(data.rows["train"], 64, seed), rate, budget, schedule, betas=(0.9, 0.999))
-    return {"valid": mean_loss(model, data.rows["valid"]), "exact": right(model, data.rows["test"])}
+    return {"valid": mean_loss(model, data.rows["valid"]), "exact": count(model, data.rows["test"])}
 
 
 ARMS = {f"width {width}": {"width": width} for width in (64, 128, 192)}

@@ -4,11 +4,14 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check
-from experiments.studies import alignment, latent_attention, luong, one_vector
+from experiments.studies import alignment, latent_attention, luong, one_vector, zapier
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
 REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates"
+SIX, SHORT = "general, local-m, 6", {"drawn": {"n": 4000, "longest": 6}}
+TALL = {"drawn": {"n": 6000, "shortest": 8, "longest": 14}}
+TITLES = [name for name in zapier.ARMS if name != "bag of words"]
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -74,6 +77,29 @@ CHECKS = {
             {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {"rate": 0.01}},
             rates=(0.01, 0.02, 0.04),
         ),
+        "many": Check(
+            "seeds 500 to 529, 400 updates, the old rate",
+            ("steady",),
+            range(500, 530),
+            {"soft, bonus": {"rate": 0.02}},
+        ),
+        "longest": Check(
+            "seeds 400 to 407; Gumbel-softmax has 1,600 updates, with and without the bonus, and three rates for each; REINFORCE has 400 and 1,200, with four rates and the old one of 0.01",
+            ("gumbel-bonus", "reinforce"),
+            range(400, 408),
+            {"gumbel": {"times": 4}, "gumbel, bonus": {"times": 4}, REINFORCE: {}, LONG: {"rate": 0.01}},
+            rates=dict.fromkeys(("gumbel", "gumbel, bonus"), (0.005, 0.01, 0.02))
+            | {REINFORCE: (0.01, 0.014, 0.02, 0.028)},
+        ),
+        "wider": Check(
+            "models of twice the width (64, and 128 in the states), 400 updates, three rates for each variant; seeds 600 to 606",
+            ("steady", "gumbel-bonus", "reinforce"),
+            range(600, 607),
+            {"soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {}},
+            settings={"width": 64},
+            rates=dict.fromkeys(("soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.005, 0.01, 0.02))
+            | {LONG: (0.003, 0.006, 0.012)},
+        ),
     },
     "latent_attention": {
         "longer": Check(
@@ -111,6 +137,22 @@ CHECKS = {
                 "words, attention": (0.01, 0.03, 0.06, 0.12),
                 "words, latent attention": (0.01, 0.03, 0.06, 0.12),
             },
+        ),
+        "longest": Check(
+            "seeds 300 to 309, 2,000 updates, three rates for each of the two variants",
+            ("all-states",),
+            range(300, 310),
+            {"one summary": {}, "one average": {}},
+            budget=2000,
+            rates={"one summary": (0.007, 0.014, 0.028), "one average": (0.01, 0.02, 0.04)},
+        ),
+        "scaled": Check(
+            "no dropout, and forget gates that begin with a bias of one, for both; the last states are multiplied by the root of the number of words, because the average is a sum divided by that root; three rates for each; seeds 400 to 415",
+            ("all-states",),
+            range(400, 416),
+            {"one summary": {"scaled": True}, "one average": {}},
+            settings={"dropout": 0.0, "gates": True},
+            rates={"one summary": (0.007, 0.014, 0.028), "one average": (0.01, 0.03, 0.06)},
         ),
     },
     "luong": {
@@ -210,6 +252,49 @@ CHECKS = {
             ("slow",),
             range(600, 606),
             {"width 192 at 0.002": {"count": one_vector.words_right}},
+        ),
+    },
+    "scores": {
+        "longer": Check(
+            "seeds 100 to 107, 1,000 updates, three rates for each of the two scores",
+            ("location",),
+            range(100, 108),
+            {"dot": {}, "location": {}},
+            budget=1000,
+            rates=(0.007, 0.014, 0.028),
+        ),
+        "window": Check(
+            "seeds 200 to 207, 1,000 updates, three rates with the window and without",
+            ("wide",),
+            range(200, 208),
+            {"general": {}, SIX: {}},
+            budget=1000,
+            rates=(0.007, 0.014, 0.028),
+        ),
+        "lengths": Check(
+            "short captions, of 4 to 6 words, for the dot product and the score that sees no words; long ones, of 8 to 14 words and half as many again, with the window and without; three rates for each; seeds 300 to 306",
+            ("wide", "location"),
+            range(300, 307),
+            {"dot": SHORT, "location": SHORT, "general": TALL, SIX: TALL},
+            rates=(0.01, 0.015, 0.025),
+        ),
+    },
+    "zapier": {
+        "longer": Check(
+            "seeds 100 to 107, 1,200 updates, three rates for each variant",
+            ("words", "lstm", "none"),
+            range(100, 108),
+            {name: {} for name in TITLES},
+            budget=1200,
+            rates=(0.01, 0.02, 0.04),
+        ),
+        "redrawn": Check(
+            "every seed draws another split of the recipes; the words that are attended to in one step know their position; the LSTM's forget gates begin with a bias of one; three rates for each variant; seeds 200 to 209",
+            ("words", "lstm", "none"),
+            range(200, 210),
+            {name: {"placed": True} if name == "words, attention" else {"gates": True} for name in TITLES},
+            settings={"redrawn": True},
+            rates=(0.01, 0.03, 0.06),
         ),
     },
 }

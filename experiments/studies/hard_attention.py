@@ -26,9 +26,9 @@ def soft_loss(model, batch, bonus):
     return sequence_loss(model.output(hidden), target) - bonus * entropy
 
 
-def measure(seed, budget, kind, bonus, rate, times=1, dropout=0.0, falling=False):
+def measure(seed, budget, kind, bonus, rate, times=1, dropout=0.0, falling=False, width=32):
     """Exact matches on new captions of 4 to 7 words; hard attention takes the best position when it is tested."""
-    data, sizes = captions(seed), {"d_model": 32, "d_hidden": 64, "dropout": dropout, "input_feeding": False}
+    data, sizes = captions(seed), {"d_model": width, "d_hidden": 2 * width, "dropout": dropout, "input_feeding": False}
     if kind == "soft":
         model, loss = LuongSeq2Seq(LuongConfig(*data.sizes, **sizes)), soft_loss
     else:

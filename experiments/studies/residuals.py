@@ -85,11 +85,15 @@ ARMS = {
     "30 residual layers, identity": {"start": "identity", "residual": True},
     "30 residual layers, pre-norm": {"start": "pre-norm", "residual": True},
 }
+RATES = 0.0003, 0.001, 0.003, 0.01, 0.03
 STUDY = Study(
     chapter="transformer/residuals_norms_feed_forward",
     equal="captions and batches (by seed), width, parameters of a layer (pre-norm has a norm besides), Adam, a tenth of warm-up, updates",
     arms=ARMS,
-    rates=(0.0003, 0.001, 0.003, 0.01, 0.03),
+    rates={
+        name: (*((0.0001,) if "30 plain" in name else ()), *RATES, *((0.1,) if "pre-norm" in name else ()))
+        for name in ARMS
+    },
     every_rate=tuple(ARMS),
     measure=measure,
     metric="training loss in nats a word, lower is better",

@@ -4,12 +4,13 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check
-from experiments.studies import alignment, latent_attention, luong, zapier
+from experiments.studies import alignment, latent_attention, luong, trust, zapier
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
 REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates"
 TITLES = [name for name in zapier.ARMS if name != "bag of words"]
+LATER = "one head, four times the updates", "four heads, four times the updates"
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -152,6 +153,23 @@ CHECKS = {
             rates={"one summary": (0.007, 0.014, 0.028), "one average": (0.01, 0.03, 0.06)},
         ),
     },
+    "linear_attention": {
+        "more-seeds": Check(
+            "seeds 100 to 119, 600 updates, three closer rates for plain sums; the GRU gets twice as many updates and three lower rates",
+            ("luck", "gru"),
+            range(100, 120),
+            {"plain sums": {}, "GRU": {"times": 2}},
+            rates={"plain sums": (0.02, 0.03, 0.045), "GRU": (0.001, 0.003, 0.01)},
+        ),
+        "more-lists": Check(
+            "64 lists in each of the 600 updates rather than 32, and two layers of GRU with 128 numbers each; three rates for each, seeds 200 to 219",
+            ("luck", "gru"),
+            range(200, 220),
+            {"plain sums": {}, "GRU": {"layers": 2}},
+            settings={"lists": 64},
+            rates={"plain sums": (0.01, 0.03, 0.06), "GRU": (0.003, 0.01, 0.03)},
+        ),
+    },
     "luong": {
         "longer": Check(
             "seeds 100 to 107, 800 updates, three other rates around the old one, chosen on one seed",
@@ -181,6 +199,25 @@ CHECKS = {
             READ_LAST,
             settings={"H": 128},
             rates=(0.005, 0.01, 0.02),
+        ),
+    },
+    "one_head_or_four": {
+        "more-seeds": Check(
+            "seeds 100 to 107, 500 updates, three rates with 500 updates, and with 2,000 rates of 0.01 (one head) and 0.02 (four); 1,000 new captions to test on rather than 300",
+            ("faster", "closes"),
+            range(100, 108),
+            {"one head": {}, "four heads": {}, LATER[0]: {"rate": 0.01}, LATER[1]: {"rate": 0.02}},
+            settings={"new": 1000},
+            rates=(0.01, 0.02, 0.04),
+        ),
+        "fewer-captions": Check(
+            "2,000 captions to learn from rather than 8,000, and 800 new ones to test on; three rates with 500 updates, and two with 2,000; seeds 200 to 205",
+            ("faster", "closes"),
+            range(200, 206),
+            {"one head": {}, "four heads": {}, LATER[0]: {}, LATER[1]: {}},
+            settings={"n": 2000, "new": 800},
+            rates=dict.fromkeys(("one head", "four heads"), (0.01, 0.02, 0.04))
+            | {LATER[0]: (0.005, 0.01), LATER[1]: (0.01, 0.02)},
         ),
     },
     "one_vector": {
@@ -258,6 +295,22 @@ CHECKS = {
             {"dot": {}, "location": {}},
             settings={"drawn": {"n": 4000, "longest": 6}},
             rates=(0.01, 0.015, 0.025),
+        ),
+    },
+    "trust": {
+        "other-way": Check(
+            "the translator from German to English instead; each tenth of the test set",
+            ("token", "length", "beyond-length", "whole"),
+            range(100, 110),
+            {sign: {} for sign in trust.STUDY.arms},
+            settings={"name": "multi30k-de-en", "parts": 10},
+        ),
+        "as-long": Check(
+            "the sentences of the validation set, in tenths, and thresholds from the test set; for the probability per token, the threshold is the median of the 100 sentences whose length is closest",
+            ("token", "length", "beyond-length"),
+            range(200, 210),
+            {"probability per token": {"alike": True}, "length of the source": {}},
+            settings={"parts": 10, "swap": True},
         ),
     },
     "zapier": {

@@ -4,11 +4,13 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check
-from experiments.studies import alignment, latent_attention, luong
+from experiments.studies import alignment, latent_attention, luong, trust, zapier
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
 REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates"
+TITLES = [name for name in zapier.ARMS if name != "bag of words"]
+LATER = "one head, four times the updates", "four heads, four times the updates"
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -25,6 +27,26 @@ CHECKS = {
             range(200, 207),
             {TWICE: {"dropout": 0.1, "drawn": 9000}, NEAREST: {}},
             rates=(0.004, 0.008, 0.016),
+        ),
+        "later": Check(
+            "seeds 300 to 305, 3,200 updates, a rate of 0.006, which an earlier check found best for as many",
+            ("blind", "adjective"),
+            range(300, 306),
+            {TWICE: {"rate": 0.006}},
+            budget=1600,
+        ),
+        "fewer": Check(
+            "2,000 captions in place of 8,000, for both; 1,600 updates; three rates; seeds 400 to 405",
+            ("aligns",),
+            range(400, 406),
+            {TWICE: {"n": 2000}, NEAREST: {"n": 2000}},
+            rates=(0.004, 0.008, 0.016),
+        ),
+        "partners": Check(
+            "seeds 500 to 507, 1,600 updates, the old rate. Error rates leave out the German words that have no partner in English, such as most commas. The pronoun is chosen among er, sie and es alone. A model prefers a noun if its part of the weight on both nouns is larger than in the other sentence of the pair, where it is the wrong one",
+            ("aligns", "blind", "adjective"),
+            range(500, 508),
+            {TWICE: {"rate": 0.008, "among": True, "relative": True, "linked": True}, NEAREST: {"linked": True}},
         ),
     },
     "hard_attention": {
@@ -53,6 +75,28 @@ CHECKS = {
             range(300, 306),
             {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {"rate": 0.01}},
             rates=(0.01, 0.02, 0.04),
+        ),
+        "many": Check(
+            "seeds 500 to 529, 400 updates, the old rate",
+            ("steady",),
+            range(500, 530),
+            {"soft, bonus": {"rate": 0.02}},
+        ),
+        "fresh": Check(
+            "seeds 400 to 407, the same updates; closer rates for REINFORCE, and the old ones for the others",
+            ("gumbel-bonus", "reinforce"),
+            range(400, 408),
+            {"gumbel": {"rate": 0.02}, "gumbel, bonus": {"rate": 0.02}, REINFORCE: {}, LONG: {"rate": 0.01}},
+            rates={REINFORCE: (0.01, 0.014, 0.02, 0.028)},
+        ),
+        "wider": Check(
+            "models of twice the width (64, and 128 in the states), 400 updates, three rates for each variant; seeds 600 to 606",
+            ("steady", "gumbel-bonus", "reinforce"),
+            range(600, 607),
+            {"soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {}},
+            settings={"width": 64},
+            rates=dict.fromkeys(("soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.005, 0.01, 0.02))
+            | {LONG: (0.003, 0.006, 0.012)},
         ),
     },
     "latent_attention": {
@@ -92,6 +136,39 @@ CHECKS = {
                 "words, latent attention": (0.01, 0.03, 0.06, 0.12),
             },
         ),
+        "longest": Check(
+            "seeds 300 to 309, 2,000 updates, three rates for each of the two variants",
+            ("all-states",),
+            range(300, 310),
+            {"one summary": {}, "one average": {}},
+            budget=2000,
+            rates={"one summary": (0.007, 0.014, 0.028), "one average": (0.01, 0.02, 0.04)},
+        ),
+        "scaled": Check(
+            "no dropout, and forget gates that begin with a bias of one, for both; the last states are multiplied by the root of the number of words, because the average is a sum divided by that root; three rates for each; seeds 400 to 415",
+            ("all-states",),
+            range(400, 416),
+            {"one summary": {"scaled": True}, "one average": {}},
+            settings={"dropout": 0.0, "gates": True},
+            rates={"one summary": (0.007, 0.014, 0.028), "one average": (0.01, 0.03, 0.06)},
+        ),
+    },
+    "linear_attention": {
+        "more-seeds": Check(
+            "seeds 100 to 119, 600 updates, three closer rates for plain sums; the GRU gets twice as many updates and three lower rates",
+            ("luck", "gru"),
+            range(100, 120),
+            {"plain sums": {}, "GRU": {"times": 2}},
+            rates={"plain sums": (0.02, 0.03, 0.045), "GRU": (0.001, 0.003, 0.01)},
+        ),
+        "more-lists": Check(
+            "64 lists in each of the 600 updates rather than 32, and two layers of GRU with 128 numbers each; three rates for each, seeds 200 to 219",
+            ("luck", "gru"),
+            range(200, 220),
+            {"plain sums": {}, "GRU": {"layers": 2}},
+            settings={"lists": 64},
+            rates={"plain sums": (0.01, 0.03, 0.06), "GRU": (0.003, 0.01, 0.03)},
+        ),
     },
     "luong": {
         "longer": Check(
@@ -114,6 +191,33 @@ CHECKS = {
             ("early-word",),
             range(300, 310),
             {luong.BEFORE: {"rate": 0.02}, luong.WORD: {"rate": 0.02}},
+        ),
+        "wide": Check(
+            "a model of twice the width (states of 128 numbers, word vectors of 64), 400 updates; three rates around half the old one; seeds 400 to 409",
+            ("early-word",),
+            range(400, 410),
+            READ_LAST,
+            settings={"H": 128},
+            rates=(0.005, 0.01, 0.02),
+        ),
+    },
+    "one_head_or_four": {
+        "more-seeds": Check(
+            "seeds 100 to 107, 500 updates, three rates with 500 updates, and with 2,000 rates of 0.01 (one head) and 0.02 (four); 1,000 new captions to test on rather than 300",
+            ("faster", "closes"),
+            range(100, 108),
+            {"one head": {}, "four heads": {}, LATER[0]: {"rate": 0.01}, LATER[1]: {"rate": 0.02}},
+            settings={"new": 1000},
+            rates=(0.01, 0.02, 0.04),
+        ),
+        "fewer-captions": Check(
+            "2,000 captions to learn from rather than 8,000, and 800 new ones to test on; three rates with 500 updates, and two with 2,000; seeds 200 to 205",
+            ("faster", "closes"),
+            range(200, 206),
+            {"one head": {}, "four heads": {}, LATER[0]: {}, LATER[1]: {}},
+            settings={"n": 2000, "new": 800},
+            rates=dict.fromkeys(("one head", "four heads"), (0.01, 0.02, 0.04))
+            | {LATER[0]: (0.005, 0.01), LATER[1]: (0.01, 0.02)},
         ),
     },
     "one_vector": {
@@ -154,6 +258,77 @@ CHECKS = {
             ("rate",),
             range(300, 304),
             {"width 192": {"rate": 0.006}, "width 192 at 0.002": {}},
+        ),
+        "more-updates": Check(
+            "1,600 updates; with 2,000 captions, the best of three rates; with 18,000, a rate of 0.012; seeds 400 to 405",
+            ("more-data",),
+            range(400, 406),
+            {"width 128, 2,000 captions": {}, "width 128, 18,000 captions": {"rate": 0.012}},
+            budget=1600,
+            rates=(0.004, 0.008, 0.016),
+        ),
+        "dropout": Check(
+            "800 updates, dropout of 0.2, and the best of three rates for either number of captions; seeds 500 to 505",
+            ("more-data",),
+            range(500, 506),
+            {"width 128, 2,000 captions": {}, "width 128, 18,000 captions": {}},
+            settings={"dropout": 0.2},
+            rates={
+                "width 128, 2,000 captions": (0.004, 0.008, 0.016),
+                "width 128, 18,000 captions": (0.008, 0.016, 0.032),
+            },
+        ),
+    },
+    "scores": {
+        "longer": Check(
+            "seeds 100 to 107, 1,000 updates, three rates for each of the two scores",
+            ("location",),
+            range(100, 108),
+            {"dot": {}, "location": {}},
+            budget=1000,
+            rates=(0.007, 0.014, 0.028),
+        ),
+        "lengths": Check(
+            "captions of 4 to 6 words; three rates for each of the two scores; seeds 300 to 309",
+            ("location",),
+            range(300, 310),
+            {"dot": {}, "location": {}},
+            settings={"drawn": {"n": 4000, "longest": 6}},
+            rates=(0.01, 0.015, 0.025),
+        ),
+    },
+    "trust": {
+        "other-way": Check(
+            "the translator from German to English instead; each tenth of the test set",
+            ("token", "length", "beyond-length", "whole"),
+            range(100, 110),
+            {sign: {} for sign in trust.STUDY.arms},
+            settings={"name": "multi30k-de-en", "parts": 10},
+        ),
+        "as-long": Check(
+            "the sentences of the validation set, in tenths, and thresholds from the test set; for the probability per token, the threshold is the median of the 100 sentences whose length is closest",
+            ("token", "length", "beyond-length"),
+            range(200, 210),
+            {"probability per token": {"alike": True}, "length of the source": {}},
+            settings={"parts": 10, "swap": True},
+        ),
+    },
+    "zapier": {
+        "longer": Check(
+            "seeds 100 to 107, 1,200 updates, three rates for each variant",
+            ("position", "ahead", "lstm", "none"),
+            range(100, 108),
+            {name: {} for name in TITLES},
+            budget=1200,
+            rates=(0.01, 0.02, 0.04),
+        ),
+        "redrawn": Check(
+            "every seed draws another split of the recipes; the LSTM's forget gates begin with a bias of one; three rates for each variant; seeds 200 to 209",
+            ("position", "ahead", "lstm", "none"),
+            range(200, 210),
+            {name: {} for name in TITLES},
+            settings={"redrawn": True, "gates": True},
+            rates=(0.01, 0.03, 0.06),
         ),
     },
 }

@@ -25,7 +25,6 @@ PAGES = {page.path.stem: page for page in FILES.values()}
 CELLS = {name: [cell.source if "export" in cell.marks else "" for cell in page.cells] for name, page in PAGES.items()}
 KEPT = {  # what learners get, beside constructors, properties, and functions without a docstring
     "attention_maps": "batches, and no idea of the chapter",
-    "predict_programs": "batches, and no idea of the chapter",
     "AlignedSeq2Seq.attend": "hypotheses that share a memory",
     "MultiHeadAttention.attend": "the recorder's bookkeeping",
     "record_attention": "the recorder's bookkeeping",

@@ -26,9 +26,9 @@ def soft_loss(model, batch, bonus):
     return sequence_loss(model.output(hidden), target) - bonus * entropy
 
 
-def measure(seed, budget, kind, bonus, rate, times=1, dropout=0.0, falling=False):
+def measure(seed, budget, kind, bonus, rate, times=1, dropout=0.0, falling=False, width=32):
     """Exact matches on new captions of 4 to 7 words; hard attention takes the best position when it is tested."""
-    data, sizes = captions(seed), {"d_model": 32, "d_hidden": 64, "dropout": dropout, "input_feeding": False}
+    data, sizes = captions(seed), {"d_model": width, "d_hidden": 2 * width, "dropout": dropout, "input_feeding": False}
     if kind == "soft":
         model, loss = LuongSeq2Seq(LuongConfig(*data.sizes, **sizes)), soft_loss
     else:
@@ -63,7 +63,7 @@ STUDY = Study(
     smoke=2,
     findings={
         "steady": Finding(
-            "With the bonus, soft attention translates at least 70 % of the captions with every seed.",
+            "With the bonus and 400 updates, soft attention translates at least 70 % of the captions with every seed.",
             share("exact", "soft, bonus", 70),
             "value == 1",
         ),
@@ -74,7 +74,7 @@ STUDY = Study(
             withdrawn="All six seeds of one check gain, but so unequally that the interval touches zero.",
         ),
         "gumbel-bonus": Finding(
-            "A constant bonus also helps hard attention trained with Gumbel-softmax.",
+            "Within 400 updates, a constant bonus helps hard attention that is trained with Gumbel-softmax.",
             difference("exact", "gumbel, bonus", "gumbel"),
             "low > 0",
         ),

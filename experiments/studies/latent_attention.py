@@ -33,6 +33,7 @@ class Reader(nn.Module):
     def __init__(self, words, labels, sees, width, d_model):
         super().__init__()
         self.embed, self.dropout, self.sees = nn.Embedding(words, d_model, padding_idx=PAD), nn.Dropout(0.1), sees
+        self.scaled = False
         self.lstm = nn.LSTM(d_model, width // 2, batch_first=True, bidirectional=True)
         if "attention" in sees:
             self.queries = nn.Parameter(torch.randn(4 if sees == "four attentions" else 1, width) * width**-0.5)
@@ -47,6 +48,8 @@ class Reader(nn.Module):
         packed, (last, _) = self.lstm(packed)
         words = self.dropout(pad_packed_sequence(packed, batch_first=True)[0])
         summary = self.dropout(torch.cat([*last], -1))
+        if self.scaled:  # as long as the average is, which is a sum divided by the root of the number of words
+            summary = summary * mask.sum(1, keepdim=True) ** 0.5
         seen = summary[:, None]  # (B, 1, D): the same vector for all outputs
         if "attention" in self.sees:
             scores = (self.queries @ words.mT).masked_fill(~mask[:, None], -torch.inf)
@@ -72,6 +75,14 @@ class Model(nn.Module):
         return [logits for reader in self.readers for logits in reader(tokens)]
 
 
+def open_gates(model):
+    """Forget gates that begin with a bias of one: an LSTM that forgets less at first."""
+    for lstm in (part for part in model.modules() if isinstance(part, nn.LSTM)):
+        for name, bias in lstm.named_parameters():
+            if name.startswith("bias_ih"):
+                bias.data[lstm.hidden_size : 2 * lstm.hidden_size] += 1
+
+
 class Placed(nn.Module):
     """Word vectors that know their position."""
 
@@ -95,7 +106,7 @@ def accuracy(model, rows):
     return 100 * (best == rows.target).all(1).float().mean().item()
 
 
-def measure(seed, budget, sees, rate, placed=False):
+def measure(seed, budget, sees, rate, placed=False, scaled=False, dropout=0.1, gates=False):
     """Accuracy on combinations of trigger and action that training never shows."""
     sizes, train, valid, test = recipes(seed)
     model = (
@@ -105,6 +116,11 @@ def measure(seed, budget, sees, rate, placed=False):
     )
     if placed:
         model.embedding = Placed(model.embedding)
+    if gates:
+        open_gates(model)
+    for part in model.modules():
+        if isinstance(part, Reader):
+            part.scaled, part.dropout.p = scaled, dropout
     fit(model, loss, stream(train, 64, seed), rate, budget, betas=(0.9, 0.999))
     return {"valid": accuracy(model, valid), "accuracy": accuracy(model, test)}
 

@@ -68,10 +68,10 @@ def hits(model, rows, pairs):
     return {kind: 100 * sum(right) / max(1, len(right)) for kind, right in found.items()}
 
 
-def measure(seed, budget, order, rate, bonus=0.0):
+def measure(seed, budget, order, rate, bonus=0.0, H=64):
     """Where the decoder attends, and how well it translates."""
     data = captions(seed)
-    model = Aligner(*data.sizes, order)
+    model = Aligner(*data.sizes, order, H // 2, H)
 
     def loss(model, batch):  # less the weights' entropy times the bonus
         value, weights = translation_loss(model, batch), torch.cat(model.weights, 1)

@@ -87,7 +87,7 @@ STUDY = Study(
             "low > 0",
         ),
         "closes": Finding(
-            "With four times the updates, the gap is less than four points.",
+            "With four times the updates, the gap in pronouns is less than four points.",
             difference("pronouns", "four heads, four times the updates", "one head, four times the updates", margin=4),
             "low > -4 and high < 4",
         ),

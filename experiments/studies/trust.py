@@ -79,15 +79,17 @@ STUDY = Study(
     seeds=range(FIFTHS),  # fifths of the test set
     findings={
         "token": Finding(
-            "Translations with an above-median probability per token have more BLEU than the others.",
+            "Of one translator of Multi30k, translations with an above-median probability per token have more BLEU than the others.",
             level("gap", "probability per token"),
             "low > 0",
         ),
         "length": Finding(
-            "Short sentences have more BLEU than long ones.", level("gap", "length of the source"), "low > 0"
+            "Its translations of short sentences have more BLEU than those of long ones.",
+            level("gap", "length of the source"),
+            "low > 0",
         ),
         "beyond-length": Finding(
-            "The probability per token tells more than the length does.",
+            "The probability per token separates good from bad translations better than the length does.",
             difference("gap", "probability per token", "length of the source"),
             "low > 0",
         ),
@@ -95,7 +97,7 @@ STUDY = Study(
             "The probability per token tells more than that of the whole translation.",
             difference("gap", "probability per token", "probability of the whole"),
             "low > 0",
-            withdrawn="The interval contains zero.",
+            withdrawn="The difference is 2 BLEU, and its interval contains zero.",
         ),
     },
 )

@@ -4,14 +4,13 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check
-from experiments.studies import alignment, latent_attention, luong, one_vector, zapier
+from experiments.studies import alignment, latent_attention, luong, trust, zapier
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
 REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates"
-SIX, SHORT = "general, local-m, 6", {"drawn": {"n": 4000, "longest": 6}}
-TALL = {"drawn": {"n": 6000, "shortest": 8, "longest": 14}}
 TITLES = [name for name in zapier.ARMS if name != "bag of words"]
+LATER = "one head, four times the updates", "four heads, four times the updates"
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -83,13 +82,12 @@ CHECKS = {
             range(500, 530),
             {"soft, bonus": {"rate": 0.02}},
         ),
-        "longest": Check(
-            "seeds 400 to 407; Gumbel-softmax has 1,600 updates, with and without the bonus, and three rates for each; REINFORCE has 400 and 1,200, with four rates and the old one of 0.01",
+        "fresh": Check(
+            "seeds 400 to 407, the same updates; closer rates for REINFORCE, and the old ones for the others",
             ("gumbel-bonus", "reinforce"),
             range(400, 408),
-            {"gumbel": {"times": 4}, "gumbel, bonus": {"times": 4}, REINFORCE: {}, LONG: {"rate": 0.01}},
-            rates=dict.fromkeys(("gumbel", "gumbel, bonus"), (0.005, 0.01, 0.02))
-            | {REINFORCE: (0.01, 0.014, 0.02, 0.028)},
+            {"gumbel": {"rate": 0.02}, "gumbel, bonus": {"rate": 0.02}, REINFORCE: {}, LONG: {"rate": 0.01}},
+            rates={REINFORCE: (0.01, 0.014, 0.02, 0.028)},
         ),
         "wider": Check(
             "models of twice the width (64, and 128 in the states), 400 updates, three rates for each variant; seeds 600 to 606",
@@ -155,6 +153,23 @@ CHECKS = {
             rates={"one summary": (0.007, 0.014, 0.028), "one average": (0.01, 0.03, 0.06)},
         ),
     },
+    "linear_attention": {
+        "more-seeds": Check(
+            "seeds 100 to 119, 600 updates, three closer rates for plain sums; the GRU gets twice as many updates and three lower rates",
+            ("luck", "gru"),
+            range(100, 120),
+            {"plain sums": {}, "GRU": {"times": 2}},
+            rates={"plain sums": (0.02, 0.03, 0.045), "GRU": (0.001, 0.003, 0.01)},
+        ),
+        "more-lists": Check(
+            "64 lists in each of the 600 updates rather than 32, and two layers of GRU with 128 numbers each; three rates for each, seeds 200 to 219",
+            ("luck", "gru"),
+            range(200, 220),
+            {"plain sums": {}, "GRU": {"layers": 2}},
+            settings={"lists": 64},
+            rates={"plain sums": (0.01, 0.03, 0.06), "GRU": (0.003, 0.01, 0.03)},
+        ),
+    },
     "luong": {
         "longer": Check(
             "seeds 100 to 107, 800 updates, three other rates around the old one, chosen on one seed",
@@ -184,6 +199,25 @@ CHECKS = {
             READ_LAST,
             settings={"H": 128},
             rates=(0.005, 0.01, 0.02),
+        ),
+    },
+    "one_head_or_four": {
+        "more-seeds": Check(
+            "seeds 100 to 107, 500 updates, three rates with 500 updates, and with 2,000 rates of 0.01 (one head) and 0.02 (four); 1,000 new captions to test on rather than 300",
+            ("faster", "closes"),
+            range(100, 108),
+            {"one head": {}, "four heads": {}, LATER[0]: {"rate": 0.01}, LATER[1]: {"rate": 0.02}},
+            settings={"new": 1000},
+            rates=(0.01, 0.02, 0.04),
+        ),
+        "fewer-captions": Check(
+            "2,000 captions to learn from rather than 8,000, and 800 new ones to test on; three rates with 500 updates, and two with 2,000; seeds 200 to 205",
+            ("faster", "closes"),
+            range(200, 206),
+            {"one head": {}, "four heads": {}, LATER[0]: {}, LATER[1]: {}},
+            settings={"n": 2000, "new": 800},
+            rates=dict.fromkeys(("one head", "four heads"), (0.01, 0.02, 0.04))
+            | {LATER[0]: (0.005, 0.01), LATER[1]: (0.01, 0.02)},
         ),
     },
     "one_vector": {
@@ -234,24 +268,15 @@ CHECKS = {
             rates=(0.004, 0.008, 0.016),
         ),
         "dropout": Check(
-            "800 updates. The models that learn from 2,000 and 18,000 captions have dropout of 0.2, and the best of three rates each; the rate of 0.002 is the same for every update and does not fall; seeds 500 to 505",
-            ("slow", "more-data"),
+            "800 updates, dropout of 0.2, and the best of three rates for either number of captions; seeds 500 to 505",
+            ("more-data",),
             range(500, 506),
-            {
-                "width 192 at 0.002": {"constant": True},
-                "width 128, 2,000 captions": {"dropout": 0.2},
-                "width 128, 18,000 captions": {"dropout": 0.2},
-            },
+            {"width 128, 2,000 captions": {}, "width 128, 18,000 captions": {}},
+            settings={"dropout": 0.2},
             rates={
                 "width 128, 2,000 captions": (0.004, 0.008, 0.016),
                 "width 128, 18,000 captions": (0.008, 0.016, 0.032),
             },
-        ),
-        "words": Check(
-            "800 updates. It is counted how many next words are right with the words before them given, not how many captions (whoever always says the most frequent word is right for 13 %); seeds 600 to 605",
-            ("slow",),
-            range(600, 606),
-            {"width 192 at 0.002": {"count": one_vector.words_right}},
         ),
     },
     "scores": {
@@ -263,37 +288,46 @@ CHECKS = {
             budget=1000,
             rates=(0.007, 0.014, 0.028),
         ),
-        "window": Check(
-            "seeds 200 to 207, 1,000 updates, three rates with the window and without",
-            ("wide",),
-            range(200, 208),
-            {"general": {}, SIX: {}},
-            budget=1000,
-            rates=(0.007, 0.014, 0.028),
-        ),
         "lengths": Check(
-            "short captions, of 4 to 6 words, for the dot product and the score that sees no words; long ones, of 8 to 14 words and half as many again, with the window and without; three rates for each; seeds 300 to 306",
-            ("wide", "location"),
-            range(300, 307),
-            {"dot": SHORT, "location": SHORT, "general": TALL, SIX: TALL},
+            "captions of 4 to 6 words; three rates for each of the two scores; seeds 300 to 309",
+            ("location",),
+            range(300, 310),
+            {"dot": {}, "location": {}},
+            settings={"drawn": {"n": 4000, "longest": 6}},
             rates=(0.01, 0.015, 0.025),
+        ),
+    },
+    "trust": {
+        "other-way": Check(
+            "the translator from German to English instead; each tenth of the test set",
+            ("token", "length", "beyond-length", "whole"),
+            range(100, 110),
+            {sign: {} for sign in trust.STUDY.arms},
+            settings={"name": "multi30k-de-en", "parts": 10},
+        ),
+        "as-long": Check(
+            "the sentences of the validation set, in tenths, and thresholds from the test set; for the probability per token, the threshold is the median of the 100 sentences whose length is closest",
+            ("token", "length", "beyond-length"),
+            range(200, 210),
+            {"probability per token": {"alike": True}, "length of the source": {}},
+            settings={"parts": 10, "swap": True},
         ),
     },
     "zapier": {
         "longer": Check(
             "seeds 100 to 107, 1,200 updates, three rates for each variant",
-            ("words", "lstm", "none"),
+            ("position", "ahead", "lstm", "none"),
             range(100, 108),
             {name: {} for name in TITLES},
             budget=1200,
             rates=(0.01, 0.02, 0.04),
         ),
         "redrawn": Check(
-            "every seed draws another split of the recipes; the words that are attended to in one step know their position; the LSTM's forget gates begin with a bias of one; three rates for each variant; seeds 200 to 209",
-            ("words", "lstm", "none"),
+            "every seed draws another split of the recipes; the LSTM's forget gates begin with a bias of one; three rates for each variant; seeds 200 to 209",
+            ("position", "ahead", "lstm", "none"),
             range(200, 210),
-            {name: {"placed": True} if name == "words, attention" else {"gates": True} for name in TITLES},
-            settings={"redrawn": True},
+            {name: {} for name in TITLES},
+            settings={"redrawn": True, "gates": True},
             rates=(0.01, 0.03, 0.06),
         ),
     },

@@ -28,30 +28,30 @@ This is the chapter's notebook, but the bodies of {count} functions are missing:
 - Each function is tested alone, inside the library: everything else is taken from there. So you can begin anywhere, and one mistake fails one function.
 - If you are stuck, `take("{name}", "{example}")` shows the library's own text of one function, and uses it from then on.
 - Constructors and settings are complete. They name the parts, so read them first: `self.` tells you what you have.
-- `Memory??` shows the text of whatever the chapter imports, here of `Memory`.
+- `Memory??` shows the text of whatever the chapter imports, here of `Memory`: complete, also if an earlier chapter leaves it to you.
 - A cell that uses your function fails until it is written. That is all right."""  # noqa: E501
 
 
 def stubs(source: str, targets: set[str]) -> tuple[str, list[str]]:
     """A cell without the bodies of the functions to write, and the names of its functions and classes that lack one."""
-    lines, missing, owners = source.splitlines(), [], []
+    lines, missing = source.splitlines(), []
     for node in ast.parse(source).body:
         inside = [(f"{node.name}.", m) for m in node.body] if isinstance(node, ast.ClassDef) else [("", node)]
         for owner, one in inside:
             if isinstance(one, ast.FunctionDef) and owner + one.name in targets:
-                missing.append(one)
-                owners.append(node.name)
-    for one in reversed(missing):
+                missing.append((one, node.name))
+    for one, _ in reversed(missing):
         first = one.body[0].end_lineno if ast.get_docstring(one) else one.body[0].lineno - 1
         lines[first : one.end_lineno] = [" " * one.body[0].col_offset + "raise NotImplementedError"]
-    return "\n".join(lines), list(dict.fromkeys(owners))
+    return "\n".join(lines), list(dict.fromkeys(owner for _, owner in missing))
 
 
 def plain(text: str, order: dict[str, int]) -> str:
     """A page's text without the roles that only the book can show."""
-    number = {Path(name).stem: n for name, n in order.items()}
+    number = {Path(name).stem: f"hapter {n}" for name, n in order.items()}
+    text = re.sub(r"\{[Cc]hapter\}`([^`<]+?)\s*<(\w+)>`", r"\1 ({chapter}`\2`)", text)
     text = re.sub(r"\{[\w:]+\}`([^`<]+?)\s*<[^`>]+>`", r"\1", text)
-    return re.sub(r"\{[Cc]hapter\}`(\w+)`", lambda found: f"chapter {number.get(found[1], found[1])}", text)
+    return re.sub(r"\{([Cc])hapter\}`(\w+)`", lambda f: f[1] + number[f[2]] if f[2] in number else f[2], text)
 
 
 def edition(page: Notebook) -> dict:

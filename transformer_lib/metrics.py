@@ -71,6 +71,9 @@ def alignment_error_rate(
 ) -> float:
     """The distance of predicted word alignments from gold ones in a corpus.
 
+    With A predicted, S sure and P possible links, it is 1 - (|A and S| + |A and P|)
+    / (|A| + |S|), where each count is a sum over the corpus.
+
     Args:
         predicted: for each sentence the (source, target) positions that were
             linked, from 0.
@@ -83,6 +86,9 @@ def alignment_error_rate(
         0.5
 
     Source: Och and Ney (2003), section 5.
+
+    Raises:
+        ValueError: if there is no link at all.
     """
     correct = total = 0
     for links in zip(predicted, sure, possible or sure, strict=True):

@@ -162,7 +162,7 @@ STUDY = Study(
             withdrawn="With four times the updates, attention is ahead.",
         ),
         "aligns": Finding(
-            "After 1,600 updates, attention aligns at least as well as IBM Model 1, whose ties go to the nearest word.",
+            "After 1,600 updates, the error rate of attention is less than one point above that of IBM Model 1, whose ties go to the nearest word.",
             difference("aer", TWICE, NEAREST),
             "high < 1",
         ),
@@ -172,7 +172,7 @@ STUDY = Study(
             "value < 0.5",
         ),
         "adjective": Finding(
-            "At that step, the models need the clause that contains the adjective: hiding it costs pronouns.",
+            "At that step, models use the clause that begins with the pronoun: hiding it costs pronouns, on average.",
             level("cost of the clause", TWICE),
             "low > 0",
         ),

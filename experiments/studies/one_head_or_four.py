@@ -49,9 +49,9 @@ def loss(model, batch):
     return F.cross_entropy(model(words).flatten(0, 1), labels.flatten(), ignore_index=PAD)
 
 
-def measure(seed, budget, n_heads, rate, times=1):
+def measure(seed, budget, n_heads, rate, times=1, **other):
     """How many of the pronouns and of all words get the right German form, in percent."""
-    data, budget = captions(seed, **DATA), times * budget
+    data, budget = captions(seed, **DATA | other), times * budget
     train, valid, test = (labelled(data, part) for part in ("train", "valid", "test"))
     draw = torch.Generator().manual_seed(seed)
     picks = (torch.randint(len(train[0]), (64,), generator=draw) for _ in range(budget))
@@ -87,7 +87,7 @@ STUDY = Study(
             "low > 0",
         ),
         "closes": Finding(
-            "With four times the updates, the gap is less than four points.",
+            "With four times the updates, the gap in pronouns is less than four points.",
             difference("pronouns", "four heads, four times the updates", "one head, four times the updates", margin=4),
             "low > -4 and high < 4",
         ),

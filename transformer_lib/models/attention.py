@@ -48,19 +48,25 @@ from torch.nn import functional as F
 def with_causal(
     mask: Bool[Tensor, "..."] | None, T: int, S: int, device: torch.device
 ) -> Bool[Tensor, "..."]:
-    """The mask, with the future hidden too; the last query is at the last key."""
+    """The mask, with the future hidden too; the last query is at the last key.
+
+    With a cache, T is less than S: the queries are the last T positions.
+    """
     causal = torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
     return causal if mask is None else mask & causal
 
 
 def attention_weights(
-    q: Float[Tensor, "*B H T d_k"],
-    k: Float[Tensor, "*B G S d_k"],
+    q: Float[Tensor, "*H T d_k"],
+    k: Float[Tensor, "*G S d_k"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     causal: bool = False,
-) -> Float[Tensor, "*B H T S"]:
+) -> Float[Tensor, "*H T S"]:
     """softmax(q k' / sqrt(d_k)); a query that may attend to nothing gets zeros.
+
+    The axes in front are sentences and heads, or none. If k has fewer heads,
+    consecutive heads of q share one.
 
     Source: Vaswani et al. (2017), eq. 1.
     """
@@ -73,14 +79,14 @@ def attention_weights(
 
 # %% ../../book/history/learning_to_align.ipynb #9a7726bc
 def attention(
-    q: Float[Tensor, "*B H T d_k"],
-    k: Float[Tensor, "*B G S d_k"],
-    v: Float[Tensor, "*B G S d_v"],
+    q: Float[Tensor, "*H T d_k"],
+    k: Float[Tensor, "*G S d_k"],
+    v: Float[Tensor, "*G S d_v"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     causal: bool = False,
     dropout: float = 0.0,
-) -> Float[Tensor, "*B H T d_v"]:
+) -> Float[Tensor, "*H T d_v"]:
     """softmax(q k' / sqrt(d_k)) v by PyTorch's kernel.
 
     A query that may attend to nothing gets zeros.

@@ -48,7 +48,10 @@ class Score(nn.Module):
     def compare(
         self, queries: Float[Tensor, "B T H"], prepared: Float[Tensor, "B S A"]
     ) -> Float[Tensor, "B T S"]:
-        """The score of each query and prepared key; larger is a better match."""
+        """The score of each query and prepared key; larger is a better match.
+
+        Each kind of score writes its own: this one stays empty.
+        """
         raise NotImplementedError
 
     def forward(
@@ -146,7 +149,10 @@ class AlignedSeq2Seq(RecurrentBase):
     def align(
         self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T S"]:
-        """The attention weights behind the logits after each target token."""
+        """The attention weights behind the logits after each target token.
+
+        They are what ``read`` leaves in the state.
+        """
         check_pairs(source, target)
         _, state = self.read(target, self.start(source))
         return state.attention[0]
@@ -179,7 +185,11 @@ class BahdanauSeq2Seq(AlignedSeq2Seq):
     def read(
         self, target: Int[Tensor, "N T"], state: AlignedState
     ) -> tuple[Float[Tensor, "N T D"], AlignedState]:
-        """Hidden states after each target token, and the state after the last."""
+        """Hidden states after each target token, and the state after the last.
+
+        The state holds the weights (N, T, S) of these tokens. Dropout acts on the
+        embedded words and on the read-out.
+        """
         embedded, h, steps = self.dropout(self.embedding(target)), state.hidden, []
         for word in embedded.split(1, 1):
             c, weights = self.attend(
@@ -225,7 +235,8 @@ def attention_maps(
 def best_links(weights: Float[Tensor, "T S"]) -> set[tuple[int, int]]:
     """Links (s, t) from each target word to the source word with the most weight.
 
-    A word that attends most to EOS, or to nothing, has no link.
+    A word that attends most to EOS, or to nothing, has no link. The last row wrote
+    EOS and has none either.
 
     Source: Luong et al. (2015), section 5.4.
     """

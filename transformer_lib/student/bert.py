@@ -18,18 +18,17 @@ def bert() -> Bert:
 
 @check(Bert.encode, "The model")
 def three_tables() -> None:
-    """Vectors of tokens, segments and positions are added, normalised, and encoded; padding is masked."""
+    """Vectors of tokens, segments and positions are added, normalised, dropped out, and encoded; padding is masked."""
     model = bert()
     mask, segments = (TOKENS != 0)[:, None, None], tensor([[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]])
     x = model.token_embedding(TOKENS) + model.segment_embedding(segments) + model.positions.weight[:5]
-    want = model.encoder(model.norm(x), mask)
+    y = model.dropout(model.norm(x))
     slips = {
         "the norm of the embeddings is missing": model.encoder(x, mask),
-        "the padding is not masked": model.encoder(model.norm(x)),
+        "the padding is not masked": model.encoder(y),
+        "True means the opposite": model.encoder(y, ~mask),
     }
-    equal(
-        model.encode(TOKENS, segments), want, slips | {"True means the opposite": model.encoder(model.norm(x), ~mask)}
-    )
+    equal(model.encode(TOKENS, segments), model.encoder(y, mask), slips)
 
 
 @check(Bert.encode, "The model")
@@ -105,12 +104,9 @@ def special_tokens_stay() -> None:
 
 @check(BertClassifier.forward, "A few hundred labels")
 def by_its_first_position() -> None:
-    """The first vector goes through the pooler and tanh, and then to the classes."""
+    """The first vector goes through the pooler, tanh and a dropout, and then to the classes."""
     model = BertClassifier(bert(), 3).eval()
     x = model.bert.encode(TOKENS)
-    want, mean = (model.classifier(model.pooler(y).tanh()) for y in (x[:, 0], x.mean(1)))
-    equal(
-        model(TOKENS),
-        want,
-        {"the mean of all positions": mean, "tanh is missing": model.classifier(model.pooler(x[:, 0]))},
-    )
+    want, mean = (model.classifier(model.dropout(model.pooler(y).tanh())) for y in (x[:, 0], x.mean(1)))
+    slips = {"tanh is missing": model.classifier(model.pooler(x[:, 0]))}
+    equal(model(TOKENS), want, slips | {"the mean of all positions": mean})

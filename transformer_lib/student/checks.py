@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+Slips = Mapping[str, Any] | None  # what well-known slips would give, by their names
+PAIR = (list, tuple)
+
 
 class Check(NamedTuple):
     """One test: of which function, where the page explains it, and the code, whose docstring says what is expected."""
@@ -44,14 +47,19 @@ def check(target: Any, section: str) -> Callable[[Callable[[], None]], Callable[
     return add
 
 
+def kind(x: Tensor) -> tuple[Any, ...]:
+    """What has to be the same even of equal numbers."""
+    return x.shape, x.dtype.is_complex, x.dtype == torch.bool
+
+
 def same(got: Any, want: Any) -> bool:
     """Whether two results are equal, up to rounding."""
     if isinstance(want, Tensor):
-        alike = isinstance(got, Tensor) and got.shape == want.shape and got.dtype.is_complex == want.dtype.is_complex
-        alike = alike and (got.dtype == torch.bool) == (want.dtype == torch.bool)
-        return alike and torch.allclose(got.double(), want.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
-    if isinstance(want, (list, tuple)):
-        return isinstance(got, (list, tuple)) and len(got) == len(want) and all(map(same, got, want))
+        if not isinstance(got, Tensor) or kind(got) != kind(want):
+            return False
+        return torch.allclose(got.double(), want.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
+    if isinstance(want, PAIR):
+        return isinstance(got, PAIR) and len(got) == len(want) and all(map(same, got, want))
     if isinstance(want, float):
         got = got.item() if isinstance(got, Tensor) and got.dim() == 0 else got
         return isinstance(got, (int, float)) and math.isclose(got, want, rel_tol=1e-4, abs_tol=1e-6)
@@ -60,40 +68,45 @@ def same(got: Any, want: Any) -> bool:
 
 def show(value: Any, beside: Any = None) -> str:
     """A result in a line: of a tensor, its shape and the row that first differs from the other's."""
+    if isinstance(value, PAIR) and any(isinstance(one, Tensor) for one in value):
+        parts = [show(one).split(", row")[0].split(": ")[0] for one in value]
+        return f"{len(value)} result{'s' * (len(value) > 1)}: {'; '.join(parts)}"
     if not isinstance(value, Tensor):
         return repr(value)[:200]
     where, row = "", value.detach()
     if row.dim() > 1 and row.numel():
         index: tuple[int, ...] = (0,) * (row.dim() - 1)
         if isinstance(beside, Tensor) and beside.shape == row.shape:
-            apart = (row.double() - beside.detach().double()).abs().nan_to_num(9).flatten(0, -2).amax(-1) > 1e-5
-            first = int(apart.nonzero()[0]) if apart.any() else 0
+            apart = (row.double() - beside.detach().double()).abs().nan_to_num(9)
+            far = apart.flatten(0, -2).amax(-1) > 1e-5
+            first = int(far.nonzero()[0]) if far.any() else 0
             index = tuple(int(i) for i in torch.unravel_index(torch.tensor(first), row.shape[:-1]))
         where, row = f", row {list(index)}", row[index]
     cells = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in row.flatten()[:8].tolist()]
     return f"shape {tuple(value.shape)}{where}: {' '.join(cells)}{' ...' * (row.numel() > 8)}"
 
 
-def equal(got: Any, want: Any, slips: Mapping[str, Any] | None = None) -> None:
-    """Fail unless both are equal; ``slips`` says which well-known slip gives which result, or whether it explains this one."""
+def equal(got: Any, want: Any, slips: Slips = None, names: str = "expected / got") -> None:
+    """Fail unless both are equal; ``slips`` says which well-known slip gives which result, or whether it explains this one.
+
+    ``names`` says what both are, if the expected one was computed by the learner's function, too.
+    """
     if same(got, want):
         return
-    whole = got
-    pair, part = (list, tuple), ""
-    while (
-        isinstance(want, pair)
-        and isinstance(got, pair)
-        and len(got) == len(want)
-        and isinstance(want[0], (Tensor, *pair))
-    ):
+    whole, part = got, ""
+    while isinstance(want, PAIR) and isinstance(got, PAIR) and len(got) == len(want):
+        if not isinstance(want[0], (Tensor, *PAIR)):
+            break
         number = next(i for i, (g, w) in enumerate(zip(got, want, strict=True)) if not same(g, w))
         got, want, part = got[number], want[number], f" in result {number}"
-    numbers = f"expected{part}  {show(want, got)}\ngot{' ' * len(part)}       {show(got, want)}"
-    explains = {name: r if isinstance(r, bool) else same(whole, r) for name, r in (slips or {}).items()}
-    raise Wrong(numbers + slipped(explains))
+    first, second = names.split(" / ")
+    width = max(len(first + part), len(second))
+    numbers = f"{first + part:{width}}  {show(want, got)}\n{second:{width}}  {show(got, want)}"
+    found = {k: r if isinstance(r, bool) else same(whole, r) for k, r in (slips or {}).items()}
+    raise Wrong(numbers + slipped(found))
 
 
-def holds(condition: Any, numbers: str, slips: Mapping[str, Any] | None = None) -> None:
+def holds(condition: Any, numbers: str, slips: Slips = None) -> None:
     """Fail with these numbers unless the condition holds; ``slips`` says which well-known slips could explain it."""
     if not bool(condition):
         raise Wrong(numbers + slipped(slips or {}))
@@ -102,8 +115,8 @@ def holds(condition: Any, numbers: str, slips: Mapping[str, Any] | None = None) 
 def slipped(slips: Mapping[str, Any]) -> str:
     """What explains a result: a famous slip has the name that the page of slips gives it, others begin in lower case."""
     for name, explains in slips.items():
-        if bool(explains) and not name[0].isupper() and name[0] != '"':
-            return f"\nThis looks like: {name}."
         if bool(explains):
+            if not name[0].isupper() and name[0] != '"':
+                return f"\nThis looks like: {name}."
             return f'\nThis is a famous slip: "{name}". The page of slips has the wrong line and the right one.'
     return ""

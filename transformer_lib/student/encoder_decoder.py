@@ -67,15 +67,12 @@ def reversed_within_its_length() -> None:
 
 @check(RecurrentEncoder.forward, "Encoder and decoder")
 def padding_changes_nothing() -> None:
-    """A sentence gives the same states alone as beside a longer one."""
+    """A sentence gives the same states alone as beside a longer one; dropout acts on the embedded words."""
     encoder = RecurrentEncoder(SIZES)
     both, alone = encoder(SOURCE), encoder(SOURCE[1:, :2])
-    equal(
-        both.final[1:],
-        alone.final,
-        {"States that run on over the padding": encoder.gru(encoder.embedding(SOURCE))[1][1:]},
-    )
-    equal(both.outputs[1:, :2], alone.outputs)
+    slips = {"States that run on over the padding": encoder.gru(encoder.embedding(SOURCE))[1][1:]}
+    equal(both.final[1:], alone.final, slips, "alone / beside a longer one")
+    equal(both.outputs, encoder.gru(encoder.dropout(encoder.embedding(SOURCE)), SOURCE != 0)[0])
     equal(both.mask, SOURCE != 0)
 
 
@@ -115,7 +112,7 @@ def step_by_step() -> None:
     for token in TARGET.unbind(1):
         one, state = model.step(token, state)
         logits.append(one)
-    equal(torch.stack(logits, 1), want)
+    equal(torch.stack(logits, 1), want, names="the whole sentence / token by token")
 
 
 @check(RecurrentSeq2Seq.encode, "Encoder and decoder")
@@ -136,13 +133,17 @@ def memory_goes_along() -> None:
 
 @check(RecurrentSeq2Seq.read, "Encoder and decoder")
 def what_each_step_reads() -> None:
-    """Each step reads a word and the source's vector; word, state and vector make the hidden state."""
+    """Each step reads a word and the source's vector; word, state and vector make the hidden state.
+
+    Dropout acts on the embedded words and on the hidden states.
+    """
     model = translator()
     memory = model.encode(SOURCE)
-    words, c = model.embedding(TARGET), memory.final[:, -1:].expand(-1, 4, -1)
+    words, c = model.dropout(model.embedding(TARGET)), memory.final[:, -1:].expand(-1, 4, -1)
     states, last = model.gru(torch.cat([words, c], -1), state=memory.final)
     x, state = model.read(TARGET, model.first_state(memory))
-    equal((x, state.hidden), (model.read_out(torch.cat([words, states, c], -1)).tanh(), last))
+    want = model.dropout(model.read_out(torch.cat([words, states, c], -1)).tanh())
+    equal((x, state.hidden), (want, last))
 
 
 @check(train_on, "Training")

@@ -22,19 +22,16 @@ def causal() -> None:
 
 @check(Block.forward, "The model")
 def pre_norm() -> None:
-    """The norms come before attention and feed-forward, and both results are added to x."""
+    """The norms come before attention and feed-forward, and both results are added to x, after a dropout."""
     block = Block(CausalAttention(8, 2), nn.Linear(8, 8), (nn.LayerNorm(8), nn.LayerNorm(8))).eval()
     for norm in (block.norm1, block.norm2):
         nn.init.normal_(norm.bias)
     x, at = randn(2, 5, 8), torch.arange(5)
-    y = x + block.self_attn(block.norm1(x), at)
+    y = x + block.dropout(block.self_attn(block.norm1(x), at))
     post = block.norm1(x + block.self_attn(x, at))
+    want, both = (y + block.dropout(block.feed_forward(block.norm2(z))) for z in (y, x))
     slips = {"Post-norm in the text, pre-norm in the code": block.norm2(post + block.feed_forward(post))}
-    equal(
-        block(x, at),
-        y + block.feed_forward(block.norm2(y)),
-        slips | {"both parts read x": y + block.feed_forward(block.norm2(x))},
-    )
+    equal(block(x, at), want, slips | {"both parts read x": both})
 
 
 def language_model() -> GPT:
@@ -51,9 +48,9 @@ def logits() -> None:
 
 @check(LanguageModel.hidden, "The model")
 def through_all_blocks() -> None:
-    """Vectors of tokens and positions pass through all blocks, and then through the last norm."""
+    """Vectors of tokens and positions pass through a dropout, all blocks, and then through the last norm."""
     model, at = language_model(), torch.arange(5)
-    x = model.embedding(TOKENS) + model.positions(at)
+    x = model.dropout(model.embedding(TOKENS) + model.positions(at))
     for layer in model.layers:
         x = layer(x, at)
     equal(model.hidden(TOKENS), model.norm(x), {"the last norm is missing": x})

@@ -15,12 +15,15 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FunctionType
 from typing import Any
+from unittest.mock import patch
 
 import torch
+from torch import nn
 
 from transformer_lib.student.checks import CHECKS, Check, Wrong
 
 MISSING = object()
+KEPT = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
 Answers = dict[str, tuple[ast.FunctionDef, str]]  # what was written, by name, and in which cell
 
 
@@ -33,7 +36,7 @@ def checks(chapter: str) -> list[Check]:
 def is_stub(node: ast.FunctionDef) -> bool:
     """Whether nothing stands in a function but its docstring and ``raise NotImplementedError``."""
     last = node.body[-1]
-    return len(node.body) <= 2 and isinstance(last, ast.Raise) and "NotImplementedError" in ast.unparse(last)
+    return len(node.body) <= 2 and ast.unparse(last).startswith("raise NotImplementedError")
 
 
 def read(cells: Sequence[str]) -> tuple[Answers, list[ast.stmt]]:
@@ -51,15 +54,15 @@ def read(cells: Sequence[str]) -> tuple[Answers, list[ast.stmt]]:
             continue
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         for node in tree.body:
-            methods = [(node.name, m) for m in node.body] if isinstance(node, ast.ClassDef) else [("", node)]
-            for owner, one in methods:
+            owner = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+            for one in node.body if isinstance(node, ast.ClassDef) else [node]:
                 if isinstance(one, ast.FunctionDef):
-                    key = f"{owner}.{one.name}".lstrip(".")
+                    key = owner + one.name
                     found.pop(key, None)
                     if not is_stub(one):
                         found[key] = one, name
-            fixed = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-            if fixed or isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)):
+            calls = any(isinstance(part, ast.Call) for part in ast.walk(node))
+            if isinstance(node, KEPT) or (isinstance(node, ast.Assign) and not calls):
                 others.append(node)
     return found, others
 
@@ -67,10 +70,10 @@ def read(cells: Sequence[str]) -> tuple[Answers, list[ast.stmt]]:
 def build(node: ast.FunctionDef, cell: str, owner: type | None, scope: dict[str, Any]) -> Any:
     """Compile a function, or a method of a class of the library, whose ``super()`` works there."""
     node = copy.deepcopy(node)
-    every = node.args
-    for argument in (*every.posonlyargs, *every.args, *every.kwonlyargs, every.vararg, every.kwarg, node):
-        if argument is not None:
-            setattr(argument, "returns" if argument is node else "annotation", None)
+    node.returns = None
+    for argument in ast.walk(node.args):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
     outer = ast.parse(f"def outer(__class__):\n    return {node.name}").body[0]
     outer.body.insert(0, node)
     exec(compile(ast.fix_missing_locations(ast.Module([outer], [])), cell, "exec"), scope)
@@ -86,16 +89,21 @@ def swap(old: Any, new: Any) -> None:
                     setattr(module, key, new)
 
 
+def names_in(nodes: Sequence[ast.AST]) -> set[str]:
+    """The names in some statements or expressions."""
+    return {one.id for node in nodes for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
 def helpers(others: Sequence[ast.stmt], users: Sequence[ast.stmt], known: dict[str, Any]) -> list[ast.stmt]:
     """The imports, constants and functions of a notebook that its answers need, and that the library does not have."""
-    needed, used = [], {name.id for user in users for name in ast.walk(user) if isinstance(name, ast.Name)}
+    needed, used = [], names_in(users)
     for node in reversed(others):
         aliases = node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else []
-        names = {alias.asname or alias.name.split(".")[0] for alias in aliases} | {getattr(node, "name", "")}
-        names |= {target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)}
-        if names & used - known.keys():
+        new = names_in(getattr(node, "targets", [])) | {getattr(node, "name", "")}
+        new |= {alias.asname or alias.name.split(".")[0] for alias in aliases}
+        if new & used - known.keys():
             needed.append(node)
-            used |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+            used |= names_in([node])
     return needed[::-1]
 
 
@@ -132,8 +140,8 @@ def planted(chapter: str, answers: Answers, others: Sequence[ast.stmt] = ()) -> 
             delattr(*rest[:2]) if rest[-1] is MISSING else action(*rest)
 
 
-def tried(one: Check) -> str | None:
-    """Run a test: None if it passes, or what to tell the learner."""
+def attempt(one: Check) -> str | None:
+    """Run a test once: None if it passes, or what to tell the learner."""
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -144,9 +152,23 @@ def tried(one: Check) -> str | None:
     except NotImplementedError:
         return "It calls something that is not written yet."
     except Exception as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("cell ")]
-        where = f"in {frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line}" if frames else "in the test"
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if "torch/" not in f.filename]
+        mine = [f"in {f.filename}, line {f.lineno}: {f.line}" for f in frames if f.filename.startswith("cell ")]
+        where = mine[-1] if mine else f"in the test, with what your function returned: {frames[-1].line}"
+        if isinstance(error, NameError):
+            where += "\nTests run in the library's module: of your notebook, they see functions and constants alone."
         return f"{type(error).__name__}: {error}\n{where}"
+
+
+def tried(one: Check) -> str | None:
+    """Run a test: None if it passes, or what to tell the learner.
+
+    It has to pass once more while every dropout doubles its input, so that a missing dropout is seen.
+    """
+    if problem := attempt(one):
+        return problem
+    with patch.object(nn.Dropout, "forward", lambda self, x: 2 * x):
+        return attempt(one) and "The numbers are right, but the module's dropout is not called, or in another place."
 
 
 def report(chapter: str, cells: Sequence[str], names: Sequence[str] = (), *, quiet: bool = False) -> tuple[int, int]:
@@ -159,7 +181,7 @@ def report(chapter: str, cells: Sequence[str], names: Sequence[str] = (), *, qui
     listed = {one.target for one in checks(chapter)}
     added = {name: answer for name, answer in answers.items() if name not in listed}
     chosen = [one for one in checks(chapter) if not names or {one.target, one.target.split(".")[0]} & set(names)]
-    good, crashed = [], set()
+    good, before = [], {}
     for one in chosen:
         if one.target not in answers:
             say(f"· {one.target}: {one.expects}")
@@ -167,10 +189,13 @@ def report(chapter: str, cells: Sequence[str], names: Sequence[str] = (), *, qui
         with planted(chapter, {**added, one.target: answers[one.target]}, others):
             problem = tried(one)
         say(f"{'✗' if problem else '✓'} {one.target}: {one.expects}")
-        if problem and one.target in crashed and "\nin " in problem:
-            continue  # the same mistake, as a rule
-        if problem:
-            crashed |= {one.target} if "\nin " in problem else set()
+        returns = answers[one.target][0].returns
+        if problem and "\nin the test" in problem and returns:
+            problem += f"\nThe signature says what it should return: {ast.unparse(returns)}"
+        if problem and before.get(one.target) == problem:
+            say("      The same error as above.")
+        elif problem:
+            before[one.target] = problem
             say(textwrap.indent(f'{problem}\nThe page explains it under "{one.section}".', "      "))
         else:
             good.append(one)

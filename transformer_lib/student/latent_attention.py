@@ -82,10 +82,14 @@ def model(**options: object) -> IfThenModel:
 
 @check(IfThenModel.read, "The model")
 def weighted_words() -> None:
-    """Each head reads the words with its weights, scaled to a vector of length 1."""
+    """Each head reads the words with its weights, scaled to a vector of length 1.
+
+    Dropout acts on the embedded words, and on what the LSTM gives.
+    """
     one = model()
     outputs, seen = one.read(TOKENS)
-    words, _ = read_both_ways(one.lstm, one.embedding(TOKENS), TOKENS != 0)
+    words = one.dropout(one.embedding(TOKENS))
+    words = one.dropout(read_both_ways(one.lstm, words, TOKENS != 0)[0])
     equal(outputs, F.normalize(seen.weights, dim=-1) @ words, {"the weights are not scaled": seen.weights @ words})
 
 
@@ -94,7 +98,7 @@ def without_attention() -> None:
     """Without attention, every head reads the same summary: the sum of the words, or the LSTM's last states."""
     one = model(encoder="dictionary", attention="none")
     outputs, seen = one.read(TOKENS)
-    equal(outputs, one.embedding(TOKENS).sum(1)[:, None].expand(-1, 2, -1))
+    equal(outputs, one.dropout(one.embedding(TOKENS)).sum(1)[:, None].expand(-1, 2, -1))
     holds(seen is None, "there are weights, but no attention")
 
 

@@ -1,9 +1,7 @@
 """Tests for chapter "Attention: learning to align"."""
 
-import math
-
 import torch
-from torch import randn, tensor
+from torch import nn, randn, tensor
 
 from transformer_lib.metrics import alignment_error_rate
 from transformer_lib.models.attention import attend, masked_softmax
@@ -13,13 +11,12 @@ from transformer_lib.models.bahdanau import (
     AlignedSeq2Seq,
     Attention,
     BahdanauSeq2Seq,
-    Score,
     best_links,
 )
 from transformer_lib.models.recurrent import RecurrentConfig
 from transformer_lib.student.checks import check, equal, holds, same
 
-SIZES = RecurrentConfig(11, 11, d_model=6, d_hidden=8, dropout=0.0)
+SIZES = RecurrentConfig(11, 11, d_model=6, d_hidden=8, n_layers=2, dropout=0.0)
 SOURCE, TARGET = tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), tensor([[1, 8, 9, 2], [1, 10, 2, 0]])
 MASK = tensor([[True, True, False], [True, False, False]])
 
@@ -27,57 +24,49 @@ MASK = tensor([[True, True, False], [True, False, False]])
 @check(masked_softmax, "The formulas")
 def a_softmax_of_what_is_left() -> None:
     """Masked positions get nothing, and the rest of a row is the softmax of the rest of its scores."""
-    scores = randn(2, 3)
-    want = torch.zeros(2, 3)
-    want[0, :2], want[1, 0] = scores[0, :2].softmax(-1), 1.0
-    got, low = masked_softmax(scores, MASK), torch.finfo(torch.float32).min
+    scores, mask = randn(2, 4, 3), MASK[:, None]
+    want = torch.zeros(2, 4, 3)
+    want[0, :, :2], want[1, :, 0] = scores[0, :, :2].softmax(-1), 1.0
+    got, low = masked_softmax(scores, mask), torch.finfo(torch.float32).min
+    multiplied = ((scores * mask).softmax(-1), scores.softmax(-1) * mask)
+    across = (scores.masked_fill(~mask, low).softmax(axis) * mask for axis in (0, 1))
     slips = {
-        "True means the opposite": bool((got[MASK] == 0).all()),
-        "Multiplying by the mask": any(
-            same(got, slip) for slip in ((scores * MASK).softmax(-1), scores.softmax(-1) * MASK)
-        ),
-        "Softmax along the wrong axis": scores.masked_fill(~MASK, low).softmax(0) * MASK,
+        "True means the opposite": bool((got[mask.expand(2, 4, 3)] == 0).all()),
+        "Multiplying by the mask": any(same(got, slip) for slip in multiplied),
+        "Softmax along the wrong axis": any(same(got, slip) for slip in across),
     }
     equal(got, want, slips)
+    equal(masked_softmax(scores), scores.softmax(-1))
 
 
 @check(masked_softmax, "The formulas")
 def nothing_is_left() -> None:
-    """A row that is masked everywhere gets zeros, not NaN and not equal weights, and a finite gradient."""
-    scores = randn(2, 3, requires_grad=True)
-    weights = masked_softmax(scores, tensor([[False] * 3, [True] * 3]))
+    """A row that is masked everywhere gets zeros, not NaN and not equal weights, and a finite gradient.
+
+    Elsewhere, a hidden score may be as large as it likes.
+    """
+    scores = tensor([[0.5, 1, -1], [0, 1, 2], [1, 900, 2]], requires_grad=True)
+    mask = tensor([[False] * 3, [True] * 3, [True, False, True]])
+    weights, want = masked_softmax(scores, mask), scores.masked_fill(~mask, -1e9).softmax(-1) * mask
     slips = {
-        "Masking with minus infinity": bool(weights.isnan().any()),
-        "Masking with a large negative number": math.isclose(float(weights[0].sum().detach()), 1, abs_tol=1e-4),
+        "a hidden score is still in an exponential": bool(weights[1:].isnan().any()),
+        "Masking with minus infinity": bool(weights[0].isnan().any()),
+        "Masking with a large negative number": same(weights[1:], want[1:]),
+        "Multiplying by the mask": (scores * mask).softmax(-1),
     }
-    equal(weights[0].detach(), torch.zeros(3), slips)
+    equal(weights, want, slips)
     (gradient,) = torch.autograd.grad(weights[:, 0].sum(), scores)
-    holds(gradient.isfinite().all(), f"gradient  {gradient.tolist()}", {"Masking with minus infinity": True})
+    slips = {"Masking with minus infinity": True}
+    holds(gradient.isfinite().all(), f"gradient  {gradient.tolist()}", slips)
 
 
 @check(attend, "The formulas")
 def averages() -> None:
     """Each context is the average of the values, weighted by the softmax of the scores; weights come second."""
-    scores, values = randn(2, 4, 3), randn(2, 3, 5)
-    weights = scores.softmax(-1)
-    wrong = scores.softmax(1)
-    equal(
-        attend(scores, values), (weights @ values, weights), {"Softmax along the wrong axis": (wrong @ values, wrong)}
-    )
-
-
-@check(Score.forward, "The formulas")
-def prepare_then_compare() -> None:
-    """A score first prepares the keys, then compares the queries with them."""
-    score, q, k = AdditiveScore(5, 6, 7), randn(2, 4, 5), randn(2, 3, 6)
-    equal(score(q, k), score.compare(q, score.key(k)))
-
-
-@check(AdditiveScore.prepare, "The formulas")
-def part_of_the_keys() -> None:
-    """The keys' part of the hidden layer is U k."""
-    score, k = AdditiveScore(5, 6, 7), randn(2, 3, 6)
-    equal(score.prepare(k), k @ score.key.weight.T)
+    scores, values = randn(2, 2, 4, 3), randn(2, 2, 3, 5)
+    weights, wrong = scores.softmax(-1), scores.softmax(-2)
+    slips = {"Softmax along the wrong axis": (wrong @ values, wrong)}
+    equal(attend(scores, values), (weights @ values, weights), slips)
 
 
 @check(AdditiveScore.compare, "The formulas")
@@ -94,16 +83,18 @@ def contexts_and_weights() -> None:
     attention, outputs = Attention(AdditiveScore(5, 6, 7)), randn(2, 3, 6)
     memory = AlignedMemory(outputs, MASK, attention.score.key(outputs))
     q = randn(2, 4, 5)
-    scores = attention.score.compare(q, memory.keys).masked_fill(~MASK[:, None], -1e9)
-    weights = scores.softmax(-1)
-    got = attention(q, memory)
-    unmasked = attention.score.compare(q, memory.keys).softmax(-1)
-    equal(tuple(got[:2]), (weights @ outputs, weights), {"the mask is not used": (unmasked @ outputs, unmasked)})
+    scores = attention.score.compare(q, memory.keys)
+    weights, unmasked = scores.masked_fill(~MASK[:, None], -1e9).softmax(-1), scores.softmax(-1)
+    slips = {"the mask is not used": (unmasked @ outputs, unmasked)}
+    equal(tuple(attention(q, memory)[:2]), (weights @ outputs, weights), slips)
 
 
 def translator() -> BahdanauSeq2Seq:
-    """A small model."""
-    return BahdanauSeq2Seq(SIZES).eval()
+    """A small model, with weights that are large enough to see what each of them does."""
+    model = BahdanauSeq2Seq(SIZES).eval()
+    for weight in model.parameters():
+        nn.init.normal_(weight, std=0.5)
+    return model
 
 
 @check(AlignedSeq2Seq.encode, "The model")
@@ -111,24 +102,17 @@ def prepared_keys() -> None:
     """The memory holds the encoder's states, and the keys that the score has prepared from them."""
     model = translator()
     memory, plain = model.encode(SOURCE), model.encoder(SOURCE)
-    equal(
-        (memory.outputs, memory.keys, memory.final),
-        (plain.outputs, model.attention.score.key(plain.outputs), plain.final),
-    )
+    keys = model.attention.score.key(plain.outputs)
+    equal((memory.outputs, memory.keys, memory.final), (plain.outputs, keys, plain.final))
 
 
-@check(AlignedSeq2Seq.align, "Where it attends")
+@check(AlignedSeq2Seq.align, "The model")
 def rows_of_weights() -> None:
-    """There is a row of weights for each target token, it sums to 1, and it depends on the source."""
+    """There is a row of weights for each target token: those that ``read`` leaves in the state's ``attention``."""
     model = translator()
-    weights = model.align(SOURCE, TARGET)
-    equal(weights.sum(-1), torch.ones(2, 4))
-    other = model.align(torch.cat([SOURCE[:, :1] + 1, SOURCE[:, 1:]], 1), TARGET)
-    holds(
-        not torch.allclose(weights, other),
-        "a changed source word left all weights as they were",
-        {"Attention that never read the source": True},
-    )
+    (want,) = model.read(TARGET, model.start(SOURCE))[1].attention
+    slips = {"one row for all tokens": want[:, :1].expand(-1, 4, -1)}
+    equal(model.align(SOURCE, TARGET), want, slips)
 
 
 @check(BahdanauSeq2Seq.first_state, "The model")
@@ -142,40 +126,51 @@ def made_from_the_backward_half() -> None:
 
 @check(BahdanauSeq2Seq.read, "The model")
 def attends_before_its_step() -> None:
-    """At each token, the old state asks, and the GRU reads the word and the context that came back."""
+    """At each token, the old state asks, and the GRU reads the word and the context that came back.
+
+    Dropout acts on the embedded words and on the read-out, and the new state holds the weights.
+    """
     model = translator()
     memory = model.encode(SOURCE)
     state = model.first_state(memory)
-    word = model.embedding(TARGET[:, :1])
+    word = model.dropout(model.embedding(TARGET[:, :1]))
     c, weights = model.attend(state.hidden[:, -1:], memory)
     output, h = model.gru(torch.cat([word, c], -1), state=state.hidden)
+    turned, g = model.gru(torch.cat([c, word], -1), state=state.hidden)
+    new, _ = model.attend(output, memory)
+    rows = ([word, output, c], [word, c, output], [word, output, new], [word, turned, c])
+    end = torch.stack([model.read_out(torch.cat(row, -1)) for row in rows]).tanh()
+    want, swapped, late, other = model.dropout(end)
     got, after = model.read(TARGET[:, :1], state)
-    equal((got, after.hidden), (model.read_out(torch.cat([word, output, c], -1)).tanh(), h))
-    equal(after.attention[0], weights)
+    slips = {
+        "context and state exchanged in the read-out": (swapped, h, weights),
+        "the read-out gets the new state's context, not the old one's": (late, h, weights),
+        "context and word exchanged before the GRU": (other, g, weights),
+    }
+    equal((got, after.hidden, *after.attention), (want, h, weights), slips)
 
 
 @check(BahdanauSeq2Seq.read, "The model")
 def the_whole_sentence() -> None:
-    """A whole sentence gives what its tokens give one after the other."""
+    """A whole sentence gives what its tokens give one after the other; its weights are one tensor (N, T, S)."""
     model, rows = translator(), []
     state = model.start(SOURCE)
-    want, _ = model.read(TARGET, state)
+    whole, after = model.read(TARGET, state)
     for token in TARGET.split(1, 1):
         x, state = model.read(token, state)
-        rows.append(x)
-    equal(torch.cat(rows, 1), want)
+        rows.append((x, *state.attention))
+    parts = [torch.cat(part, 1) for part in zip(*rows, strict=True)]
+    equal([whole, *after.attention], parts, names="token by token / the whole sentence")
 
 
 @check(best_links, "How well does it align?")
 def links() -> None:
-    """Each target word but the last is linked with its heaviest source word, unless that is EOS."""
-    weights = tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.1, 0.2, 0.7], [0.6, 0.2, 0.2]])
-    equal(
-        best_links(weights),
-        {(0, 0), (1, 1)},
-        {"(target, source) instead of (source, target)": {(0, 0), (1, 1), (2, 2)}},
-    )
-    equal(best_links(weights[[1, 3]]), {(1, 0)}, {"(target, source) instead of (source, target)": {(0, 1)}})
+    """Each target word but the last is linked with its heaviest source word, unless that is EOS, or has no weight either."""
+    weights, want = tensor([[7, 2, 1], [1, 8, 1], [1, 2, 7], [0, 0, 0], [6, 2, 2]]) / 10, {(0, 0), (1, 1)}
+    slips = {"a row of zeros is linked": want | {(0, 3)}, "the last row is linked": want | {(0, 4)}}
+    equal(best_links(weights), want, slips)
+    slips = {"(target, source) instead of (source, target)": {(0, 1)}}
+    equal(best_links(weights[[1, 4]]), {(1, 0)}, slips)
 
 
 @check(alignment_error_rate, "How well does it align?")

@@ -23,18 +23,19 @@ def triple(T: int = 6) -> tuple[torch.Tensor, ...]:
 
 @check(linear_attention, "Take the softmax away")
 def sums_of_products() -> None:
-    """Without decay or delta, output t is the sum over s up to t of (q_t . k_s) v_s; the state is the sum of all k v'."""
-    q, k, v = triple()
-    got, state = linear_attention(q, k, v)
-    equal(
-        got,
-        (q @ k.mT).tril() @ v,
-        {
+    """Without decay or delta, output t is the sum over s up to t of (q_t . k_s) v_s; the state is the sum of all k v'.
+
+    There may be any axes in front of positions and width, or none.
+    """
+    for shape in ((2,), (), (2, 3)):
+        q, k, v = randn(*shape, 6, 4), randn(*shape, 6, 4), randn(*shape, 6, 5)
+        got, state = linear_attention(q, k, v)
+        slips = {
             "A cumulative sum that includes the future": q @ (k.mT @ v),
             "a word that does not see itself": (q @ k.mT).tril(-1) @ v,
-        },
-    )
-    equal(state, k.mT @ v)
+        }
+        equal(got, (q @ k.mT).tril() @ v, slips)
+        equal(state, k.mT @ v)
 
 
 @check(linear_attention, "Parallel, recurrent, chunked")
@@ -85,7 +86,7 @@ def the_delta_rule() -> None:
 @check(kernel_attention, "Positive features: linear attention of 2020")
 def weights_that_sum_to_one() -> None:
     """The features are elu(x) + 1, and the weights of a query sum to 1."""
-    q, k, v = triple()
+    q, k, v = (x[:, None] for x in triple())  # one head
     scores = ((F.elu(q) + 1) @ (F.elu(k) + 1).mT).tril()
     want = scores / scores.sum(-1, keepdim=True) @ v
     full = (F.elu(q) + 1) @ (F.elu(k) + 1).mT
@@ -158,10 +159,9 @@ def a_causal_convolution() -> None:
 @check(unit, "The layer of today")
 def of_length_one() -> None:
     """Vectors get length 1, and a vector of zeros stays zero."""
-    x = randn(3, 8)
-    equal(
-        unit(x), F.normalize(x, dim=-1), {"divided by the square, without a root": x / x.square().sum(-1, keepdim=True)}
-    )
+    x = randn(2, 3, 8)
+    slips = {"divided by the square, without a root": x / x.square().sum(-1, keepdim=True)}
+    equal(unit(x), F.normalize(x, dim=-1), slips)
     equal(unit(torch.zeros(1, 8)), torch.zeros(1, 8))
 
 

@@ -20,9 +20,9 @@ def sizes(**changes: int) -> LlamaConfig:
 @check(rotate, "RoPE: rotary positions")
 def position_zero() -> None:
     """At position 0 nothing turns, and at every position the length stays."""
-    x = randn(2, 5, 8)
+    x = randn(2, 3, 5, 8)
     y = rotate(x, AT)
-    equal((y[:, 0], y.norm(dim=-1)), (x[:, 0], x.norm(dim=-1)))
+    equal((y[:, :, 0], y.norm(dim=-1)), (x[:, :, 0], x.norm(dim=-1)))
 
 
 @check(rotate, "RoPE: rotary positions")
@@ -56,7 +56,7 @@ def only_distances_count() -> None:
 @check(RMSNorm.forward, "RMSNorm and SwiGLU")
 def like_pytorch() -> None:
     """The result equals torch.nn.RMSNorm's, with its gain; the mean is not subtracted."""
-    ours, theirs, x = RMSNorm(8, eps=1e-3), nn.RMSNorm(8, eps=1e-3), randn(3, 8) + 1
+    ours, theirs, x = RMSNorm(8, eps=1e-3), nn.RMSNorm(8, eps=1e-3), randn(2, 3, 8) + 1
     nn.init.normal_(ours.weight)
     theirs.load_state_dict(ours.state_dict())
     slips = {"a layer norm: the mean is subtracted": F.layer_norm(x, (8,), ours.weight, None, 1e-3)}

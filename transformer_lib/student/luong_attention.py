@@ -139,21 +139,23 @@ def begins_with_the_last_state() -> None:
 
 @check(LuongSeq2Seq.read, "Step first, then attend")
 def attends_after_its_step() -> None:
-    """The GRU takes its step first; the new state asks; context and state make the attentional vector."""
+    """The GRU takes its step first; the new state asks; context and state make the attentional vector.
+
+    Dropout acts on the embedded words and on this vector, before it is fed.
+    """
     model = LuongSeq2Seq(SIZES).eval()
     state = model.start(SOURCE)
-    outputs, h = model.gru(torch.cat([model.embedding(TARGET[:, :1]), state.feed], -1), state=state.hidden)
+    word = model.dropout(model.embedding(TARGET[:, :1]))
+    outputs, h = model.gru(torch.cat([word, state.feed], -1), state=state.hidden)
     context, _ = model.attend(outputs, state.memory)
     early, _ = model.attend(state.hidden[:, -1:], state.memory)
-    want, swapped, before = (
-        model.attentional(torch.cat(x, -1)).tanh() for x in ((context, outputs), (outputs, context), (early, outputs))
-    )
+    rows = ((context, outputs), (outputs, context), (early, outputs))
+    end = torch.stack([model.attentional(torch.cat(row, -1)) for row in rows]).tanh()
+    want, swapped, before = model.dropout(end)
     got, after = model.read(TARGET[:, :1], state)
-    equal(
-        (got, after.hidden),
-        (want, h),
-        {"state and context exchanged": (swapped, h), "attends with the old state": (before, h)},
-    )
+    slips = {"state and context exchanged": (swapped, h, swapped)}
+    slips |= {"attends with the old state": (before, h, before)}
+    equal((got, after.hidden, after.feed), (want, h, want), slips)
 
 
 @check(LuongSeq2Seq.read, "Step first, then attend")
@@ -166,4 +168,4 @@ def the_whole_sentence() -> None:
         for token in TARGET.split(1, 1):
             x, state = model.read(token, state)
             rows.append(x)
-        equal(torch.cat(rows, 1), want)
+        equal(torch.cat(rows, 1), want, names="the whole sentence / token by token")

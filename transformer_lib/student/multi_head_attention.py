@@ -4,8 +4,8 @@ import torch
 from torch import nn, randn
 from torch.nn import functional as F
 
-from transformer_lib.models.multi_head import HeadProjections, KVCache, MultiHeadAttention
-from transformer_lib.student.checks import check, equal, holds
+from transformer_lib.models.multi_head import HeadProjections, KVCache, MultiHeadAttention, record_attention
+from transformer_lib.student.checks import check, equal, holds, same
 
 
 def pair() -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
@@ -31,9 +31,8 @@ def heads_are_slices_of_columns() -> None:
     want = [torch.stack([full[..., 12 * i + 4 * h : 12 * i + 4 * h + 4] for h in range(3)], 1) for i in range(3)]
     slip = [full[..., 12 * i : 12 * i + 12].reshape(2, 3, 5, 4) for i in range(3)]
     interleaved = [full[..., 12 * i : 12 * i + 12].unflatten(2, (4, 3)).permute(0, 3, 1, 2) for i in range(3)]
-    equal(
-        layer.project(x), want, {"Heads cut without the transpose": slip, "a head gets every third column": interleaved}
-    )
+    slips = {"Heads cut without the transpose": slip, "a head gets every third column": interleaved}
+    equal(layer.project(x), want, slips)
 
 
 @check(HeadProjections.project, "The layer")
@@ -51,7 +50,8 @@ def the_cache_grows() -> None:
     """New positions are put behind the old ones, along the axis of positions, and stay."""
     cache, k, v = KVCache(), randn(2, 3, 5, 4), randn(2, 3, 5, 4)
     equal(cache.append(k[:, :, :3], v[:, :, :3]), [k[:, :, :3], v[:, :, :3]])
-    equal(cache.append(k[:, :, 3:], v[:, :, 3:]), [k, v])
+    slips = {"the cache forgets": [k[:, :, 3:], v[:, :, 3:]]}
+    equal(cache.append(k[:, :, 3:], v[:, :, 3:]), [k, v], slips)
     equal([cache.k, cache.v], [k, v])
 
 
@@ -68,6 +68,9 @@ def like_pytorch() -> None:
         "the output projection is missing": context.transpose(1, 2).flatten(2),
     }
     equal(ours(x), want, slips)
+    with record_attention(ours) as maps:
+        ours(x)
+    holds(maps[""], "nothing was recorded", {"the layer's own method attend is not called": True})
 
 
 @check(MultiHeadAttention.forward, "Three uses of one layer")
@@ -75,9 +78,8 @@ def cross_attention() -> None:
     """Queries come from x, keys and values from the memory, so there is a vector for each word of x."""
     (ours, theirs), x, memory = pair(), randn(2, 4, 12), randn(2, 6, 12)
     got, slip = ours(x, memory), theirs(memory, x, x, need_weights=False)[0]
-    equal(
-        got, theirs(x, memory, memory, need_weights=False)[0], {"Queries and keys exchanged in cross-attention": slip}
-    )
+    slips = {"Queries and keys exchanged in cross-attention": slip}
+    equal(got, theirs(x, memory, memory, need_weights=False)[0], slips)
 
 
 @check(MultiHeadAttention.forward, "Three uses of one layer")
@@ -96,21 +98,25 @@ def no_leak() -> None:
     """With ``causal``, no output depends on a later word."""
     ours, x = pair()[0], randn(1, 5, 12)
     other = torch.cat([x[:, :4], x[:, 4:] + 1], 1)
-    equal(ours(other, causal=True)[:, :4], ours(x, causal=True)[:, :4])
+    equal(ours(other, causal=True)[:, :4], ours(x, causal=True)[:, :4], names="before / after")
 
 
 @check(MultiHeadAttention.forward, "The layer")
 def a_cache_changes_nothing() -> None:
-    """Word by word with a cache, the outputs are those of the whole sentence with ``causal``."""
+    """Word by word or two at a time with a cache, the outputs are those of the whole sentence with ``causal``."""
     ours, x, cache = pair()[0], randn(2, 5, 12), KVCache()
-    steps = [ours(word, cache=cache) for word in x.split(1, 1)]
-    equal(torch.cat(steps, 1), ours(x, causal=True), {"the mask is not causal": ours(x)})
+    steps = [ours(part, cache=cache) for part in x.split([1, 2, 2], 1)]
+    slips = {"the cache does not imply causality": same(steps[0], ours(x, causal=True)[:, :1])}
+    equal(torch.cat(steps, 1), ours(x, causal=True), slips, "the whole sentence / in parts")
     holds(len(cache) == 5, f"expected  5 positions in the cache\ngot       {len(cache)}")
 
 
 @check(MultiHeadAttention.forward, "The layer")
 def hypotheses_share_a_memory() -> None:
-    """Four rows and a memory of two sentences: rows 0 and 1 attend to the first sentence."""
+    """Four rows and a memory of two sentences: rows 0 and 1 attend to the first sentence.
+
+    ``attend`` gets the queries of one sentence's rows one after the other, on the axis of positions.
+    """
     ours, x, memory = pair()[0], randn(4, 3, 12), randn(2, 6, 12)
     want, slip = (
         torch.cat([ours(x[i : i + 1], memory[j : j + 1]) for i, j in enumerate(order)])
@@ -122,9 +128,11 @@ def hypotheses_share_a_memory() -> None:
 
 @check(MultiHeadAttention.forward, "The layer")
 def a_mask_needs_four_axes() -> None:
-    """A mask of shape (B, S) raises a ValueError: it could pass for (T, S)."""
-    try:
-        MultiHeadAttention(12, 3)(randn(5, 5, 12), mask=torch.ones(5, 5, dtype=torch.bool))
-    except ValueError:
-        return
-    holds(False, "expected  ValueError\ngot       a result", {"A mask without its middle axes": True})
+    """A mask of shape (B, S) raises a ValueError: it could pass for (T, S). So does a memory with causal or a cache."""
+    layer, x = MultiHeadAttention(12, 3), randn(5, 5, 12)
+    for wrong in ({"mask": x[0, :, :5] > 0}, {"memory": x, "causal": True}, {"memory": x, "cache": KVCache()}):
+        try:
+            layer(x, **wrong)
+        except ValueError:
+            continue
+        holds(False, f"expected  ValueError for {', '.join(wrong)}\ngot       a result")

@@ -29,7 +29,8 @@ def both_masks() -> None:
 
 @check(attention_weights, "Attention in matrix form")
 def one_row_for_each_query() -> None:
-    """Three queries and five keys give three rows of five weights, and each row sums to 1."""
+    """Three queries and five keys give three rows of five weights, and each row sums to 1, with or without axes in front."""
+    equal(attention_weights(randn(3, 16), randn(5, 16)).shape, torch.Size([3, 5]))
     weights = attention_weights(randn(2, 3, 16), randn(2, 5, 16))
     equal(weights.shape, torch.Size([2, 3, 5]))
     across = same(weights.sum(-2), torch.ones(2, 5))
@@ -54,9 +55,9 @@ def divided_by_the_root() -> None:
 @check(attention_weights, "Attention in matrix form")
 def a_mask_hides_keys() -> None:
     """True in the mask means that a query may attend, and a query with nothing to attend to gets zeros."""
-    q, k = randn(1, 3, 16), randn(1, 5, 16)
+    q, k = randn(1, 3, 4), randn(1, 5, 4)
     mask = torch.tensor([[True, True, False, True, False], [False] * 5, [True] * 5])
-    scores = (q @ k.mT) / 4
+    scores = (q @ k.mT) / 2
     got, want = attention_weights(q, k, mask), scores.masked_fill(~mask, -1e9).softmax(-1) * mask
     slips = {
         "True means the opposite": bool((got[0, 0][mask[0]] == 0).all()),
@@ -71,8 +72,8 @@ def a_mask_hides_keys() -> None:
 @check(attention_weights, "Attention in matrix form")
 def causal_weights() -> None:
     """With ``causal``, no weight is right of the diagonal."""
-    q, k = randn(1, 4, 16), randn(1, 4, 16)
-    got, scores = attention_weights(q, k, causal=True), (q @ k.mT) / 4
+    q, k = randn(1, 4, 4), randn(1, 4, 4)
+    got, scores = attention_weights(q, k, causal=True), (q @ k.mT) / 2
     slips = {"True means the opposite": bool((got[0, :3].tril() == 0).all())}
     equal(got, scores.masked_fill(~DIAGONAL, -1e9).softmax(-1), slips)
 
@@ -80,15 +81,16 @@ def causal_weights() -> None:
 @check(attention_weights, "Attention in matrix form")
 def heads_that_share_keys() -> None:
     """If four heads share two heads of keys, the first two heads share the first."""
-    q, k = randn(1, 4, 3, 16), randn(1, 2, 5, 16)
-    right, wrong = ((q @ keys.mT / 4).softmax(-1) for keys in (k[:, [0, 0, 1, 1]], k[:, [0, 1, 0, 1]]))
+    q, k = randn(1, 4, 3, 4), randn(1, 2, 5, 4)
+    right, wrong = ((q @ keys.mT / 2).softmax(-1) for keys in (k[:, [0, 0, 1, 1]], k[:, [0, 1, 0, 1]]))
     equal(attention_weights(q, k), right, {"Shared keys repeated in the wrong order": wrong})
 
 
 @check(attention, "From the formula to a fast kernel")
 def like_pytorch() -> None:
-    """The result equals PyTorch's scaled_dot_product_attention."""
+    """The result equals PyTorch's scaled_dot_product_attention, with or without axes in front."""
     q, k, v = randn(2, 4, 3, 16), randn(2, 4, 5, 16), randn(2, 4, 5, 8)
+    equal(attention(q[0, 0], k[0, 0], v[0, 0]), F.scaled_dot_product_attention(q, k, v)[0, 0])
     slip = (q @ k.mT / 8).softmax(-1) @ v
     equal(
         attention(q, k, v),
@@ -100,12 +102,12 @@ def like_pytorch() -> None:
 @check(attention, "From the formula to a fast kernel")
 def masked_and_causal() -> None:
     """A mask, causality, and both together give the weights of the formula, times the values."""
-    q, k, v, mask = randn(2, 4, 3, 16), randn(2, 4, 3, 16), randn(2, 4, 3, 8), torch.rand(2, 1, 1, 3) > 0.4
+    q, k, v, mask = randn(2, 4, 3, 4), randn(2, 4, 3, 4), randn(2, 4, 3, 8), torch.rand(2, 1, 1, 3) > 0.4
     mask[..., 0] = True
     for m, causal in ((mask, False), (None, True), (mask, True)):
         allowed = torch.ones(2, 1, 3, 3, dtype=torch.bool) if m is None else m.expand(2, 1, 3, 3)
         allowed = allowed & DIAGONAL[:3, :3] if causal else allowed
-        scores = q @ k.mT / 4
+        scores = q @ k.mT / 2
         slips = {
             "True means the opposite": scores.masked_fill(allowed, -1e9).softmax(-1) @ v,
             "the mask is not used": scores.softmax(-1) @ v,
@@ -123,6 +125,14 @@ def a_single_query_is_the_last() -> None:
         F.scaled_dot_product_attention(q, k, v),
         {"the query is at the first key": first},
     )
+
+
+@check(attention, "From the formula to a fast kernel")
+def half_precision_on_a_cpu() -> None:
+    """On a CPU, half precision is computed in single precision, and the result is rounded once."""
+    q, k, v = (randn(2, 4, 9, 16).bfloat16() for _ in range(3))
+    want = F.scaled_dot_product_attention(q.float(), k.float(), v.float()).bfloat16()
+    equal(attention(q, k, v), want, {"computed in half precision": F.scaled_dot_product_attention(q, k, v)})
 
 
 @check(attention, "From the formula to a fast kernel")

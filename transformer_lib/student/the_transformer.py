@@ -1,5 +1,7 @@
 """Tests for chapter "The Transformer"."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn, randn, tensor
 
@@ -13,6 +15,7 @@ from transformer_lib.models.transformer import (
     Transformer,
     TransformerConfig,
     TransformerCore,
+    TransformerMemory,
 )
 from transformer_lib.student.checks import check, equal, holds, same
 
@@ -33,10 +36,12 @@ def pytorch(layer: nn.Module, kind: type, names: dict[str, str]) -> nn.Module:
 
 @check(Layer.add, "The layers")
 def post_norm() -> None:
-    """The sublayer's output is added to x, then normalised."""
-    layer, x, f = Layer(SIZES), randn(2, 4, 8), nn.Linear(8, 8)
-    slip = x + f(layer.norm1(x))
-    equal(layer.add(x, layer.norm1, f), layer.norm1(x + f(x)), {"Post-norm in the text, pre-norm in the code": slip})
+    """The sublayer's output is dropped out, added to x, then normalised; with ``norm_first``, x is normalised before."""
+    for first in (False, True):
+        layer, x, f = Layer(replace(SIZES, norm_first=first)), randn(2, 4, 8), nn.Linear(8, 8)
+        post, pre = layer.norm1(x + layer.dropout(f(x))), x + layer.dropout(f(layer.norm1(x)))
+        slips = {"always post-norm": post, "Post-norm in the text, pre-norm in the code": pre}
+        equal(layer.add(x, layer.norm1, f), pre if first else post, slips)
 
 
 @check(EncoderLayer.forward, "The layers")
@@ -45,14 +50,8 @@ def encoder_layer() -> None:
     layer, x = EncoderLayer(SIZES), randn(2, 4, 8)
     theirs = pytorch(layer, nn.TransformerEncoderLayer, {"feed_forward.": ""})
     got, want = (y * MASK[:, 0, 0, :, None] for y in (layer(x, MASK), theirs(x, src_key_padding_mask=~MASK[:, 0, 0])))
-    equal(
-        got,
-        want,
-        {
-            "the mask is not used": layer(x) * MASK[:, 0, 0, :, None],
-            "True means the opposite": layer(x, ~MASK) * MASK[:, 0, 0, :, None],
-        },
-    )
+    plain, inverse = (layer(x, mask) * MASK[:, 0, 0, :, None] for mask in (None, ~MASK))
+    equal(got, want, {"the mask is not used": plain, "True means the opposite": inverse})
 
 
 @check(DecoderLayer.forward, "The layers")
@@ -63,10 +62,7 @@ def decoder_layer() -> None:
     causal = torch.ones(3, 3, dtype=torch.bool).triu(1)
     want, leaks = (theirs(x, memory, tgt_mask=m, memory_key_padding_mask=~MASK[:, 0, 0]) for m in (causal, None))
     unmasked = theirs(x, memory, tgt_mask=causal)
-    slips = {
-        "A decoder that sees the answer during evaluation": leaks,
-        "the padding of the memory is not masked": unmasked,
-    }
+    slips = {"self-attention is not causal": leaks, "the memory's padding is not masked": unmasked}
     equal(layer(x, memory, MASK), want, slips)
 
 
@@ -74,26 +70,25 @@ def decoder_layer() -> None:
 def a_cache_changes_nothing() -> None:
     """Word by word with a cache, a decoder layer gives the same as for the whole target."""
     layer, x, memory, cache = DecoderLayer(SIZES), randn(2, 3, 8), randn(2, 4, 8), KVCache()
-    equal(torch.cat([layer(word, memory, MASK, cache) for word in x.split(1, 1)], 1), layer(x, memory, MASK))
+    words = torch.cat([layer(word, memory, MASK, cache) for word in x.split(1, 1)], 1)
+    equal(words, layer(x, memory, MASK), names="the whole target / word by word")
 
 
 @check(Encoder.forward, "The layers")
 def encoder_stack() -> None:
     """Vectors pass through all layers in order, with the mask, and then through the last norm."""
-    stack, x = (
-        Encoder(TransformerConfig(11, 11, d_model=8, n_heads=2, n_encoder_layers=2, d_ff=16, norm_first=True)).eval(),
-        randn(2, 4, 8),
-    )
+    stack, x = Encoder(replace(SIZES, norm_first=True)).eval(), randn(2, 4, 8)
     inside = stack.layers[1](stack.layers[0](x, MASK), MASK)
     equal(stack(x, MASK), stack.norm(inside), {"the last norm of a pre-norm stack is missing": inside})
 
 
 @check(Decoder.forward, "The layers")
 def decoder_stack() -> None:
-    """Every layer attends to the same memory, and has a cache of its own."""
-    stack, x, memory = Decoder(SIZES).eval(), randn(2, 3, 8), randn(2, 4, 8)
-    want, caches = stack.layers[1](stack.layers[0](x, memory, MASK), memory, MASK), [KVCache(), KVCache()]
-    equal(stack(x, memory, MASK), want)
+    """Every layer attends to the same memory, and has a cache of its own; then comes the last norm."""
+    stack, x, memory = Decoder(replace(SIZES, norm_first=True)).eval(), randn(2, 3, 8), randn(2, 4, 8)
+    inside, caches = stack.layers[1](stack.layers[0](x, memory, MASK), memory, MASK), [KVCache(), KVCache()]
+    want = stack.norm(inside)
+    equal(stack(x, memory, MASK), want, {"the last norm of a pre-norm stack is missing": inside})
     equal(torch.cat([stack(word, memory, MASK, caches) for word in x.split(1, 1)], 1), want)
     equal(stack(x, [layer.cross_attn.project(memory, 1) for layer in stack.layers], MASK), want)
 
@@ -105,31 +100,43 @@ def translator() -> Transformer:
 
 @check(TransformerCore.encode, "The model")
 def encoding() -> None:
-    """Embeddings are scaled by the root of D before positions are added, and padding is masked."""
+    """Embeddings are scaled by the root of D before positions are added, then comes a dropout; padding is masked.
+
+    The result is a ``TransformerMemory(outputs, mask)``.
+    """
     model = translator()
     words = model.source_embedding(SOURCE)
-    want = model.encoder(model.source_positions(words * 8**0.5), MASK)
+    x, plain = (model.dropout(model.source_positions(y)) for y in (words * 8**0.5, words))
+    late = model.source_positions(words) * 8**0.5
     got = model.encode(SOURCE)
     slips = {
-        "the embeddings are not scaled": model.encoder(model.source_positions(words), MASK),
-        "the padding is not masked": model.encoder(model.source_positions(words * 8**0.5)),
+        "the embeddings are not scaled": model.encoder(plain, MASK),
+        "the padding is not masked": model.encoder(x),
+        "the positions are scaled, too": model.encoder(late, MASK),
     }
-    equal(
-        got.outputs,
-        want,
-        slips | {"the positions are scaled, too": model.encoder(model.source_positions(words) * 8**0.5, MASK)},
-    )
+    equal(got.outputs, model.encoder(x, MASK), slips)
     equal(got.mask, SOURCE != 0)
 
 
 @check(TransformerCore.hidden, "The model")
 def decoding() -> None:
-    """The target's embeddings go the same way, and then through the decoder with the memory and its mask."""
+    """The target's embeddings go the same way, and then through the decoder with the memory and its mask.
+
+    If the memory has ``layers``, each layer's keys and values, the decoder gets them instead of the memory's outputs.
+    """
     model = translator()
-    memory = model.encode(SOURCE)
-    words = model.target_embedding(TARGET)
-    want, plain = (model.decoder(model.target_positions(x), memory.outputs, MASK) for x in (words * 8**0.5, words))
-    equal(model.hidden(TARGET, memory), want, {"the embeddings are not scaled": plain})
+    memory, words = model.encode(SOURCE), model.target_embedding(TARGET)
+    x, y = (model.dropout(model.target_positions(z)) for z in (words * 8**0.5, words))
+    slips = {
+        "the embeddings are not scaled": model.decoder(y, memory.outputs, MASK),
+        "the padding of the memory is not masked": model.decoder(x, memory.outputs),
+    }
+    want = model.decoder(x, memory.outputs, MASK)
+    equal(model.hidden(TARGET, memory), want, slips)
+    layers = [layer.cross_attn.project(memory.outputs, 1) for layer in model.decoder.layers]
+    memory = TransformerMemory(torch.zeros(2, 4, 8), memory.mask, layers=layers)
+    slips = {"the memory's layers are not used": model.decoder(x, memory.outputs, MASK)}
+    equal(model.hidden(TARGET, memory), want, slips)
 
 
 @check(TransformerCore.hidden, "The model")
@@ -140,24 +147,27 @@ def no_leak() -> None:
     for mode in (True, False):
         model.train(mode)
         one, two = model(SOURCE, TARGET)[:, :-1], model(SOURCE, other)[:, :-1]
-        equal(two, one, {"A decoder that sees the answer during evaluation": not same(two, one)})
+        slips = {"A decoder that sees the answer during evaluation": not same(two, one)}
+        equal(two, one, slips, "before / after")
 
 
 @check(TransformerCore.hidden, "The model")
 def padding_changes_nothing() -> None:
     """A pair gives the same logits alone as beside a longer one."""
     model = translator()
-    equal(model(SOURCE, TARGET)[1:, :3], model(SOURCE[1:, :2], TARGET[1:, :3]))
+    one, two = model(SOURCE, TARGET)[1:, :3], model(SOURCE[1:, :2], TARGET[1:, :3])
+    equal(one, two, names="alone / beside a longer one")
 
 
 @check(Transformer.start, "The model")
 def projected_once() -> None:
-    """The state holds each layer's keys and values of the memory, and an empty cache for each layer."""
+    """The state's memory holds each layer's keys and values in ``layers``, and there is an empty cache for each layer."""
     model = translator()
     state, memory = model.start(SOURCE), model.encode(SOURCE)
     want = [layer.cross_attn.project(memory.outputs, 1) for layer in model.decoder.layers]
-    equal([part for layer in state.memory.layers for part in layer], [part for layer in want for part in layer])
+    equal([list(layer) for layer in state.memory.layers or []], want)
     equal([len(cache) for cache in state.caches], [0, 0])
+    holds(state.caches[0] is not state.caches[1], "both layers share one cache")
 
 
 @check(Transformer.step, "The model")
@@ -170,7 +180,7 @@ def step_by_step() -> None:
         logits.append(one)
     zero = model.decode(TARGET[:, 1:2], model.encode(SOURCE))[:, 0]
     equal(logits[1], model(SOURCE, TARGET)[:, 1], {"Every cached token at position zero": zero})
-    equal(torch.stack(logits, 1), model(SOURCE, TARGET))
+    equal(torch.stack(logits, 1), model(SOURCE, TARGET), names="the whole target / token by token")
 
 
 @check(Transformer.step, "The model")
@@ -180,24 +190,19 @@ def the_old_state_stays() -> None:
     state = model.start(SOURCE)
     first, _ = model.step(TARGET[:, 0], state)
     again, _ = model.step(TARGET[:, 0], state)
-    equal(again, first)
-    holds(
-        len(state.caches[0]) == 0,
-        f"expected  an empty cache in the old state\ngot       {len(state.caches[0])} positions",
-    )
+    equal(again, first, names="the first time / again")
+    held = len(state.caches[0])
+    holds(held == 0, f"expected  an empty cache in the old state\ngot       {held} positions")
 
 
 @check(Transformer.attention, "What it attends to")
 def every_head() -> None:
-    """There are weights of each layer and head, of three kinds, and they sum to 1."""
-    weights = translator().attention(SOURCE, TARGET)
-    equal([len(weights.encoder), len(weights.decoder), len(weights.cross)], [2, 2, 2])
+    """There is a tensor (B, H, T, S) of weights for each layer, of three kinds, and they sum to 1."""
+    weights, shape = translator().attention(SOURCE, TARGET), torch.Size([2, 2, 4, 4])
+    for kind in (weights.encoder, weights.decoder, weights.cross):
+        equal([getattr(one, "shape", one) for one in kind], [shape] * 2)
     equal(weights.cross[0].sum(-1), torch.ones(2, 2, 4))
-    equal(
-        weights.decoder[0].triu(1),
-        torch.zeros(2, 2, 4, 4),
-        {"A decoder that sees the answer during evaluation": bool(weights.decoder[0].triu(1).any())},
-    )
+    equal(weights.decoder[0].triu(1), torch.zeros(shape), {"encoder and decoder exchanged": True})
 
 
 @check(Transformer.align, "What it attends to")

@@ -19,7 +19,7 @@ def one_number_for_each_sentence() -> None:
 def equal_logits() -> None:
     """If all V tokens are equally likely, each of the three tokens adds -ln V."""
     got = sequence_log_probability(torch.zeros(1, 3, 7), tensor([[4, 5, 2]]))
-    equal(got, tensor([-3 * math.log(7)]), {"A mean of means": tensor([-math.log(7)])})
+    equal(got, tensor([-3 * math.log(7)]), {"a mean, not a sum": tensor([-math.log(7)])})
 
 
 @check(sequence_log_probability, "The loss")
@@ -36,9 +36,13 @@ def sum_of_log_probabilities() -> None:
 
 @check(sequence_log_probability, "Padding and masks")
 def padding_adds_nothing() -> None:
-    """Padding behind a sentence does not change its log-probability."""
-    logits, targets = randn(1, 5, 7), tensor([[4, 2, 0, 0, 0]])
-    equal(sequence_log_probability(logits, targets), sequence_log_probability(logits[:, :2], targets[:, :2]))
+    """Padding behind a sentence does not change its log-probability, whatever id the argument ``pad`` says it has."""
+    log_p = randn(1, 5, 7).log_softmax(-1)
+    for pad in (0, 6):
+        targets = tensor([[4, 2, pad, pad, pad]])
+        chosen = log_p[0, range(5), targets[0]]
+        slips = {"the log-probabilities of PAD are added, too": chosen.sum()[None]}
+        equal(sequence_log_probability(log_p, targets, pad), chosen[:2].sum()[None], slips)
 
 
 @check(perplexity, "Perplexity")

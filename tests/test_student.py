@@ -32,6 +32,8 @@ KEPT = {  # what learners get, beside constructors, properties, and functions wi
     "make_attention": "a choice by name",
     "BertConfig.encoder": "a copy of settings",
     "Score.prepare": "one word",
+    "Score.forward": "one line",
+    "AdditiveScore.prepare": "one word",
     "Score.compare": "each score has its own",
     "RecurrentBase.first_state": "each model has its own",
     "RecurrentBase.read": "each model has its own",

@@ -136,18 +136,16 @@ def finished_ones_are_set_aside() -> None:
 
 @check(unfinished, "The library's beam search")
 def what_may_still_win() -> None:
-    """A sentence goes on while its best live hypothesis, divided by the largest divisor to come, may still win."""
+    """A sentence goes on while its best live hypothesis, divided by the largest divisor to come, may still win.
+
+    With a beam of one, the first hypothesis to end is the result; a score of minus infinity means none has ended.
+    """
     top, live = hypotheses([[[4]], [[4]]], [[-1.5], [-1.5]]), hypotheses([[[4]], [[4]]], [[-2.0], [-4.0]])
     none, config = tensor([], dtype=torch.long), SearchConfig(length_penalty=1.0)  # the divisor of 7 tokens is 2
     equal(unfinished(top, live, 1, 7, config), tensor([0]), {"A search that stops too early": none})
     short = SearchConfig(length_penalty=-1.0)  # the largest divisor is that of the next token, 6 / 7
     live = hypotheses([[[4]], [[4]]], [[-1.2], [-1.4]])
     equal(unfinished(top, live, 1, 7, short), tensor([0]), {"the divisor of the longest is not the largest": none})
-
-
-@check(unfinished, "The library's beam search")
-def greedy_search_ends_with_its_first() -> None:
-    """With a beam of one, the first hypothesis to end is the result; a score of minus infinity means none has ended."""
     top, live = hypotheses([[[4]], [[0]]], [[-1.5], [-math.inf]]), hypotheses([[[4]], [[4]]], [[-2.0], [-4.0]])
     equal(unfinished(top, live, 1, 7, SearchConfig(beam_size=1, length_penalty=1.0)), tensor([1]))
 

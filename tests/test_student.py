@@ -107,7 +107,7 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
         "return x + dropout(sublayer(norm(x)))",
         "Post-norm in the text",
     ),
-    ("DecoderLayer.forward", "causal=True, cache", "cache", "A decoder that sees the answer"),
+    ("DecoderLayer.forward", "causal=True, cache", "cache", None),
     ("TransformerCore.encode", " * self.scale", "", None),
     ("run_gru", "torch.where(mask[:, s, None], new, h)", "new", "States that run on over the padding"),
     ("evaluate_loss", "batch.n_tokens", "1", "A mean of means"),

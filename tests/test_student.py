@@ -32,6 +32,8 @@ KEPT = {  # what learners get, beside constructors, properties, and functions wi
     "make_attention": "a choice by name",
     "BertConfig.encoder": "a copy of settings",
     "Score.prepare": "one word",
+    "Score.forward": "one line",
+    "AdditiveScore.prepare": "one word",
     "Score.compare": "each score has its own",
     "RecurrentBase.first_state": "each model has its own",
     "RecurrentBase.read": "each model has its own",
@@ -48,6 +50,15 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
         "k.repeat(1, 2, 1, 1)",
         "Shared keys",
     ),
+    ("attention_weights", "k.dim() > 3 and ", "", None),
+    ("attention", "    T, S = ", "    B, H, T, _ = q.shape\n    T, S = ", None),
+    ("AlignedSeq2Seq.align", "attention[0]", "attention[0][:, :1].expand(-1, 4, -1)", None),
+    ("BahdanauSeq2Seq.read", "return self.dropout(x)", "return x", None),
+    ("best_links", " and w > 0", "", None),
+    ("Layer.add", ", norm_first=self.norm_first", "", None),
+    ("TransformerCore.hidden", 'getattr(memory, "layers", None) or ', "", None),
+    ("MultiHeadAttention.forward", "causal or cache is not None", "causal", None),
+    ("beam_search", "2 * K", "K", None),
     ("masked_softmax", "lowest).softmax(-1)", "lowest).softmax(0)", "Softmax along the wrong axis"),
     ("masked_softmax", "(~mask, lowest)", "(mask, lowest)", "True means the opposite"),
     (
@@ -96,7 +107,7 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
         "return x + dropout(sublayer(norm(x)))",
         "Post-norm in the text",
     ),
-    ("DecoderLayer.forward", "causal=True, cache", "cache", "A decoder that sees the answer"),
+    ("DecoderLayer.forward", "causal=True, cache", "cache", None),
     ("TransformerCore.encode", " * self.scale", "", None),
     ("run_gru", "torch.where(mask[:, s, None], new, h)", "new", "States that run on over the padding"),
     ("evaluate_loss", "batch.n_tokens", "1", "A mean of means"),
@@ -244,6 +255,7 @@ def test_a_folder_is_graded_and_never_overwritten(
     command.main([str(tmp_path), "--chapter", "9"])
     shown = capsys.readouterr().out
     assert "ZeroDivisionError" in shown and "line 2: return 1 / 0" in shown and 'under "The causal mask"' in shown
+    assert shown.count("The same error as above.") == 2
 
 
 def test_a_notebook_grades_and_takes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

@@ -102,7 +102,7 @@ def log_probabilities(
 ) -> Float[Tensor, "N V"]:
     """Log-probabilities of the next token, adjusted as the config says.
 
-    In float32 at least.
+    What is ruled out or forced comes after the softmax. In float32 at least.
     """
     logits = penalize_repetition(logits, written, config.repetition_penalty)
     precision = torch.promote_types(logits.dtype, torch.float32)
@@ -132,7 +132,7 @@ def finish(
 ) -> tuple[Hypotheses, Hypotheses]:
     """The best translations, with those that have just ended.
 
-    Of all sentences, and of those left.
+    Of all sentences, and of those with the numbers ``left``.
     """
     best = best._replace(tokens=F.pad(best.tokens, (0, 1), value=PAD))
     both = zip(best, ended._replace(scores=ended.scores / divisor), strict=True)

@@ -62,7 +62,8 @@ def sample(
 ) -> Int[Tensor, "B T"]:
     """Draw each token at random, from `sampling_probabilities`.
 
-    For the options see `generate`.
+    `collect_tokens` takes the drawing function as ``choose``: from logits (N, V)
+    to tokens (N). For the other options see `generate`.
 
     Args:
         generator: on the model's device; None for PyTorch's own.

@@ -135,7 +135,10 @@ class MultiHeadAttention(HeadProjections):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, beams: int = 1, **options: Any
     ) -> Tensor:
-        """``attention`` with this layer's dropout, seen by ``record_attention``."""
+        """``attention`` with this layer's dropout, seen by ``record_attention``.
+
+        The queries of one sentence's ``beams`` stand one after another.
+        """
         maps = RECORDING.get(get_ident(), {}).get(self) if RECORDING else None
         if maps is not None:
             weights = attention_weights(q, k, **options).unflatten(2, (beams, -1))

@@ -174,7 +174,7 @@ class RecurrentEncoder(nn.Module):
         self.dropout = nn.Dropout(c.dropout)
 
     def forward(self, source: Int[Tensor, "B S"]) -> Memory:
-        """The state after each token, and the last state of each layer."""
+        """States after each token; ``final`` (B, L, H) has each layer's last one."""
         check_tokens(source, self.embedding.num_embeddings, "source")
         mask = source != PAD
         source = reverse_padded(source, mask) if self.reverse else source

@@ -241,7 +241,7 @@ class TransformerCore(Seq2Seq):
             self.output.weight = self.target_embedding.weight
 
     def encode(self, source: Int[Tensor, "B S"]) -> TransformerMemory:
-        """Encode the source tokens; padding is masked."""
+        """Check the source tokens and encode them; padding is masked."""
         check_tokens(source, self.config.source_vocab_size, "source")
         mask = source != PAD
         x = self.source_positions(self.source_embedding(source) * self.scale)
@@ -253,7 +253,8 @@ class TransformerCore(Seq2Seq):
     ) -> Float[Tensor, "N T D"]:
         """The decoder's last vector after each target token.
 
-        The tokens follow those in the caches.
+        The tokens follow those in the caches. What the memory has in ``layers``
+        takes the place of its outputs.
         """
         if not caches:
             check_tokens(target, self.config.target_vocab_size, "target")

@@ -19,6 +19,7 @@ from transformer_lib.decoding.sampling import sample, sampling_probabilities
 from transformer_lib.student.checks import check, equal, holds
 
 V, EOS = 6, 2
+BOOK = (beam_search,)  # in a tuple, where no learner's function takes its place
 
 
 class Chain(nn.Module):
@@ -94,9 +95,12 @@ def what_may_come_next() -> None:
 
 @check(log_probabilities, "The library's beam search")
 def forced_tokens() -> None:
-    """With `force`, a forced token is the only possible one in all rows of its sentence; 0 forces nothing."""
+    """With `force`, a forced token is the only possible one in all rows of its sentence; 0 forces nothing.
+
+    The order is: repetition penalty, softmax, `rule_out_`, `force`. Nothing is normalised again.
+    """
     got = log_probabilities(randn(4, V), tensor([[3]] * 4), tensor([4, 0]), SearchConfig())
-    equal(got.isfinite()[:, 2:], tensor([[False, False, True, False]] * 2 + [[True] * 4] * 2))
+    equal(got.isfinite()[:, 2:], tensor([[False, False, True, False]] * 2 + [[True] * 4] * 2), names="possible / got")
 
 
 @check(extend, "The library's beam search")
@@ -117,30 +121,50 @@ def continuations() -> None:
 
 @check(finish, "The library's beam search")
 def finished_ones_are_set_aside() -> None:
-    """What has just ended is divided by the divisor, and competes with the best of its sentence, padded to its length."""
+    """What has just ended is divided by the divisor, and competes with the best of its sentence, padded to its length.
+
+    ``left`` holds the numbers of the sentences that ``ended`` is about; as many results are kept as there were.
+    """
     best = hypotheses([[[4]], [[5]], [[3]]], [[-2.0], [-0.5], [-7.0]])
     ended = hypotheses([[[3, 2]], [[4, 2]]], [[-3.0], [-3.0]])
     every, top = finish(best, tensor([0, 1]), ended, 2.0)
     equal(top.scores, tensor([[-1.5], [-0.5]]), {"not divided by the length": tensor([[-2.0], [-0.5]])})
+    two = finish(hypotheses([[[4], [5]]], [[-2.0, -3.0]]), tensor([0]), hypotheses([[[3, 2]]], [[-5.0]]), 2.0)[1]
+    equal(two.scores, tensor([[-2.0, -2.5]]), {"only one of several results is kept": two.scores.shape[1] == 1})
     equal((every.tokens, every.scores), (tensor([[[3, 2]], [[5, 0]], [[3, 0]]]), tensor([[-1.5], [-0.5], [-7.0]])))
 
 
 @check(unfinished, "The library's beam search")
 def what_may_still_win() -> None:
-    """A sentence goes on while its best live hypothesis, divided by the largest divisor to come, may still win."""
+    """A sentence goes on while its best live hypothesis, divided by the largest divisor to come, may still win.
+
+    With a beam of one, the first hypothesis to end is the result; a score of minus infinity means none has ended.
+    """
     top, live = hypotheses([[[4]], [[4]]], [[-1.5], [-1.5]]), hypotheses([[[4]], [[4]]], [[-2.0], [-4.0]])
     none, config = tensor([], dtype=torch.long), SearchConfig(length_penalty=1.0)  # the divisor of 7 tokens is 2
     equal(unfinished(top, live, 1, 7, config), tensor([0]), {"A search that stops too early": none})
     short = SearchConfig(length_penalty=-1.0)  # the largest divisor is that of the next token, 6 / 7
     live = hypotheses([[[4]], [[4]]], [[-1.2], [-1.4]])
     equal(unfinished(top, live, 1, 7, short), tensor([0]), {"the divisor of the longest is not the largest": none})
-
-
-@check(unfinished, "The library's beam search")
-def greedy_search_ends_with_its_first() -> None:
-    """With a beam of one, the first hypothesis to end is the result; a score of minus infinity means none has ended."""
     top, live = hypotheses([[[4]], [[0]]], [[-1.5], [-math.inf]]), hypotheses([[[4]], [[4]]], [[-2.0], [-4.0]])
     equal(unfinished(top, live, 1, 7, SearchConfig(beam_size=1, length_penalty=1.0)), tensor([1]))
+
+
+@check(beam_search, "The library's beam search")
+def everything_at_once() -> None:
+    """Prefixes are kept, n_best results come back, and hypotheses that are cut at the limit compete as if they had ended.
+
+    Each step asks for 2 K candidates: only the first K may end, and of those that don't end, the best K go on.
+    """
+    model, source = Chain(), torch.arange(10)[:, None]
+    cases = {
+        "hypotheses that are cut at the limit": {"beam_size": 1, "max_length": 2},
+        "a prefix": {"beam_size": 1, "prefix": tensor([[3, 4], [5, 0]] * 5), "max_length": 6},
+        "several results, or with who may end and who goes on": {"beam_size": 3, "n_best": 3, "max_length": 6},
+    }
+    for what, options in cases.items():
+        (got, scores, _), (want, best, _) = (f(model, source, **options) for f in (beam_search, *BOOK))
+        equal((got, scores), (want, best), {f"a mistake with {what}": True})
 
 
 @check(beam_search, "Beam search in twelve lines")
@@ -197,24 +221,27 @@ def temperature() -> None:
 
 @check(sampling_probabilities, "Sampling")
 def top_k_and_top_p() -> None:
-    """Top-k leaves the k likeliest tokens, top-p the fewest that have the probability p; what is left sums to 1."""
+    """Top-k leaves the k likeliest tokens, top-p the fewest that have the probability p; what is left sums to 1.
+
+    Of both, top-k comes first, and top-p counts probabilities of what it left.
+    """
     logits = tensor([[0.5, 0.3, 0.15, 0.05]]).log()
     equal(
         sampling_probabilities(logits, top_k=2),
         tensor([[0.625, 0.375, 0, 0]]),
         {"what is left does not sum to 1": tensor([[0.5, 0.3, 0, 0]])},
     )
-    want = tensor([[0.5, 0.3, 0.15, 0]]) / 0.95
-    equal(
-        sampling_probabilities(logits, top_p=0.85),
-        want,
-        {"the token that reaches p is dropped": tensor([[0.625, 0.375, 0, 0]])},
-    )
+    slips = {"the token that reaches p is dropped": tensor([[0.625, 0.375, 0, 0]])}
+    equal(sampling_probabilities(logits, top_p=0.85), tensor([[0.5, 0.3, 0.15, 0]]) / 0.95, slips)
+    equal(sampling_probabilities(logits, top_k=2, top_p=0.6), tensor([[1.0, 0, 0, 0]]))
 
 
 @check(sample, "Sampling")
 def drawn() -> None:
-    """Tokens are drawn as often as their probabilities say; with top_k=1, the likeliest always is."""
+    """Tokens are drawn as often as their probabilities say; with top_k=1, the likeliest always is.
+
+    `collect_tokens` takes a function from logits (N, V) to tokens (N) as ``choose``.
+    """
     model = Chain()
     p = model.table[4, 0, 1].clone()
     p[:2] = -math.inf

@@ -206,6 +206,8 @@ def report(chapter: str, cells: Sequence[str], names: Sequence[str] = (), *, qui
             good.remove(one)
             say(f"✗ {one.target}, together with your other functions: {one.expects}")
             say(textwrap.indent(problem, "      "))
+        if not together:
+            say("Together, they pass, too.")
     return len(good), len(chosen)
 
 

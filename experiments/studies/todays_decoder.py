@@ -1,0 +1,109 @@
+"""What is each part of today's decoder worth in a small model, and how far beyond its training text does it read?"""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from experiments.harness import Finding, Study
+from experiments.statistics import difference, level
+from experiments.tasks import captions, decay, fit
+from transformer_lib.models.gpt import GPT, GPTConfig
+from transformer_lib.models.layers import FeedForward, LayerNorm
+from transformer_lib.models.llama import Llama, LlamaConfig
+
+WINDOW, READ, ROWS, WIDTH = 64, 256, 32, 64  # letters in a row to train on, and to read; rows; numbers for a letter
+SIZES = {"d_model": WIDTH, "n_heads": 4, "n_layers": 2, "dropout": 0.0, "max_length": READ, "tie_embeddings": True}
+
+
+class Learned(Llama):
+    """Today's decoder with a learned vector for each position in place of the rotation."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.positions = nn.Embedding(READ, WIDTH)
+        nn.init.normal_(self.positions.weight, std=WIDTH**-0.5)  # as in GPT
+        for layer in self.layers:
+            layer.self_attn.register_forward_pre_hook(lambda _, inputs: (inputs[0], torch.zeros_like(inputs[1])))
+
+    def embed(self, tokens, positions):
+        return super().embed(tokens, positions) + self.positions(positions)
+
+
+def build(part, letters):
+    """Today's decoder with one part of GPT-2's, or with all of them; inner widths for about as many parameters."""
+    if part == "all":
+        return GPT(GPTConfig(letters, **SIZES, d_ff=232))
+    config = LlamaConfig(letters, rotary_base=10_000.0, n_kv_heads=2, d_ff=176, **SIZES)
+    model = Learned(config) if part == "positions" else Llama(config)
+    for layer in model.layers:
+        if part == "norm":
+            layer.norm1, layer.norm2 = LayerNorm(WIDTH), LayerNorm(WIDTH)
+            model.norm = LayerNorm(WIDTH)
+        elif part == "gate":
+            layer.feed_forward = FeedForward(WIDTH, 264, activation="gelu_tanh")
+            layer.feed_forward.linear1.bias = layer.feed_forward.linear2.bias = None
+    return model
+
+
+def loss(model, batch):
+    """Nats a letter."""
+    return F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+
+
+def losses(model, text, rows=100):
+    """Bits for each position of windows of 256 letters."""
+    windows = text.unfold(0, READ + 1, READ)[:rows]
+    with torch.no_grad():
+        return F.cross_entropy(model(windows[:, :-1]).mT, windows[:, 1:], reduction="none").mean(0) / math.log(2)
+
+
+def measure(seed, budget, rate, part=""):
+    """Bits a letter on new captions: where positions were trained, just beyond, and far beyond."""
+    pairs = captions(seed, n=8000, longest=14, new=800).pairs
+    texts = {name: "\n".join(pair.source for pair in some) for name, some in pairs.items()}
+    ids = {letter: i for i, letter in enumerate(sorted(set("".join(texts.values()))))}
+    texts = {name: torch.tensor([ids[letter] for letter in text]) for name, text in texts.items()}
+    rows, draw = texts["train"].unfold(0, WINDOW + 1, 1), torch.Generator().manual_seed(seed)
+    batches = (rows[torch.randint(len(rows), (ROWS,), generator=draw)] for _ in range(budget))
+    model = build(part, len(ids))
+    fit(model, loss, batches, rate, budget, lambda u, n: min(u / 30, decay(u, n)), betas=(0.9, 0.95))
+    bits = losses(model, texts["test"])
+    numbers = {f"bits at {at}": bits[at : at + 16].mean().item() for at in range(0, READ, 16)}
+    numbers |= {"inside": bits[16:WINDOW].mean().item(), "far": bits[3 * WINDOW :].mean().item()}
+    numbers["rise"] = numbers["far"] - numbers["inside"]
+    return numbers | {"valid": losses(model, texts["valid"])[16:WINDOW].mean().item()}
+
+
+KEPT = {"learned positions": "positions", "layer norm": "norm", "GELU": "gate", "GPT-2's design": "all"}
+STUDY = Study(
+    chapter="descendants/llama",
+    equal="captions and windows (by seed), width, layers, parameters (positions apart), Adam, warm-up of 30, decay, updates",
+    arms={"today": {}} | {name: {"part": part} for name, part in KEPT.items()},
+    rates=(0.004, 0.008, 0.016, 0.032),
+    measure=measure,
+    metric="bits a letter, lower is better",
+    budget=400,
+    smoke=2,
+    findings={
+        "jump": Finding(
+            "In the first 16 letters beyond the training length, learned positions cost at least a bit more than rotary ones.",
+            difference("bits at 64", "learned positions", "today"),
+            "low > 1",
+        ),
+        "far": Finding(
+            "At three to four times the training length, rotary positions cost at least a bit more than within it.",
+            level("rise", "today"),
+            "low > 1",
+        ),
+    }
+    | {
+        part: Finding(
+            f"With {name} instead of today's choice, the loss within the training length changes by less than 0.1 bits.",
+            difference("inside", name, "today", margin=0.1),
+            "low > -0.1 and high < 0.1",
+        )
+        for name, part in KEPT.items()
+    },
+)

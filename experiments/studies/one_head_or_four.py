@@ -90,6 +90,7 @@ STUDY = Study(
             "With four times the updates, the gap in pronouns is less than four points.",
             difference("pronouns", "four heads, four times the updates", "one head, four times the updates", margin=4),
             "low > -4 and high < 4",
+            withdrawn="With 2,000 captions instead of 8,000, four heads are still five points ahead.",
         ),
     },
 )

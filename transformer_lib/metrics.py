@@ -71,8 +71,9 @@ def alignment_error_rate(
 ) -> float:
     """The distance of predicted word alignments from gold ones in a corpus.
 
-    With A predicted, S sure and P possible links, it is 1 - (|A and S| + |A and P|)
-    / (|A| + |S|), where each count is a sum over the corpus.
+    With A predicted, S sure and P possible links, it is
+    ``1 - (len(A & S) + len(A & P)) / (len(A) + len(S))``, where each length is a sum
+    over the corpus.
 
     Args:
         predicted: for each sentence the (source, target) positions that were

@@ -44,7 +44,7 @@ STUDY = Study(
     "linear decay, updates, no dropout, no smoothing, greedy decoding",
     arms={kind: {"kind": kind} for kind in KINDS}
     | {f"{kind}, twice the updates": {"kind": kind, "times": 2} for kind in KINDS[1:]},
-    rates=(0.002, 0.004, 0.008, 0.016),
+    rates=(0.004, 0.008, 0.016, 0.032),
     measure=measure,
     metric="% of new captions translated exactly",
     budget=500,
@@ -56,12 +56,12 @@ STUDY = Study(
             "low > 10",
         ),
         "sooner": Finding(
-            "After 500 updates, the Transformer translates more captions exactly than the GRU with attention.",
+            "At this size the Transformer does not learn sooner: after 500 updates, the GRU with attention is not behind by more than a point.",
             difference("exact", "Transformer", "GRU with attention"),
-            "low > 0",
+            "high < 1",
         ),
         "later": Finding(
-            "After twice as many updates, the two are within five points.",
+            "After 1,000 updates, the two are within five points.",
             difference("exact", "Transformer, twice the updates", "GRU with attention, twice the updates", margin=5),
             "low > -5 and high < 5",
         ),

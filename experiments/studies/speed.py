@@ -144,7 +144,7 @@ STUDY = Study(
     budget=5,
     unit="passes over 160 sentences",
     smoke=1,
-    seeds=range(7),
+    seeds=range(5),
     findings={
         "training": Finding(
             "An update takes about as long as with PyTorch's own module.", against("training", "PyTorch"), "low > 0.8"

@@ -4,12 +4,13 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check
-from experiments.studies import alignment, latent_attention, luong, one_stack, trust, zapier
+from experiments.studies import alignment, latent_attention, layers, luong, one_stack, trust, zapier
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
 REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates"
 TITLES = [name for name in zapier.ARMS if name != "bag of words"]
+TIMED = {name: {} for name in layers.STUDY.arms if name not in ("GRU, 1024 words", "convolution, 64 words")}
 LATER = "one head, four times the updates", "four heads, four times the updates"
 CHECKS = {
     "alignment": {
@@ -151,6 +152,24 @@ CHECKS = {
             {"one summary": {"scaled": True}, "one average": {}},
             settings={"dropout": 0.0, "gates": True},
             rates={"one summary": (0.007, 0.014, 0.028), "one average": (0.01, 0.03, 0.06)},
+        ),
+    },
+    "layers": {
+        "wide": Check(
+            "width 512 rather than 256, and the median of 11 timings rather than 5; repetitions 100 to 109; PyTorch's own counter counts the multiplications",
+            ("short", "arithmetic", "batch", "long"),
+            range(100, 110),
+            TIMED,
+            budget=11,
+            settings={"width": 512, "counted": True},
+        ),
+        "training": Check(
+            "a forward and a backward pass, as in training, rather than the forward pass alone; width 128 rather than 256; the median of 11 timings rather than 5; repetitions 200 to 211",
+            ("short", "arithmetic", "batch", "long"),
+            range(200, 212),
+            TIMED,
+            budget=11,
+            settings={"width": 128, "training": True},
         ),
     },
     "linear_attention": {

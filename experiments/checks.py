@@ -4,7 +4,7 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check
-from experiments.studies import alignment, latent_attention, layers, luong, one_stack, trust, zapier
+from experiments.studies import alignment, latent_attention, layers, luong, one_stack, pretraining, trust, zapier
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
@@ -12,6 +12,7 @@ REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates
 TITLES = [name for name in zapier.ARMS if name != "bag of words"]
 TIMED = {name: {} for name in layers.STUDY.arms if name not in ("GRU, 1024 words", "convolution, 64 words")}
 LATER = "one head, four times the updates", "four heads, four times the updates"
+SHORT, LONGER = list(pretraining.STUDY.arms)[:2], list(pretraining.STUDY.arms)[2:]
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -321,6 +322,23 @@ CHECKS = {
                 "width 128, 2,000 captions": (0.004, 0.008, 0.016),
                 "width 128, 18,000 captions": (0.008, 0.016, 0.032),
             },
+        ),
+    },
+    "pretraining": {
+        "average": Check(
+            "the classifier sees the average of all positions rather than the first one, dropout of 0.2 as it learns from labels; without the captions that have no article to replace, and that the study calls wrong all the same; seeds 100 to 107",
+            ("short", "long"),
+            range(100, 108),
+            {name: {} for name in pretraining.STUDY.arms},
+            settings={"dropout": 0.2, "average": True, "clean": True},
+        ),
+        "longer": Check(
+            "for the short training, a model of width 96, and two rates (0.001 and 0.002); for the long one, 3,200 updates, and three rates (0.001 to 0.004); without the captions that have no article to replace; seeds 200 to 205",
+            ("short", "long"),
+            range(200, 206),
+            {name: {"d_model": 96, "d_ff": 192} for name in SHORT} | {name: {"times": 8} for name in LONGER},
+            settings={"clean": True},
+            rates=dict.fromkeys(SHORT, (0.001, 0.002)) | dict.fromkeys(LONGER, (0.001, 0.002, 0.004)),
         ),
     },
     "scores": {

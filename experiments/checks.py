@@ -4,7 +4,7 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check
-from experiments.studies import alignment, latent_attention, luong, trust, zapier
+from experiments.studies import alignment, label_smoothing, latent_attention, luong, trust, zapier
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
@@ -97,6 +97,28 @@ CHECKS = {
             settings={"width": 64},
             rates=dict.fromkeys(("soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.005, 0.01, 0.02))
             | {LONG: (0.003, 0.006, 0.012)},
+        ),
+    },
+    "label_smoothing": {
+        "longer": Check(
+            "seeds 100 to 109, 1,200 updates for all; the best of three rates for each of the two variants",
+            ("samples", "calibration", "empty", "greedy"),
+            range(100, 110),
+            {
+                "no smoothing": {"times": 4},
+                "smoothing of 0.1": {"times": 4},
+                "no smoothing, twice the updates": {"times": 4},
+                "smoothing of 0.1, twice the updates": {"times": 4},
+            },
+            rates=(0.0025, 0.005, 0.01),
+        ),
+        "overfitting": Check(
+            "800 captions to learn from rather than 2,500, and no dropout rather than 0.1; 300 updates, or 600; three rates for each variant, seeds 200 to 209",
+            ("samples", "calibration", "empty", "greedy"),
+            range(200, 210),
+            {name: {} for name in label_smoothing.STUDY.arms},
+            settings={"n": 800, "dropout": 0.0},
+            rates=(0.0025, 0.005, 0.01),
         ),
     },
     "latent_attention": {

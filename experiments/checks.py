@@ -10,6 +10,7 @@ TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
 REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates"
 TITLES = [name for name in zapier.ARMS if name != "bag of words"]
+DEFAULT, LIBRARY = "PyTorch's default, twice the updates", "the library's, twice the updates"
 TIMED = {name: {} for name in layers.STUDY.arms if name not in ("GRU, 1024 words", "convolution, 64 words")}
 LATER = "one head, four times the updates", "four heads, four times the updates"
 CHECKS = {
@@ -98,6 +99,23 @@ CHECKS = {
             settings={"width": 64},
             rates=dict.fromkeys(("soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.005, 0.01, 0.02))
             | {LONG: (0.003, 0.006, 0.012)},
+        ),
+    },
+    "initialisation": {
+        "biases": Check(
+            "600 updates; biases start with PyTorch's default as well, rather than with zeros; three closer rates for each start; seeds 100 to 109",
+            ("later",),
+            range(100, 110),
+            {DEFAULT: {"biases": True}, LIBRARY: {}},
+            rates=(0.0035, 0.005, 0.007),
+        ),
+        "deep": Check(
+            "600 updates; four layers in the encoder and four in the decoder, rather than two in each; three rates for each start; seeds 200 to 206",
+            ("later",),
+            range(200, 207),
+            {DEFAULT: {}, LIBRARY: {}},
+            settings={"layers": 4},
+            rates=(0.0025, 0.005, 0.008),
         ),
     },
     "latent_attention": {

@@ -4,7 +4,7 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check
-from experiments.studies import alignment, latent_attention, layers, luong, trust, zapier
+from experiments.studies import alignment, latent_attention, layers, luong, one_stack, trust, zapier
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
@@ -255,6 +255,31 @@ CHECKS = {
             settings={"n": 2000, "new": 800},
             rates=dict.fromkeys(("one head", "four heads"), (0.01, 0.02, 0.04))
             | {LATER[0]: (0.005, 0.01), LATER[1]: (0.01, 0.02)},
+        ),
+    },
+    "one_stack": {
+        "longer": Check(
+            "1,200 updates; the best of two rates (0.004 and 0.008) for one stack whose target follows its source, and 0.008, the old rate, for the others; seeds 100 to 105",
+            ("sliding", "behind"),
+            range(100, 106),
+            {"one stack, sliding": {}, "one stack, fixed": {"rate": 0.008}, "two stacks": {"rate": 0.008}},
+            budget=1200,
+            rates=(0.004, 0.008),
+        ),
+        "longer-rotary": Check(
+            "1,200 updates; the best of two rates (0.004 and 0.008) for two stacks, and 0.008, the old rate, for one; seeds 300 to 306",
+            ("rotary",),
+            range(300, 307),
+            {"one stack, rotary": {"rate": 0.008}, "two stacks": {}},
+            budget=1200,
+            rates=(0.004, 0.008),
+        ),
+        "fewer-captions": Check(
+            "2,000 captions to learn from rather than 4,000, and dropout of 0.1; 600 updates, the old rate; seeds 200 to 206",
+            ("sliding", "behind", "rotary"),
+            range(200, 207),
+            {name: {"rate": 0.008} for name in one_stack.KINDS},
+            settings={"n": 2000, "dropout": 0.1},
         ),
     },
     "one_vector": {

@@ -4,12 +4,14 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check
-from experiments.studies import alignment, label_smoothing, latent_attention, luong, trust, zapier
+from experiments.studies import alignment, label_smoothing, latent_attention, layers, luong, one_stack, trust, zapier
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
 REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates"
 TITLES = [name for name in zapier.ARMS if name != "bag of words"]
+DEFAULT, LIBRARY = "PyTorch's default, twice the updates", "the library's, twice the updates"
+TIMED = {name: {} for name in layers.STUDY.arms if name not in ("GRU, 1024 words", "convolution, 64 words")}
 LATER = "one head, four times the updates", "four heads, four times the updates"
 CHECKS = {
     "alignment": {
@@ -99,6 +101,23 @@ CHECKS = {
             | {LONG: (0.003, 0.006, 0.012)},
         ),
     },
+    "initialisation": {
+        "biases": Check(
+            "600 updates; biases start with PyTorch's default as well, rather than with zeros; three closer rates for each start; seeds 100 to 109",
+            ("later",),
+            range(100, 110),
+            {DEFAULT: {"biases": True}, LIBRARY: {}},
+            rates=(0.0035, 0.005, 0.007),
+        ),
+        "deep": Check(
+            "600 updates; four layers in the encoder and four in the decoder, rather than two in each; three rates for each start; seeds 200 to 206",
+            ("later",),
+            range(200, 207),
+            {DEFAULT: {}, LIBRARY: {}},
+            settings={"layers": 4},
+            rates=(0.0025, 0.005, 0.008),
+        ),
+    },
     "label_smoothing": {
         "longer": Check(
             "seeds 100 to 109, 1,200 updates for all; the best of three rates for each of the two variants",
@@ -175,6 +194,24 @@ CHECKS = {
             rates={"one summary": (0.007, 0.014, 0.028), "one average": (0.01, 0.03, 0.06)},
         ),
     },
+    "layers": {
+        "wide": Check(
+            "width 512 rather than 256, and the median of 11 timings rather than 5; repetitions 100 to 109; PyTorch's own counter counts the multiplications",
+            ("short", "arithmetic", "batch", "long"),
+            range(100, 110),
+            TIMED,
+            budget=11,
+            settings={"width": 512, "counted": True},
+        ),
+        "training": Check(
+            "a forward and a backward pass, as in training, rather than the forward pass alone; width 128 rather than 256; the median of 11 timings rather than 5; repetitions 200 to 211",
+            ("short", "arithmetic", "batch", "long"),
+            range(200, 212),
+            TIMED,
+            budget=11,
+            settings={"width": 128, "training": True},
+        ),
+    },
     "linear_attention": {
         "more-seeds": Check(
             "seeds 100 to 119, 600 updates, three closer rates for plain sums; the GRU gets twice as many updates and three lower rates",
@@ -240,6 +277,31 @@ CHECKS = {
             settings={"n": 2000, "new": 800},
             rates=dict.fromkeys(("one head", "four heads"), (0.01, 0.02, 0.04))
             | {LATER[0]: (0.005, 0.01), LATER[1]: (0.01, 0.02)},
+        ),
+    },
+    "one_stack": {
+        "longer": Check(
+            "1,200 updates; the best of two rates (0.004 and 0.008) for one stack whose target follows its source, and 0.008, the old rate, for the others; seeds 100 to 105",
+            ("sliding", "behind"),
+            range(100, 106),
+            {"one stack, sliding": {}, "one stack, fixed": {"rate": 0.008}, "two stacks": {"rate": 0.008}},
+            budget=1200,
+            rates=(0.004, 0.008),
+        ),
+        "longer-rotary": Check(
+            "1,200 updates; the best of two rates (0.004 and 0.008) for two stacks, and 0.008, the old rate, for one; seeds 300 to 306",
+            ("rotary",),
+            range(300, 307),
+            {"one stack, rotary": {"rate": 0.008}, "two stacks": {}},
+            budget=1200,
+            rates=(0.004, 0.008),
+        ),
+        "fewer-captions": Check(
+            "2,000 captions to learn from rather than 4,000, and dropout of 0.1; 600 updates, the old rate; seeds 200 to 206",
+            ("sliding", "behind", "rotary"),
+            range(200, 207),
+            {name: {"rate": 0.008} for name in one_stack.KINDS},
+            settings={"n": 2000, "dropout": 0.1},
         ),
     },
     "one_vector": {

@@ -4,12 +4,23 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check
-from experiments.studies import alignment, latent_attention, layers, luong, one_stack, pretraining, trust, zapier
+from experiments.studies import (
+    alignment,
+    label_smoothing,
+    latent_attention,
+    layers,
+    luong,
+    one_stack,
+    pretraining,
+    trust,
+    zapier,
+)
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
 REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates"
 TITLES = [name for name in zapier.ARMS if name != "bag of words"]
+DEFAULT, LIBRARY = "PyTorch's default, twice the updates", "the library's, twice the updates"
 TIMED = {name: {} for name in layers.STUDY.arms if name not in ("GRU, 1024 words", "convolution, 64 words")}
 LATER = "one head, four times the updates", "four heads, four times the updates"
 SHORT, LONGER = list(pretraining.STUDY.arms)[:2], list(pretraining.STUDY.arms)[2:]
@@ -99,6 +110,45 @@ CHECKS = {
             settings={"width": 64},
             rates=dict.fromkeys(("soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.005, 0.01, 0.02))
             | {LONG: (0.003, 0.006, 0.012)},
+        ),
+    },
+    "initialisation": {
+        "biases": Check(
+            "600 updates; biases start with PyTorch's default as well, rather than with zeros; three closer rates for each start; seeds 100 to 109",
+            ("later",),
+            range(100, 110),
+            {DEFAULT: {"biases": True}, LIBRARY: {}},
+            rates=(0.0035, 0.005, 0.007),
+        ),
+        "deep": Check(
+            "600 updates; four layers in the encoder and four in the decoder, rather than two in each; three rates for each start; seeds 200 to 206",
+            ("later",),
+            range(200, 207),
+            {DEFAULT: {}, LIBRARY: {}},
+            settings={"layers": 4},
+            rates=(0.0025, 0.005, 0.008),
+        ),
+    },
+    "label_smoothing": {
+        "longer": Check(
+            "seeds 100 to 109, 1,200 updates for all; the best of three rates for each of the two variants",
+            ("samples", "calibration", "empty", "greedy"),
+            range(100, 110),
+            {
+                "no smoothing": {"times": 4},
+                "smoothing of 0.1": {"times": 4},
+                "no smoothing, twice the updates": {"times": 4},
+                "smoothing of 0.1, twice the updates": {"times": 4},
+            },
+            rates=(0.0025, 0.005, 0.01),
+        ),
+        "overfitting": Check(
+            "800 captions to learn from rather than 2,500, and no dropout rather than 0.1; 300 updates, or 600; three rates for each variant, seeds 200 to 209",
+            ("samples", "calibration", "empty", "greedy"),
+            range(200, 210),
+            {name: {} for name in label_smoothing.STUDY.arms},
+            settings={"n": 800, "dropout": 0.0},
+            rates=(0.0025, 0.005, 0.01),
         ),
     },
     "latent_attention": {

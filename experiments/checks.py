@@ -4,14 +4,24 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check, get_study
-from experiments.studies import alignment, label_smoothing, latent_attention, layers, luong, trust, zapier
+from experiments.studies import alignment, luong
+
+
+def plain(study, *without):
+    """The arms of a study as they are, except some."""
+    return {name: {} for name in get_study(study).arms if name not in without}
+
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
 REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates"
-TITLES = [name for name in zapier.ARMS if name != "bag of words"]
+TITLES = plain("zapier", "bag of words")
+HARD = plain("hard_attention")
+LATENT = plain("latent_attention", "quarters of a summary", "latent attention")
 DEFAULT, LIBRARY = "PyTorch's default, twice the updates", "the library's, twice the updates"
-TIMED = {name: {} for name in layers.STUDY.arms if name not in ("GRU, 1024 words", "convolution, 64 words")}
+TIMED = plain("layers", "GRU, 1024 words", "convolution, 64 words")
+SEARCHES = (1, 1), (4, 0), (4, 1), (16, 0), (16, 1)
+BEAMS = {f"beam {beam}, penalty {penalty}": {} for beam, penalty in SEARCHES}
 LATER = "one head, four times the updates", "four heads, four times the updates"
 SHORT = "from scratch", "pre-trained"
 LONGER = [f"{name}, four times the updates" for name in SHORT]
@@ -55,12 +65,28 @@ CHECKS = {
             {TWICE: {"rate": 0.008, "among": True, "relative": True, "linked": True}, NEAREST: {"linked": True}},
         ),
     },
+    "beam_width": {
+        "test-set": Check(
+            "the 1,000 sentences of the test set of 2016, in ten parts, rather than the validation set, on which the translator's own search was chosen",
+            ("beam", "curse", "cure", "search"),
+            range(100, 110),
+            BEAMS,
+            settings={"split": "test_2016_flickr"},
+        ),
+        "other-way": Check(
+            "the translator from German to English instead; the 1,000 sentences of the test set of 2016, in ten parts",
+            ("beam", "curse", "cure", "search"),
+            range(200, 210),
+            BEAMS,
+            settings={"split": "test_2016_flickr", "name": "multi30k-de-en"},
+        ),
+    },
     "hard_attention": {
         "longer": Check(
             "seeds 100 to 103, 800 updates, three rates for each variant around the old ones (REINFORCE with three times the updates: its old rate)",
             ("bonus", "bonus-hard", "equal", "time"),
             range(100, 104),
-            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {"rate": 0.01}},
+            HARD | {LONG: {"rate": 0.01}},
             budget=800,
             rates=(0.007, 0.014, 0.028),
         ),
@@ -68,18 +94,15 @@ CHECKS = {
             "the bonus for entropy falls in a straight line from 0.2 to zero, so that its mean is the same, for soft and hard attention alike; three rates for each variant, chosen on one seed; seeds 200 to 205",
             ("early-bonus", "bonus-hard"),
             range(200, 206),
-            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {}},
+            HARD,
             settings={"falling": True},
-            rates={
-                **dict.fromkeys(("soft", "soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.01, 0.02, 0.04)),
-                LONG: (0.005, 0.01, 0.02),
-            },
+            rates=dict.fromkeys(HARD, (0.01, 0.02, 0.04)) | {LONG: (0.005, 0.01, 0.02)},
         ),
         "again": Check(
             "seeds 300 to 305, 400 updates, three rates for each variant, chosen on one seed (REINFORCE with three times the updates: its old rate)",
             ("early-bonus",),
             range(300, 306),
-            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {"rate": 0.01}},
+            HARD | {LONG: {"rate": 0.01}},
             rates=(0.01, 0.02, 0.04),
         ),
         "many": Check(
@@ -99,10 +122,9 @@ CHECKS = {
             "models of twice the width (64, and 128 in the states), 400 updates, three rates for each variant; seeds 600 to 606",
             ("steady", "gumbel-bonus", "reinforce"),
             range(600, 607),
-            {"soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {}},
+            plain("hard_attention", "soft"),
             settings={"width": 64},
-            rates=dict.fromkeys(("soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.005, 0.01, 0.02))
-            | {LONG: (0.003, 0.006, 0.012)},
+            rates=dict.fromkeys(HARD, (0.005, 0.01, 0.02)) | {LONG: (0.003, 0.006, 0.012)},
         ),
     },
     "initialisation": {
@@ -161,19 +183,14 @@ CHECKS = {
             "seeds 100 to 109, 1,200 updates for all; the best of three rates for each of the two variants",
             ("samples", "calibration", "empty", "greedy"),
             range(100, 110),
-            {
-                "no smoothing": {"times": 4},
-                "smoothing of 0.1": {"times": 4},
-                "no smoothing, twice the updates": {"times": 4},
-                "smoothing of 0.1, twice the updates": {"times": 4},
-            },
+            {name: {"times": 4} for name in plain("label_smoothing")},
             rates=(0.0025, 0.005, 0.01),
         ),
         "overfitting": Check(
             "800 captions to learn from rather than 2,500, and no dropout rather than 0.1; 300 updates, or 600; three rates for each variant, seeds 200 to 209",
             ("samples", "calibration", "empty", "greedy"),
             range(200, 210),
-            {name: {} for name in label_smoothing.STUDY.arms},
+            plain("label_smoothing"),
             settings={"n": 800, "dropout": 0.0},
             rates=(0.0025, 0.005, 0.01),
         ),
@@ -183,32 +200,16 @@ CHECKS = {
             "seeds 100 to 103, 1,000 updates, three rates for each variant (an attention for each output: its old rate)",
             ("one-summary", "states", "average", "tie", "every-seed", "order"),
             range(100, 104),
-            {
-                "one summary": {},
-                "one average": {},
-                "four small LSTMs": {},
-                "one attention": {},
-                "four attentions": {"rate": 0.03},
-                "words, attention": {},
-                "words, latent attention": {},
-            },
+            LATENT | {"four attentions": {"rate": 0.03}},
             budget=1000,
-            rates=dict.fromkeys(latent_attention.STUDY.arms, (0.015, 0.03, 0.06)) | {"one summary": (0.01, 0.02, 0.04)},
+            rates=dict.fromkeys(LATENT, (0.015, 0.03, 0.06)) | {"one summary": (0.01, 0.02, 0.04)},
         ),
         "averages": Check(
             "the four small LSTMs give the mean of all their states rather than the last ones, and the words that are attended to in one step know their position; rates chosen on one seed; seeds 200 to 205",
             ("one-summary", "states", "average", "one-attention", "tie", "every-seed", "order"),
             range(200, 206),
-            {
-                "one summary": {},
-                "four small LSTMs": {"sees": "four small LSTMs, averages"},
-                "one average": {},
-                "one attention": {},
-                "four attentions": {},
-                "words, attention": {"placed": True},
-                "words, latent attention": {},
-            },
-            rates=dict.fromkeys(latent_attention.STUDY.arms, (0.01, 0.03, 0.06))
+            LATENT | {"four small LSTMs": {"sees": "four small LSTMs, averages"}, "words, attention": {"placed": True}},
+            rates=dict.fromkeys(LATENT, (0.01, 0.03, 0.06))
             | {
                 "one attention": (0.03, 0.06, 0.12),
                 "words, attention": (0.01, 0.03, 0.06, 0.12),
@@ -441,7 +442,7 @@ CHECKS = {
             "the translator from German to English instead; each tenth of the test set",
             ("token", "length", "beyond-length", "whole"),
             range(100, 110),
-            {sign: {} for sign in trust.STUDY.arms},
+            plain("trust"),
             settings={"name": "multi30k-de-en", "parts": 10},
         ),
         "as-long": Check(
@@ -457,7 +458,7 @@ CHECKS = {
             "seeds 100 to 107, 1,200 updates, three rates for each variant",
             ("position", "ahead", "lstm", "none"),
             range(100, 108),
-            {name: {} for name in TITLES},
+            TITLES,
             budget=1200,
             rates=(0.01, 0.02, 0.04),
         ),
@@ -465,7 +466,7 @@ CHECKS = {
             "every seed draws another split of the recipes; the LSTM's forget gates begin with a bias of one; three rates for each variant; seeds 200 to 209",
             ("position", "ahead", "lstm", "none"),
             range(200, 210),
-            {name: {} for name in TITLES},
+            TITLES,
             settings={"redrawn": True, "gates": True},
             rates=(0.01, 0.03, 0.06),
         ),

@@ -5,6 +5,7 @@ A check that has run is in the record of its study. `python -m experiments check
 
 from experiments.harness import Check
 from experiments.studies import alignment, latent_attention, layers, luong, one_stack, trust, zapier
+from experiments.studies.residuals import EYE, EYE_RESIDUAL, HE, PRE_NORM, SIX, SIX_PRE_NORM
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
@@ -339,6 +340,37 @@ CHECKS = {
                 "width 128, 2,000 captions": (0.004, 0.008, 0.016),
                 "width 128, 18,000 captions": (0.008, 0.016, 0.032),
             },
+        ),
+    },
+    "residuals": {
+        "longer": Check(
+            "1,200 updates, three closer rates for each stack, seeds 100 to 106; the gradient is that of the loss rather than a random one",
+            ("degradation", "not-vanishing", "below", "depth"),
+            range(100, 107),
+            {name: {} for name in (SIX, HE, PRE_NORM, SIX_PRE_NORM)},
+            budget=1200,
+            settings={"of_loss": True},
+            rates={SIX: (0.001, 0.002, 0.004), HE: (0.00015, 0.0003, 0.0006)}
+            | dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04)),
+        ),
+        "longer-wiring": Check(
+            "1,600 updates, three closer rates for each stack, seeds 200 to 207",
+            ("wiring",),
+            range(200, 208),
+            {EYE: {}, EYE_RESIDUAL: {}},
+            budget=1600,
+            rates={EYE: (0.0001, 0.0002, 0.0004), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
+        ),
+        "wide": Check(
+            "layers of width 64 rather than 32; after its first tenth, the rate falls to zero in a straight line; layers with pre-norm start with He's weights, too; the gradient is that of the loss; three rates for each stack, seeds 300 to 308",
+            ("degradation", "not-vanishing", "wiring", "below", "depth"),
+            range(300, 309),
+            {name: {} for name in (SIX, HE, EYE, EYE_RESIDUAL)}
+            | {name: {"start": "He, pre-norm"} for name in (PRE_NORM, SIX_PRE_NORM)},
+            settings={"width": 64, "cooled": True, "of_loss": True},
+            rates={SIX: (0.001, 0.003, 0.006), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)}
+            | dict.fromkeys((HE, EYE), (0.00015, 0.0003, 0.0006))
+            | dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04)),
         ),
     },
     "scores": {

@@ -3,17 +3,26 @@
 A check that has run is in the record of its study. `python -m experiments check luong/longer` runs it again.
 """
 
-from experiments.harness import Check
-from experiments.studies import alignment, latent_attention, layers, luong, one_stack, trust, zapier
+from experiments.harness import Check, get_study
+from experiments.studies import alignment, luong, one_stack, pretraining
 from experiments.studies.residuals import EYE, EYE_RESIDUAL, HE, PRE_NORM, SIX, SIX_PRE_NORM
+
+
+def plain(study, *without):
+    """The arms of a study as they are, except some."""
+    return {name: {} for name in get_study(study).arms if name not in without}
+
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
 REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates"
-TITLES = [name for name in zapier.ARMS if name != "bag of words"]
+TITLES = plain("zapier", "bag of words")
+HARD = plain("hard_attention")
+LATENT = plain("latent_attention", "quarters of a summary", "latent attention")
 DEFAULT, LIBRARY = "PyTorch's default, twice the updates", "the library's, twice the updates"
-TIMED = {name: {} for name in layers.STUDY.arms if name not in ("GRU, 1024 words", "convolution, 64 words")}
+TIMED = plain("layers", "GRU, 1024 words", "convolution, 64 words")
 LATER = "one head, four times the updates", "four heads, four times the updates"
+SHORT, LONGER = list(pretraining.STUDY.arms)[:2], list(pretraining.STUDY.arms)[2:]
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -57,7 +66,7 @@ CHECKS = {
             "seeds 100 to 103, 800 updates, three rates for each variant around the old ones (REINFORCE with three times the updates: its old rate)",
             ("bonus", "bonus-hard", "equal", "time"),
             range(100, 104),
-            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {"rate": 0.01}},
+            HARD | {LONG: {"rate": 0.01}},
             budget=800,
             rates=(0.007, 0.014, 0.028),
         ),
@@ -65,18 +74,15 @@ CHECKS = {
             "the bonus for entropy falls in a straight line from 0.2 to zero, so that its mean is the same, for soft and hard attention alike; three rates for each variant, chosen on one seed; seeds 200 to 205",
             ("early-bonus", "bonus-hard"),
             range(200, 206),
-            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {}},
+            HARD,
             settings={"falling": True},
-            rates={
-                **dict.fromkeys(("soft", "soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.01, 0.02, 0.04)),
-                LONG: (0.005, 0.01, 0.02),
-            },
+            rates=dict.fromkeys(HARD, (0.01, 0.02, 0.04)) | {LONG: (0.005, 0.01, 0.02)},
         ),
         "again": Check(
             "seeds 300 to 305, 400 updates, three rates for each variant, chosen on one seed (REINFORCE with three times the updates: its old rate)",
             ("early-bonus",),
             range(300, 306),
-            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {"rate": 0.01}},
+            HARD | {LONG: {"rate": 0.01}},
             rates=(0.01, 0.02, 0.04),
         ),
         "many": Check(
@@ -96,10 +102,9 @@ CHECKS = {
             "models of twice the width (64, and 128 in the states), 400 updates, three rates for each variant; seeds 600 to 606",
             ("steady", "gumbel-bonus", "reinforce"),
             range(600, 607),
-            {"soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {}},
+            plain("hard_attention", "soft"),
             settings={"width": 64},
-            rates=dict.fromkeys(("soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.005, 0.01, 0.02))
-            | {LONG: (0.003, 0.006, 0.012)},
+            rates=dict.fromkeys(HARD, (0.005, 0.01, 0.02)) | {LONG: (0.003, 0.006, 0.012)},
         ),
     },
     "initialisation": {
@@ -119,37 +124,38 @@ CHECKS = {
             rates=(0.0025, 0.005, 0.008),
         ),
     },
+    "label_smoothing": {
+        "longer": Check(
+            "seeds 100 to 109, 1,200 updates for all; the best of three rates for each of the two variants",
+            ("samples", "calibration", "empty", "greedy"),
+            range(100, 110),
+            {name: {"times": 4} for name in plain("label_smoothing")},
+            rates=(0.0025, 0.005, 0.01),
+        ),
+        "overfitting": Check(
+            "800 captions to learn from rather than 2,500, and no dropout rather than 0.1; 300 updates, or 600; three rates for each variant, seeds 200 to 209",
+            ("samples", "calibration", "empty", "greedy"),
+            range(200, 210),
+            plain("label_smoothing"),
+            settings={"n": 800, "dropout": 0.0},
+            rates=(0.0025, 0.005, 0.01),
+        ),
+    },
     "latent_attention": {
         "longer": Check(
             "seeds 100 to 103, 1,000 updates, three rates for each variant (an attention for each output: its old rate)",
             ("one-summary", "states", "average", "tie", "every-seed", "order"),
             range(100, 104),
-            {
-                "one summary": {},
-                "one average": {},
-                "four small LSTMs": {},
-                "one attention": {},
-                "four attentions": {"rate": 0.03},
-                "words, attention": {},
-                "words, latent attention": {},
-            },
+            LATENT | {"four attentions": {"rate": 0.03}},
             budget=1000,
-            rates=dict.fromkeys(latent_attention.STUDY.arms, (0.015, 0.03, 0.06)) | {"one summary": (0.01, 0.02, 0.04)},
+            rates=dict.fromkeys(LATENT, (0.015, 0.03, 0.06)) | {"one summary": (0.01, 0.02, 0.04)},
         ),
         "averages": Check(
             "the four small LSTMs give the mean of all their states rather than the last ones, and the words that are attended to in one step know their position; rates chosen on one seed; seeds 200 to 205",
             ("one-summary", "states", "average", "one-attention", "tie", "every-seed", "order"),
             range(200, 206),
-            {
-                "one summary": {},
-                "four small LSTMs": {"sees": "four small LSTMs, averages"},
-                "one average": {},
-                "one attention": {},
-                "four attentions": {},
-                "words, attention": {"placed": True},
-                "words, latent attention": {},
-            },
-            rates=dict.fromkeys(latent_attention.STUDY.arms, (0.01, 0.03, 0.06))
+            LATENT | {"four small LSTMs": {"sees": "four small LSTMs, averages"}, "words, attention": {"placed": True}},
+            rates=dict.fromkeys(LATENT, (0.01, 0.03, 0.06))
             | {
                 "one attention": (0.03, 0.06, 0.12),
                 "words, attention": (0.01, 0.03, 0.06, 0.12),
@@ -342,6 +348,23 @@ CHECKS = {
             },
         ),
     },
+    "pretraining": {
+        "average": Check(
+            "the classifier sees the average of all positions rather than the first one, dropout of 0.2 as it learns from labels; without the captions that have no article to replace, and that the study calls wrong all the same; seeds 100 to 107",
+            ("short", "long"),
+            range(100, 108),
+            {name: {} for name in pretraining.STUDY.arms},
+            settings={"dropout": 0.2, "average": True, "clean": True},
+        ),
+        "longer": Check(
+            "for the short training, a model of width 96, and two rates (0.001 and 0.002); for the long one, 3,200 updates, and three rates (0.001 to 0.004); without the captions that have no article to replace; seeds 200 to 205",
+            ("short", "long"),
+            range(200, 206),
+            {name: {"d_model": 96, "d_ff": 192} for name in SHORT} | {name: {"times": 8} for name in LONGER},
+            settings={"clean": True},
+            rates=dict.fromkeys(SHORT, (0.001, 0.002)) | dict.fromkeys(LONGER, (0.001, 0.002, 0.004)),
+        ),
+    },
     "residuals": {
         "longer": Check(
             "1,200 updates, three closer rates for each stack, seeds 100 to 106; the gradient is that of the loss rather than a random one",
@@ -396,7 +419,7 @@ CHECKS = {
             "the translator from German to English instead; each tenth of the test set",
             ("token", "length", "beyond-length", "whole"),
             range(100, 110),
-            {sign: {} for sign in trust.STUDY.arms},
+            plain("trust"),
             settings={"name": "multi30k-de-en", "parts": 10},
         ),
         "as-long": Check(
@@ -412,7 +435,7 @@ CHECKS = {
             "seeds 100 to 107, 1,200 updates, three rates for each variant",
             ("position", "ahead", "lstm", "none"),
             range(100, 108),
-            {name: {} for name in TITLES},
+            TITLES,
             budget=1200,
             rates=(0.01, 0.02, 0.04),
         ),
@@ -420,7 +443,7 @@ CHECKS = {
             "every seed draws another split of the recipes; the LSTM's forget gates begin with a bias of one; three rates for each variant; seeds 200 to 209",
             ("position", "ahead", "lstm", "none"),
             range(200, 210),
-            {name: {} for name in TITLES},
+            TITLES,
             settings={"redrawn": True, "gates": True},
             rates=(0.01, 0.03, 0.06),
         ),

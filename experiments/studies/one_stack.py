@@ -5,7 +5,7 @@ from torch import nn
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference
-from experiments.tasks import Rows, captions, decay, fit, mean_loss, right, stream, translation_loss
+from experiments.tasks import Rows, captions, fit, mean_loss, right, rise, stream, translation_loss
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.gpt import GPT, GPTConfig, OneStack
 from transformer_lib.models.llama import LlamaConfig, LlamaTranslator
@@ -60,7 +60,7 @@ def measure(seed, budget, kind, rate, n=4000, dropout=0.0):
         k: Rows(r.source, torch.where(r.target > 3, r.target + english - 4, r.target)) for k, r in data.rows.items()
     }
     model = build(kind, english + data.sizes[1] - 4, dropout)
-    fit(model, translation_loss, stream(rows["train"], 64, seed), rate, budget, lambda u, n: min(u / 60, decay(u, n)))
+    fit(model, translation_loss, stream(rows["train"], 64, seed), rate, budget, rise(60))
     numbers = {"valid": mean_loss(model, rows["valid"]), "loss": mean_loss(model, rows["test"])}
     return numbers | {"exact": right(model, rows["test"])}
 

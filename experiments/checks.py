@@ -21,6 +21,8 @@ HARD = plain("hard_attention")
 LATENT = plain("latent_attention", "quarters of a summary", "latent attention")
 DEFAULT, LIBRARY = "PyTorch's default, twice the updates", "the library's, twice the updates"
 TIMED = plain("layers", "GRU, 1024 words", "convolution, 64 words")
+SEARCHES = (1, 1), (4, 0), (4, 1), (16, 0), (16, 1)
+BEAMS = {f"beam {beam}, penalty {penalty}": {} for beam, penalty in SEARCHES}
 LATER = "one head, four times the updates", "four heads, four times the updates"
 SHORT, LONGER = list(pretraining.STUDY.arms)[:2], list(pretraining.STUDY.arms)[2:]
 CHECKS = {
@@ -59,6 +61,22 @@ CHECKS = {
             ("aligns", "blind", "adjective"),
             range(500, 508),
             {TWICE: {"rate": 0.008, "among": True, "relative": True, "linked": True}, NEAREST: {"linked": True}},
+        ),
+    },
+    "beam_width": {
+        "test-set": Check(
+            "the 1,000 sentences of the test set of 2016, in ten parts, rather than the validation set, on which the translator's own search was chosen",
+            ("beam", "curse", "cure", "search"),
+            range(100, 110),
+            BEAMS,
+            settings={"split": "test_2016_flickr"},
+        ),
+        "other-way": Check(
+            "the translator from German to English instead; the 1,000 sentences of the test set of 2016, in ten parts",
+            ("beam", "curse", "cure", "search"),
+            range(200, 210),
+            BEAMS,
+            settings={"split": "test_2016_flickr", "name": "multi30k-de-en"},
         ),
     },
     "hard_attention": {

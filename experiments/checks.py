@@ -4,7 +4,7 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check, get_study
-from experiments.studies import alignment, luong, one_stack, pretraining
+from experiments.studies import alignment, luong
 from experiments.studies.residuals import EYE, EYE_RESIDUAL, HE, PRE_NORM, SIX, SIX_PRE_NORM
 
 
@@ -24,7 +24,10 @@ TIMED = plain("layers", "GRU, 1024 words", "convolution, 64 words")
 SEARCHES = (1, 1), (4, 0), (4, 1), (16, 0), (16, 1)
 BEAMS = {f"beam {beam}, penalty {penalty}": {} for beam, penalty in SEARCHES}
 LATER = "one head, four times the updates", "four heads, four times the updates"
-SHORT, LONGER = list(pretraining.STUDY.arms)[:2], list(pretraining.STUDY.arms)[2:]
+SHORT = "from scratch", "pre-trained"
+LONGER = [f"{name}, four times the updates" for name in SHORT]
+WIDE, NEVER = "one wider layer with four heads", "two layers, previous token hidden"
+SHIFTED = "one layer, keys shifted by one token"
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -140,6 +143,40 @@ CHECKS = {
             {DEFAULT: {}, LIBRARY: {}},
             settings={"layers": 4},
             rates=(0.0025, 0.005, 0.008),
+        ),
+    },
+    "induction_heads": {
+        "longer": Check(
+            "2,400 updates; the best of two rates for one layer (0.001 and 0.003), and of three with four heads (0.0003 to 0.003); seeds 100 to 105",
+            ("one", "wide"),
+            range(100, 106),
+            {"one layer": {}, WIDE: {}},
+            budget=2400,
+            rates={"one layer": (0.001, 0.003), WIDE: (0.0003, 0.001, 0.003)},
+        ),
+        "longer-two": Check(
+            "1,600 updates; the best of two rates (0.001 and 0.003) for two layers, and 0.001, the old rate, with shifted keys; seeds 300 to 309",
+            ("two", "shift", "hidden", "control"),
+            range(300, 310),
+            {"two layers": {}, SHIFTED: {"rate": 0.001}},
+            budget=1600,
+            rates=(0.001, 0.003),
+        ),
+        "longer-hidden": Check(
+            "3,200 updates; the best of two rates (0.001 and 0.003); seeds 400 to 405",
+            ("needed",),
+            range(400, 406),
+            {NEVER: {}},
+            budget=3200,
+            rates=(0.001, 0.003),
+        ),
+        "heads": Check(
+            "four heads in each layer, and eight in the wider one, 800 updates; the best of two rates (0.001 and 0.003; the wider layer and shifted keys: 0.001); seeds 200 to 206",
+            ("two", "one", "wide", "shift", "hidden", "control", "needed"),
+            range(200, 207),
+            {name: {"n_heads": 4} for name in ("one layer", "two layers", NEVER)}
+            | {WIDE: {"n_heads": 8, "rate": 0.001}, SHIFTED: {"n_heads": 4, "rate": 0.001}},
+            rates=(0.001, 0.003),
         ),
     },
     "label_smoothing": {
@@ -303,7 +340,7 @@ CHECKS = {
             "2,000 captions to learn from rather than 4,000, and dropout of 0.1; 600 updates, the old rate; seeds 200 to 206",
             ("sliding", "behind", "rotary"),
             range(200, 207),
-            {name: {"rate": 0.008} for name in one_stack.KINDS},
+            {name: {"rate": 0.008} for name in get_study("one_stack").arms},
             settings={"n": 2000, "dropout": 0.1},
         ),
     },
@@ -371,7 +408,7 @@ CHECKS = {
             "the classifier sees the average of all positions rather than the first one, dropout of 0.2 as it learns from labels; without the captions that have no article to replace, and that the study calls wrong all the same; seeds 100 to 107",
             ("short", "long"),
             range(100, 108),
-            {name: {} for name in pretraining.STUDY.arms},
+            {name: {} for name in (*SHORT, *LONGER)},
             settings={"dropout": 0.2, "average": True, "clean": True},
         ),
         "longer": Check(

@@ -3,16 +3,31 @@
 A check that has run is in the record of its study. `python -m experiments check luong/longer` runs it again.
 """
 
-from experiments.harness import Check
-from experiments.studies import alignment, latent_attention, layers, luong, one_stack, trust, zapier
+from experiments.harness import Check, get_study
+from experiments.studies import alignment, luong
+from experiments.studies.residuals import EYE, EYE_RESIDUAL, HE, PRE_NORM, SIX, SIX_PRE_NORM
+
+
+def plain(study, *without):
+    """The arms of a study as they are, except some."""
+    return {name: {} for name in get_study(study).arms if name not in without}
+
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
 REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates"
-TITLES = [name for name in zapier.ARMS if name != "bag of words"]
+TITLES = plain("zapier", "bag of words")
+HARD = plain("hard_attention")
+LATENT = plain("latent_attention", "quarters of a summary", "latent attention")
 DEFAULT, LIBRARY = "PyTorch's default, twice the updates", "the library's, twice the updates"
-TIMED = {name: {} for name in layers.STUDY.arms if name not in ("GRU, 1024 words", "convolution, 64 words")}
+TIMED = plain("layers", "GRU, 1024 words", "convolution, 64 words")
+SEARCHES = (1, 1), (4, 0), (4, 1), (16, 0), (16, 1)
+BEAMS = {f"beam {beam}, penalty {penalty}": {} for beam, penalty in SEARCHES}
 LATER = "one head, four times the updates", "four heads, four times the updates"
+SHORT = "from scratch", "pre-trained"
+LONGER = [f"{name}, four times the updates" for name in SHORT]
+WIDE, NEVER = "one wider layer with four heads", "two layers, previous token hidden"
+SHIFTED = "one layer, keys shifted by one token"
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -51,12 +66,28 @@ CHECKS = {
             {TWICE: {"rate": 0.008, "among": True, "relative": True, "linked": True}, NEAREST: {"linked": True}},
         ),
     },
+    "beam_width": {
+        "test-set": Check(
+            "the 1,000 sentences of the test set of 2016, in ten parts, rather than the validation set, on which the translator's own search was chosen",
+            ("beam", "curse", "cure", "search"),
+            range(100, 110),
+            BEAMS,
+            settings={"split": "test_2016_flickr"},
+        ),
+        "other-way": Check(
+            "the translator from German to English instead; the 1,000 sentences of the test set of 2016, in ten parts",
+            ("beam", "curse", "cure", "search"),
+            range(200, 210),
+            BEAMS,
+            settings={"split": "test_2016_flickr", "name": "multi30k-de-en"},
+        ),
+    },
     "hard_attention": {
         "longer": Check(
             "seeds 100 to 103, 800 updates, three rates for each variant around the old ones (REINFORCE with three times the updates: its old rate)",
             ("bonus", "bonus-hard", "equal", "time"),
             range(100, 104),
-            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {"rate": 0.01}},
+            HARD | {LONG: {"rate": 0.01}},
             budget=800,
             rates=(0.007, 0.014, 0.028),
         ),
@@ -64,18 +95,15 @@ CHECKS = {
             "the bonus for entropy falls in a straight line from 0.2 to zero, so that its mean is the same, for soft and hard attention alike; three rates for each variant, chosen on one seed; seeds 200 to 205",
             ("early-bonus", "bonus-hard"),
             range(200, 206),
-            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {}},
+            HARD,
             settings={"falling": True},
-            rates={
-                **dict.fromkeys(("soft", "soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.01, 0.02, 0.04)),
-                LONG: (0.005, 0.01, 0.02),
-            },
+            rates=dict.fromkeys(HARD, (0.01, 0.02, 0.04)) | {LONG: (0.005, 0.01, 0.02)},
         ),
         "again": Check(
             "seeds 300 to 305, 400 updates, three rates for each variant, chosen on one seed (REINFORCE with three times the updates: its old rate)",
             ("early-bonus",),
             range(300, 306),
-            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {"rate": 0.01}},
+            HARD | {LONG: {"rate": 0.01}},
             rates=(0.01, 0.02, 0.04),
         ),
         "many": Check(
@@ -95,10 +123,9 @@ CHECKS = {
             "models of twice the width (64, and 128 in the states), 400 updates, three rates for each variant; seeds 600 to 606",
             ("steady", "gumbel-bonus", "reinforce"),
             range(600, 607),
-            {"soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {}},
+            plain("hard_attention", "soft"),
             settings={"width": 64},
-            rates=dict.fromkeys(("soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.005, 0.01, 0.02))
-            | {LONG: (0.003, 0.006, 0.012)},
+            rates=dict.fromkeys(HARD, (0.005, 0.01, 0.02)) | {LONG: (0.003, 0.006, 0.012)},
         ),
     },
     "initialisation": {
@@ -118,37 +145,72 @@ CHECKS = {
             rates=(0.0025, 0.005, 0.008),
         ),
     },
+    "induction_heads": {
+        "longer": Check(
+            "2,400 updates; the best of two rates for one layer (0.001 and 0.003), and of three with four heads (0.0003 to 0.003); seeds 100 to 105",
+            ("one", "wide"),
+            range(100, 106),
+            {"one layer": {}, WIDE: {}},
+            budget=2400,
+            rates={"one layer": (0.001, 0.003), WIDE: (0.0003, 0.001, 0.003)},
+        ),
+        "longer-two": Check(
+            "1,600 updates; the best of two rates (0.001 and 0.003) for two layers, and 0.001, the old rate, with shifted keys; seeds 300 to 309",
+            ("two", "shift", "hidden", "control"),
+            range(300, 310),
+            {"two layers": {}, SHIFTED: {"rate": 0.001}},
+            budget=1600,
+            rates=(0.001, 0.003),
+        ),
+        "longer-hidden": Check(
+            "3,200 updates; the best of two rates (0.001 and 0.003); seeds 400 to 405",
+            ("needed",),
+            range(400, 406),
+            {NEVER: {}},
+            budget=3200,
+            rates=(0.001, 0.003),
+        ),
+        "heads": Check(
+            "four heads in each layer, and eight in the wider one, 800 updates; the best of two rates (0.001 and 0.003; the wider layer and shifted keys: 0.001); seeds 200 to 206",
+            ("two", "one", "wide", "shift", "hidden", "control", "needed"),
+            range(200, 207),
+            {name: {"n_heads": 4} for name in ("one layer", "two layers", NEVER)}
+            | {WIDE: {"n_heads": 8, "rate": 0.001}, SHIFTED: {"n_heads": 4, "rate": 0.001}},
+            rates=(0.001, 0.003),
+        ),
+    },
+    "label_smoothing": {
+        "longer": Check(
+            "seeds 100 to 109, 1,200 updates for all; the best of three rates for each of the two variants",
+            ("samples", "calibration", "empty", "greedy"),
+            range(100, 110),
+            {name: {"times": 4} for name in plain("label_smoothing")},
+            rates=(0.0025, 0.005, 0.01),
+        ),
+        "overfitting": Check(
+            "800 captions to learn from rather than 2,500, and no dropout rather than 0.1; 300 updates, or 600; three rates for each variant, seeds 200 to 209",
+            ("samples", "calibration", "empty", "greedy"),
+            range(200, 210),
+            plain("label_smoothing"),
+            settings={"n": 800, "dropout": 0.0},
+            rates=(0.0025, 0.005, 0.01),
+        ),
+    },
     "latent_attention": {
         "longer": Check(
             "seeds 100 to 103, 1,000 updates, three rates for each variant (an attention for each output: its old rate)",
             ("one-summary", "states", "average", "tie", "every-seed", "order"),
             range(100, 104),
-            {
-                "one summary": {},
-                "one average": {},
-                "four small LSTMs": {},
-                "one attention": {},
-                "four attentions": {"rate": 0.03},
-                "words, attention": {},
-                "words, latent attention": {},
-            },
+            LATENT | {"four attentions": {"rate": 0.03}},
             budget=1000,
-            rates=dict.fromkeys(latent_attention.STUDY.arms, (0.015, 0.03, 0.06)) | {"one summary": (0.01, 0.02, 0.04)},
+            rates=dict.fromkeys(LATENT, (0.015, 0.03, 0.06)) | {"one summary": (0.01, 0.02, 0.04)},
         ),
         "averages": Check(
             "the four small LSTMs give the mean of all their states rather than the last ones, and the words that are attended to in one step know their position; rates chosen on one seed; seeds 200 to 205",
             ("one-summary", "states", "average", "one-attention", "tie", "every-seed", "order"),
             range(200, 206),
-            {
-                "one summary": {},
-                "four small LSTMs": {"sees": "four small LSTMs, averages"},
-                "one average": {},
-                "one attention": {},
-                "four attentions": {},
-                "words, attention": {"placed": True},
-                "words, latent attention": {},
-            },
-            rates=dict.fromkeys(latent_attention.STUDY.arms, (0.01, 0.03, 0.06))
+            LATENT | {"four small LSTMs": {"sees": "four small LSTMs, averages"}, "words, attention": {"placed": True}},
+            rates=dict.fromkeys(LATENT, (0.01, 0.03, 0.06))
             | {
                 "one attention": (0.03, 0.06, 0.12),
                 "words, attention": (0.01, 0.03, 0.06, 0.12),
@@ -278,7 +340,7 @@ CHECKS = {
             "2,000 captions to learn from rather than 4,000, and dropout of 0.1; 600 updates, the old rate; seeds 200 to 206",
             ("sliding", "behind", "rotary"),
             range(200, 207),
-            {name: {"rate": 0.008} for name in one_stack.KINDS},
+            {name: {"rate": 0.008} for name in get_study("one_stack").arms},
             settings={"n": 2000, "dropout": 0.1},
         ),
     },
@@ -341,6 +403,54 @@ CHECKS = {
             },
         ),
     },
+    "pretraining": {
+        "average": Check(
+            "the classifier sees the average of all positions rather than the first one, dropout of 0.2 as it learns from labels; without the captions that have no article to replace, and that the study calls wrong all the same; seeds 100 to 107",
+            ("short", "long"),
+            range(100, 108),
+            {name: {} for name in (*SHORT, *LONGER)},
+            settings={"dropout": 0.2, "average": True, "clean": True},
+        ),
+        "longer": Check(
+            "for the short training, a model of width 96, and two rates (0.001 and 0.002); for the long one, 3,200 updates, and three rates (0.001 to 0.004); without the captions that have no article to replace; seeds 200 to 205",
+            ("short", "long"),
+            range(200, 206),
+            {name: {"d_model": 96, "d_ff": 192} for name in SHORT} | {name: {"times": 8} for name in LONGER},
+            settings={"clean": True},
+            rates=dict.fromkeys(SHORT, (0.001, 0.002)) | dict.fromkeys(LONGER, (0.001, 0.002, 0.004)),
+        ),
+    },
+    "residuals": {
+        "longer": Check(
+            "1,200 updates, three closer rates for each stack, seeds 100 to 106; the gradient is that of the loss rather than a random one",
+            ("degradation", "not-vanishing", "below", "depth"),
+            range(100, 107),
+            {name: {} for name in (SIX, HE, PRE_NORM, SIX_PRE_NORM)},
+            budget=1200,
+            settings={"of_loss": True},
+            rates={SIX: (0.001, 0.002, 0.004), HE: (0.00015, 0.0003, 0.0006)}
+            | dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04)),
+        ),
+        "longer-wiring": Check(
+            "1,600 updates, three closer rates for each stack, seeds 200 to 207",
+            ("wiring",),
+            range(200, 208),
+            {EYE: {}, EYE_RESIDUAL: {}},
+            budget=1600,
+            rates={EYE: (0.0001, 0.0002, 0.0004), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
+        ),
+        "wide": Check(
+            "layers of width 64 rather than 32; after its first tenth, the rate falls to zero in a straight line; layers with pre-norm start with He's weights, too; the gradient is that of the loss; three rates for each stack, seeds 300 to 308",
+            ("degradation", "not-vanishing", "wiring", "below", "depth"),
+            range(300, 309),
+            {name: {} for name in (SIX, HE, EYE, EYE_RESIDUAL)}
+            | {name: {"start": "He, pre-norm"} for name in (PRE_NORM, SIX_PRE_NORM)},
+            settings={"width": 64, "cooled": True, "of_loss": True},
+            rates={SIX: (0.001, 0.003, 0.006), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)}
+            | dict.fromkeys((HE, EYE), (0.00015, 0.0003, 0.0006))
+            | dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04)),
+        ),
+    },
     "scores": {
         "longer": Check(
             "seeds 100 to 107, 1,000 updates, three rates for each of the two scores",
@@ -364,7 +474,7 @@ CHECKS = {
             "the translator from German to English instead; each tenth of the test set",
             ("token", "length", "beyond-length", "whole"),
             range(100, 110),
-            {sign: {} for sign in trust.STUDY.arms},
+            plain("trust"),
             settings={"name": "multi30k-de-en", "parts": 10},
         ),
         "as-long": Check(
@@ -380,7 +490,7 @@ CHECKS = {
             "seeds 100 to 107, 1,200 updates, three rates for each variant",
             ("position", "ahead", "lstm", "none"),
             range(100, 108),
-            {name: {} for name in TITLES},
+            TITLES,
             budget=1200,
             rates=(0.01, 0.02, 0.04),
         ),
@@ -388,7 +498,7 @@ CHECKS = {
             "every seed draws another split of the recipes; the LSTM's forget gates begin with a bias of one; three rates for each variant; seeds 200 to 209",
             ("position", "ahead", "lstm", "none"),
             range(200, 210),
-            {name: {} for name in TITLES},
+            TITLES,
             settings={"redrawn": True, "gates": True},
             rates=(0.01, 0.03, 0.06),
         ),

@@ -91,6 +91,11 @@ def decay(update, budget):
     return 1 - (update - 1) / budget
 
 
+def rise(updates):
+    """A warm-up of so many updates, and then `decay`."""
+    return lambda update, budget: min(update / updates, decay(update, budget))
+
+
 def fit(model, loss, batches, rate, budget, schedule=decay, betas=(0.9, 0.98), clip=1.0):
     """Train with Adam for `budget` updates, at `rate` times what the schedule says."""
     adam = torch.optim.Adam(model.train().parameters(), betas=betas, eps=1e-9)

@@ -2,7 +2,7 @@
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference
-from experiments.tasks import captions, decay, fit, mean_loss, right, stream, translation_loss
+from experiments.tasks import captions, fit, mean_loss, right, rise, stream, translation_loss
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from transformer_lib.models.transformer import Transformer, TransformerConfig
@@ -23,14 +23,7 @@ def measure(seed, budget, kind, rate, times=1):
     """How many new captions of 4 to 10 words are translated exactly, the longer half apart."""
     data, budget = captions(seed, n=4000, longest=10), times * budget
     model = build(kind, data.sizes)
-    fit(
-        model,
-        translation_loss,
-        stream(data.rows["train"], 64, seed),
-        rate,
-        budget,
-        lambda u, n: min(u / 60, decay(u, n)),
-    )
+    fit(model, translation_loss, stream(data.rows["train"], 64, seed), rate, budget, rise(60))
     test, numbers = data.rows["test"], {"valid": mean_loss(model, data.rows["valid"])}
     long = (test.source != 0).sum(1) > 8  # more than seven words, and the end
     numbers |= {"loss": mean_loss(model, test), "exact": right(model, test)}

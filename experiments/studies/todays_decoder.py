@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference, level
-from experiments.tasks import captions, decay, fit
+from experiments.tasks import captions, fit, rise
 from transformer_lib.models.gpt import GPT, GPTConfig
 from transformer_lib.models.layers import FeedForward, LayerNorm
 from transformer_lib.models.llama import Llama, LlamaConfig
@@ -68,7 +68,7 @@ def measure(seed, budget, rate, part=""):
     rows, draw = texts["train"].unfold(0, WINDOW + 1, 1), torch.Generator().manual_seed(seed)
     batches = (rows[torch.randint(len(rows), (ROWS,), generator=draw)] for _ in range(budget))
     model = build(part, len(ids))
-    fit(model, loss, batches, rate, budget, lambda u, n: min(u / 30, decay(u, n)), betas=(0.9, 0.95))
+    fit(model, loss, batches, rate, budget, rise(30), betas=(0.9, 0.95))
     bits = losses(model, texts["test"])
     numbers = {f"bits at {at}": bits[at : at + 16].mean().item() for at in range(0, READ, 16)}
     numbers |= {"inside": bits[16:WINDOW].mean().item(), "far": bits[3 * WINDOW :].mean().item()}

@@ -20,6 +20,7 @@ TITLES = plain("zapier", "bag of words")
 HARD = plain("hard_attention")
 LATENT = plain("latent_attention", "quarters of a summary", "latent attention")
 DEFAULT, LIBRARY = "PyTorch's default, twice the updates", "the library's, twice the updates"
+NORMED = dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04))
 TIMED = plain("layers", "GRU, 1024 words", "convolution, 64 words")
 SEARCHES = (1, 1), (4, 0), (4, 1), (16, 0), (16, 1)
 BEAMS = {f"beam {beam}, penalty {penalty}": {} for beam, penalty in SEARCHES}
@@ -428,8 +429,7 @@ CHECKS = {
             {name: {} for name in (SIX, HE, PRE_NORM, SIX_PRE_NORM)},
             budget=1200,
             settings={"of_loss": True},
-            rates={SIX: (0.001, 0.002, 0.004), HE: (0.00015, 0.0003, 0.0006)}
-            | dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04)),
+            rates=NORMED | {SIX: (0.001, 0.002, 0.004), HE: (0.00015, 0.0003, 0.0006)},
         ),
         "longer-wiring": Check(
             "1,600 updates, three closer rates for each stack, seeds 200 to 207",
@@ -443,12 +443,11 @@ CHECKS = {
             "layers of width 64 rather than 32; after its first tenth, the rate falls to zero in a straight line; layers with pre-norm start with He's weights, too; the gradient is that of the loss; three rates for each stack, seeds 300 to 308",
             ("degradation", "not-vanishing", "wiring", "below", "depth"),
             range(300, 309),
-            {name: {} for name in (SIX, HE, EYE, EYE_RESIDUAL)}
-            | {name: {"start": "He, pre-norm"} for name in (PRE_NORM, SIX_PRE_NORM)},
+            {name: {} for name in (SIX, HE, EYE, EYE_RESIDUAL)} | {name: {"start": "He, pre-norm"} for name in NORMED},
             settings={"width": 64, "cooled": True, "of_loss": True},
-            rates={SIX: (0.001, 0.003, 0.006), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)}
+            rates=NORMED
             | dict.fromkeys((HE, EYE), (0.00015, 0.0003, 0.0006))
-            | dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04)),
+            | {SIX: (0.001, 0.003, 0.006), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
         ),
     },
     "scores": {

@@ -4,7 +4,8 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check, get_study
-from experiments.studies import alignment, luong, one_stack, pretraining
+from experiments.studies import alignment, luong
+from experiments.studies.residuals import EYE, EYE_RESIDUAL, HE, PRE_NORM, SIX, SIX_PRE_NORM
 
 
 def plain(study, *without):
@@ -26,7 +27,10 @@ WARM_UP = tuple(get_study("warm_up").findings)
 COLD, WARM = (0.0035, 0.005, 0.007, 0.01), (0.005, 0.007, 0.01, 0.014)
 PEAKS = {name: COLD if "no warm-up" in name else WARM for name in plain("warm_up")}
 LATER = "one head, four times the updates", "four heads, four times the updates"
-SHORT, LONGER = list(pretraining.STUDY.arms)[:2], list(pretraining.STUDY.arms)[2:]
+SHORT = "from scratch", "pre-trained"
+LONGER = [f"{name}, four times the updates" for name in SHORT]
+WIDE, NEVER = "one wider layer with four heads", "two layers, previous token hidden"
+SHIFTED = "one layer, keys shifted by one token"
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -142,6 +146,40 @@ CHECKS = {
             {DEFAULT: {}, LIBRARY: {}},
             settings={"layers": 4},
             rates=(0.0025, 0.005, 0.008),
+        ),
+    },
+    "induction_heads": {
+        "longer": Check(
+            "2,400 updates; the best of two rates for one layer (0.001 and 0.003), and of three with four heads (0.0003 to 0.003); seeds 100 to 105",
+            ("one", "wide"),
+            range(100, 106),
+            {"one layer": {}, WIDE: {}},
+            budget=2400,
+            rates={"one layer": (0.001, 0.003), WIDE: (0.0003, 0.001, 0.003)},
+        ),
+        "longer-two": Check(
+            "1,600 updates; the best of two rates (0.001 and 0.003) for two layers, and 0.001, the old rate, with shifted keys; seeds 300 to 309",
+            ("two", "shift", "hidden", "control"),
+            range(300, 310),
+            {"two layers": {}, SHIFTED: {"rate": 0.001}},
+            budget=1600,
+            rates=(0.001, 0.003),
+        ),
+        "longer-hidden": Check(
+            "3,200 updates; the best of two rates (0.001 and 0.003); seeds 400 to 405",
+            ("needed",),
+            range(400, 406),
+            {NEVER: {}},
+            budget=3200,
+            rates=(0.001, 0.003),
+        ),
+        "heads": Check(
+            "four heads in each layer, and eight in the wider one, 800 updates; the best of two rates (0.001 and 0.003; the wider layer and shifted keys: 0.001); seeds 200 to 206",
+            ("two", "one", "wide", "shift", "hidden", "control", "needed"),
+            range(200, 207),
+            {name: {"n_heads": 4} for name in ("one layer", "two layers", NEVER)}
+            | {WIDE: {"n_heads": 8, "rate": 0.001}, SHIFTED: {"n_heads": 4, "rate": 0.001}},
+            rates=(0.001, 0.003),
         ),
     },
     "label_smoothing": {
@@ -305,7 +343,7 @@ CHECKS = {
             "2,000 captions to learn from rather than 4,000, and dropout of 0.1; 600 updates, the old rate; seeds 200 to 206",
             ("sliding", "behind", "rotary"),
             range(200, 207),
-            {name: {"rate": 0.008} for name in one_stack.KINDS},
+            {name: {"rate": 0.008} for name in get_study("one_stack").arms},
             settings={"n": 2000, "dropout": 0.1},
         ),
     },
@@ -373,7 +411,7 @@ CHECKS = {
             "the classifier sees the average of all positions rather than the first one, dropout of 0.2 as it learns from labels; without the captions that have no article to replace, and that the study calls wrong all the same; seeds 100 to 107",
             ("short", "long"),
             range(100, 108),
-            {name: {} for name in pretraining.STUDY.arms},
+            {name: {} for name in (*SHORT, *LONGER)},
             settings={"dropout": 0.2, "average": True, "clean": True},
         ),
         "longer": Check(
@@ -383,6 +421,37 @@ CHECKS = {
             {name: {"d_model": 96, "d_ff": 192} for name in SHORT} | {name: {"times": 8} for name in LONGER},
             settings={"clean": True},
             rates=dict.fromkeys(SHORT, (0.001, 0.002)) | dict.fromkeys(LONGER, (0.001, 0.002, 0.004)),
+        ),
+    },
+    "residuals": {
+        "longer": Check(
+            "1,200 updates, three closer rates for each stack, seeds 100 to 106; the gradient is that of the loss rather than a random one",
+            ("degradation", "not-vanishing", "below", "depth"),
+            range(100, 107),
+            {name: {} for name in (SIX, HE, PRE_NORM, SIX_PRE_NORM)},
+            budget=1200,
+            settings={"of_loss": True},
+            rates={SIX: (0.001, 0.002, 0.004), HE: (0.00015, 0.0003, 0.0006)}
+            | dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04)),
+        ),
+        "longer-wiring": Check(
+            "1,600 updates, three closer rates for each stack, seeds 200 to 207",
+            ("wiring",),
+            range(200, 208),
+            {EYE: {}, EYE_RESIDUAL: {}},
+            budget=1600,
+            rates={EYE: (0.0001, 0.0002, 0.0004), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
+        ),
+        "wide": Check(
+            "layers of width 64 rather than 32; after its first tenth, the rate falls to zero in a straight line; layers with pre-norm start with He's weights, too; the gradient is that of the loss; three rates for each stack, seeds 300 to 308",
+            ("degradation", "not-vanishing", "wiring", "below", "depth"),
+            range(300, 309),
+            {name: {} for name in (SIX, HE, EYE, EYE_RESIDUAL)}
+            | {name: {"start": "He, pre-norm"} for name in (PRE_NORM, SIX_PRE_NORM)},
+            settings={"width": 64, "cooled": True, "of_loss": True},
+            rates={SIX: (0.001, 0.003, 0.006), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)}
+            | dict.fromkeys((HE, EYE), (0.00015, 0.0003, 0.0006))
+            | dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04)),
         ),
     },
     "scores": {

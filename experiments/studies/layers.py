@@ -74,7 +74,7 @@ STUDY = Study(
             "With 32 sentences of 64 words at once, the GRU layer takes less than twice as long as self-attention.",
             ratio("milliseconds", f"GRU, 64 words{MANY}", f"attention, 64 words{MANY}"),
             "high < 2",
-            withdrawn="We couldn't show it in the first run. About twice as long fits as well, and it depends on the width.",
+            withdrawn="The first run left it open: twice as long fits as well.",
         ),
         "long": Finding(
             "For four sentences of 1,024 words, a convolution over three words is faster than self-attention of the same width, on one core.",

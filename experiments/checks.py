@@ -24,6 +24,9 @@ NORMED = dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04))
 TIMED = plain("layers", "GRU, 1024 words", "convolution, 64 words")
 SEARCHES = (1, 1), (4, 0), (4, 1), (16, 0), (16, 1)
 BEAMS = {f"beam {beam}, penalty {penalty}": {} for beam, penalty in SEARCHES}
+WARM_UP = tuple(get_study("warm_up").findings)
+COLD, WARM = (0.0035, 0.005, 0.007, 0.01), (0.005, 0.007, 0.01, 0.014)
+PEAKS = {name: COLD if "no warm-up" in name else WARM for name in plain("warm_up")}
 LATER = "one head, four times the updates", "four heads, four times the updates"
 SHORT = "from scratch", "pre-trained"
 LONGER = [f"{name}, four times the updates" for name in SHORT]
@@ -482,6 +485,24 @@ CHECKS = {
             range(200, 210),
             {"probability per token": {"alike": True}, "length of the source": {}},
             settings={"parts": 10, "swap": True},
+        ),
+    },
+    "warm_up": {
+        "longer": Check(
+            "5,000 captions to learn from rather than 2,500. At the fixed peak rate of 0.01, 600 updates rather than 200; elsewhere the same numbers of updates, with the best of four closer peak rates (0.0035 to 0.01 without warm-up, 0.005 to 0.014 with it); seeds 100 to 105",
+            WARM_UP,
+            range(100, 106),
+            plain("warm_up") | {name: {"times": 3} for name in plain("warm_up") if name.endswith("0.01")},
+            settings={"n": 5000},
+            rates=PEAKS,
+        ),
+        "late": Check(
+            "the rate begins to fall only after forty updates, so that the variants differ in nothing but these and all reach their peak; Adam's betas are 0.9 and 0.999; the same updates; the best of four peak rates (0.0035 to 0.01 without warm-up, 0.005 to 0.014 with it); seeds 200 to 207",
+            WARM_UP,
+            range(200, 208),
+            plain("warm_up"),
+            settings={"late": True, "betas": (0.9, 0.999)},
+            rates=PEAKS,
         ),
     },
     "zapier": {

@@ -20,9 +20,13 @@ TITLES = plain("zapier", "bag of words")
 HARD = plain("hard_attention")
 LATENT = plain("latent_attention", "quarters of a summary", "latent attention")
 DEFAULT, LIBRARY = "PyTorch's default, twice the updates", "the library's, twice the updates"
+NORMED = dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04))
 TIMED = plain("layers", "GRU, 1024 words", "convolution, 64 words")
 SEARCHES = (1, 1), (4, 0), (4, 1), (16, 0), (16, 1)
 BEAMS = {f"beam {beam}, penalty {penalty}": {} for beam, penalty in SEARCHES}
+WARM_UP = tuple(get_study("warm_up").findings)
+COLD, WARM = (0.0035, 0.005, 0.007, 0.01), (0.005, 0.007, 0.01, 0.014)
+PEAKS = {name: COLD if "no warm-up" in name else WARM for name in plain("warm_up")}
 LATER = "one head, four times the updates", "four heads, four times the updates"
 SHORT = "from scratch", "pre-trained"
 LONGER = [f"{name}, four times the updates" for name in SHORT]
@@ -428,8 +432,7 @@ CHECKS = {
             {name: {} for name in (SIX, HE, PRE_NORM, SIX_PRE_NORM)},
             budget=1200,
             settings={"of_loss": True},
-            rates={SIX: (0.001, 0.002, 0.004), HE: (0.00015, 0.0003, 0.0006)}
-            | dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04)),
+            rates=NORMED | {SIX: (0.001, 0.002, 0.004), HE: (0.00015, 0.0003, 0.0006)},
         ),
         "longer-wiring": Check(
             "1,600 updates, three closer rates for each stack, seeds 200 to 207",
@@ -443,12 +446,11 @@ CHECKS = {
             "layers of width 64 rather than 32; after its first tenth, the rate falls to zero in a straight line; layers with pre-norm start with He's weights, too; the gradient is that of the loss; three rates for each stack, seeds 300 to 308",
             ("degradation", "not-vanishing", "wiring", "below", "depth"),
             range(300, 309),
-            {name: {} for name in (SIX, HE, EYE, EYE_RESIDUAL)}
-            | {name: {"start": "He, pre-norm"} for name in (PRE_NORM, SIX_PRE_NORM)},
+            {name: {} for name in (SIX, HE, EYE, EYE_RESIDUAL)} | {name: {"start": "He, pre-norm"} for name in NORMED},
             settings={"width": 64, "cooled": True, "of_loss": True},
-            rates={SIX: (0.001, 0.003, 0.006), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)}
+            rates=NORMED
             | dict.fromkeys((HE, EYE), (0.00015, 0.0003, 0.0006))
-            | dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04)),
+            | {SIX: (0.001, 0.003, 0.006), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
         ),
     },
     "scores": {
@@ -483,6 +485,24 @@ CHECKS = {
             range(200, 210),
             {"probability per token": {"alike": True}, "length of the source": {}},
             settings={"parts": 10, "swap": True},
+        ),
+    },
+    "warm_up": {
+        "longer": Check(
+            "5,000 captions to learn from rather than 2,500. At the fixed peak rate of 0.01, 600 updates rather than 200; elsewhere the same numbers of updates, with the best of four closer peak rates (0.0035 to 0.01 without warm-up, 0.005 to 0.014 with it); seeds 100 to 105",
+            WARM_UP,
+            range(100, 106),
+            plain("warm_up") | {name: {"times": 3} for name in plain("warm_up") if name.endswith("0.01")},
+            settings={"n": 5000},
+            rates=PEAKS,
+        ),
+        "late": Check(
+            "the rate begins to fall only after forty updates, so that the variants differ in nothing but these and all reach their peak; Adam's betas are 0.9 and 0.999; the same updates; the best of four peak rates (0.0035 to 0.01 without warm-up, 0.005 to 0.014 with it); seeds 200 to 207",
+            WARM_UP,
+            range(200, 208),
+            plain("warm_up"),
+            settings={"late": True, "betas": (0.9, 0.999)},
+            rates=PEAKS,
         ),
     },
     "zapier": {

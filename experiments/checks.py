@@ -5,6 +5,7 @@ A check that has run is in the record of its study. `python -m experiments check
 
 from experiments.harness import Check, get_study
 from experiments.studies import alignment, luong
+from experiments.studies.residuals import EYE, EYE_RESIDUAL, HE, PRE_NORM, SIX, SIX_PRE_NORM
 
 
 def plain(study, *without):
@@ -19,9 +20,13 @@ TITLES = plain("zapier", "bag of words")
 HARD = plain("hard_attention")
 LATENT = plain("latent_attention", "quarters of a summary", "latent attention")
 DEFAULT, LIBRARY = "PyTorch's default, twice the updates", "the library's, twice the updates"
+NORMED = dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04))
 TIMED = plain("layers", "GRU, 1024 words", "convolution, 64 words")
 SEARCHES = (1, 1), (4, 0), (4, 1), (16, 0), (16, 1)
 BEAMS = {f"beam {beam}, penalty {penalty}": {} for beam, penalty in SEARCHES}
+WARM_UP = tuple(get_study("warm_up").findings)
+COLD, WARM = (0.0035, 0.005, 0.007, 0.01), (0.005, 0.007, 0.01, 0.014)
+PEAKS = {name: COLD if "no warm-up" in name else WARM for name in plain("warm_up")}
 LATER = "one head, four times the updates", "four heads, four times the updates"
 SHORT = "from scratch", "pre-trained"
 LONGER = [f"{name}, four times the updates" for name in SHORT]
@@ -449,6 +454,35 @@ CHECKS = {
             rates={STACKS[0]: (0.006, 0.008, 0.012), WITH_ATTENTION[0]: (0.012, 0.016, 0.024)},
         ),
     },
+    "residuals": {
+        "longer": Check(
+            "1,200 updates, three closer rates for each stack, seeds 100 to 106; the gradient is that of the loss rather than a random one",
+            ("degradation", "not-vanishing", "below", "depth"),
+            range(100, 107),
+            {name: {} for name in (SIX, HE, PRE_NORM, SIX_PRE_NORM)},
+            budget=1200,
+            settings={"of_loss": True},
+            rates=NORMED | {SIX: (0.001, 0.002, 0.004), HE: (0.00015, 0.0003, 0.0006)},
+        ),
+        "longer-wiring": Check(
+            "1,600 updates, three closer rates for each stack, seeds 200 to 207",
+            ("wiring",),
+            range(200, 208),
+            {EYE: {}, EYE_RESIDUAL: {}},
+            budget=1600,
+            rates={EYE: (0.0001, 0.0002, 0.0004), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
+        ),
+        "wide": Check(
+            "layers of width 64 rather than 32; after its first tenth, the rate falls to zero in a straight line; layers with pre-norm start with He's weights, too; the gradient is that of the loss; three rates for each stack, seeds 300 to 308",
+            ("degradation", "not-vanishing", "wiring", "below", "depth"),
+            range(300, 309),
+            {name: {} for name in (SIX, HE, EYE, EYE_RESIDUAL)} | {name: {"start": "He, pre-norm"} for name in NORMED},
+            settings={"width": 64, "cooled": True, "of_loss": True},
+            rates=NORMED
+            | dict.fromkeys((HE, EYE), (0.00015, 0.0003, 0.0006))
+            | {SIX: (0.001, 0.003, 0.006), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
+        ),
+    },
     "scores": {
         "longer": Check(
             "seeds 100 to 107, 1,000 updates, three rates for each of the two scores",
@@ -514,6 +548,24 @@ CHECKS = {
             range(200, 210),
             {"probability per token": {"alike": True}, "length of the source": {}},
             settings={"parts": 10, "swap": True},
+        ),
+    },
+    "warm_up": {
+        "longer": Check(
+            "5,000 captions to learn from rather than 2,500. At the fixed peak rate of 0.01, 600 updates rather than 200; elsewhere the same numbers of updates, with the best of four closer peak rates (0.0035 to 0.01 without warm-up, 0.005 to 0.014 with it); seeds 100 to 105",
+            WARM_UP,
+            range(100, 106),
+            plain("warm_up") | {name: {"times": 3} for name in plain("warm_up") if name.endswith("0.01")},
+            settings={"n": 5000},
+            rates=PEAKS,
+        ),
+        "late": Check(
+            "the rate begins to fall only after forty updates, so that the variants differ in nothing but these and all reach their peak; Adam's betas are 0.9 and 0.999; the same updates; the best of four peak rates (0.0035 to 0.01 without warm-up, 0.005 to 0.014 with it); seeds 200 to 207",
+            WARM_UP,
+            range(200, 208),
+            plain("warm_up"),
+            settings={"late": True, "betas": (0.9, 0.999)},
+            rates=PEAKS,
         ),
     },
     "zapier": {

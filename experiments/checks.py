@@ -32,6 +32,9 @@ SHORT = "from scratch", "pre-trained"
 LONGER = [f"{name}, four times the updates" for name in SHORT]
 WIDE, NEVER = "one wider layer with four heads", "two layers, previous token hidden"
 SHIFTED = "one layer, keys shifted by one token"
+LEARNED = {"learned positions": {}, "GPT-2's design": {}}
+STACKS = "Transformer", "Transformer, twice the updates"
+WITH_ATTENTION = "GRU with attention", "GRU with attention, twice the updates"
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -424,6 +427,33 @@ CHECKS = {
             rates=dict.fromkeys(SHORT, (0.001, 0.002)) | dict.fromkeys(LONGER, (0.001, 0.002, 0.004)),
         ),
     },
+    "recurrence": {
+        "longer": Check(
+            "2,000 updates; the best of three rates for the GRU, and 0.008, the old rate, for the Transformer; seeds 100 to 105",
+            ("attention",),
+            range(100, 106),
+            {"GRU": {}, "Transformer": {"rate": 0.008}},
+            budget=2000,
+            rates=(0.008, 0.016, 0.024),
+        ),
+        "pre-norm": Check(
+            "a Transformer with pre-norm, and the best of three rates; the GRU without attention reads the source in reverse, and both GRUs have the old rate, 0.016; seeds 200 to 206",
+            ("attention", "sooner", "later"),
+            range(200, 207),
+            {"GRU": {"reverse_source": True, "rate": 0.016}}
+            | {name: {"rate": 0.016} for name in WITH_ATTENTION}
+            | {name: {"norm_first": True} for name in STACKS},
+            rates=(0.004, 0.008, 0.016),
+        ),
+        "more-captions": Check(
+            "8,000 captions rather than 4,000; the best of three closer rates for each with 500 updates, and with 1,000 the old ones; seeds 300 to 307",
+            ("sooner", "later"),
+            range(300, 308),
+            {STACKS[0]: {}, STACKS[1]: {"rate": 0.008}, WITH_ATTENTION[0]: {}, WITH_ATTENTION[1]: {"rate": 0.016}},
+            settings={"n": 8000},
+            rates={STACKS[0]: (0.006, 0.008, 0.012), WITH_ATTENTION[0]: (0.012, 0.016, 0.024)},
+        ),
+    },
     "residuals": {
         "longer": Check(
             "1,200 updates, three closer rates for each stack, seeds 100 to 106; the gradient is that of the loss rather than a random one",
@@ -469,6 +499,39 @@ CHECKS = {
             {"dot": {}, "location": {}},
             settings={"drawn": {"n": 4000, "longest": 6}},
             rates=(0.01, 0.015, 0.025),
+        ),
+    },
+    "todays_decoder": {
+        "longer": Check(
+            "1,000 updates; 0.016, the old rate, for today's decoder, and the best of two (0.008 and 0.016) for the others; seeds 100 to 105",
+            ("jump", "far", "positions", "all"),
+            range(100, 106),
+            {"today": {"rate": 0.016}, **LEARNED},
+            budget=1000,
+            rates=(0.008, 0.016),
+        ),
+        "zeros": Check(
+            "the vectors of the learned positions begin as zeros, and rotary positions have a base of 500,000 rather than 10,000; 400 updates; 0.016, the old rate, for today's decoder, and the best of three for the others; seeds 200 to 207",
+            ("jump", "far", "positions", "all"),
+            range(200, 208),
+            {"today": {"rate": 0.016, "base": 500_000.0}} | {name: {"zeros": True} for name in LEARNED},
+            rates=(0.008, 0.016, 0.032),
+        ),
+        "longer-layers": Check(
+            "800 updates; the best of two rates (0.008 and 0.016); seeds 300 to 305",
+            ("norm", "gate"),
+            range(300, 306),
+            {"today": {}, "layer norm": {}, "GELU": {}},
+            budget=800,
+            rates=(0.008, 0.016),
+        ),
+        "deeper": Check(
+            "four layers rather than two, 400 updates; the best of two rates (0.008 and 0.016); seeds 400 to 405",
+            ("norm", "gate"),
+            range(400, 406),
+            {"today": {}, "layer norm": {}, "GELU": {}},
+            settings={"n_layers": 4},
+            rates=(0.008, 0.016),
         ),
     },
     "trust": {

@@ -38,8 +38,7 @@ def measure(seed, budget, kind, S, batch=BATCH, width=256, training=False, count
     f, multiplications = layer(kind, width)
     x = torch.randn(batch, S, width, requires_grad=training)
     with torch.inference_mode(not training):
-        step = "f(x).sum().backward()" if training else "f(x)"
-        timer = Timer(step, globals={"f": f, "x": x})
+        timer = Timer("f(x).sum().backward()" if training else "f(x)", globals={"f": f, "x": x})
         timer.timeit(1)
         times = sorted(timer.timeit(1).median for _ in range(budget))
     made = count(f, x) if counted else batch * multiplications(S)

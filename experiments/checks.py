@@ -27,6 +27,8 @@ BEAMS = {f"beam {beam}, penalty {penalty}": {} for beam, penalty in SEARCHES}
 WARM_UP = tuple(get_study("warm_up").findings)
 COLD, WARM = (0.0035, 0.005, 0.007, 0.01), (0.005, 0.007, 0.01, 0.014)
 PEAKS = {name: COLD if "no warm-up" in name else WARM for name in plain("warm_up")}
+REVERSED = "width 128, source reversed"
+FEW, MANY = "width 128, 2,000 captions", "width 128, 18,000 captions"
 LATER = "one head, four times the updates", "four heads, four times the updates"
 SHORT = "from scratch", "pre-trained"
 LONGER = [f"{name}, four times the updates" for name in SHORT]
@@ -356,12 +358,7 @@ CHECKS = {
             "seeds 100 to 103, 1,600 updates, three closer rates chosen on one seed; rates of 0.008 with 2,000 captions and of 0.012 with 18,000",
             ("reversed",),
             range(100, 104),
-            {
-                "width 128": {},
-                "width 128, source reversed": {},
-                "width 128, 2,000 captions": {"rate": 0.008},
-                "width 128, 18,000 captions": {"rate": 0.012},
-            },
+            {"width 128": {}, REVERSED: {}, FEW: {"rate": 0.008}, MANY: {"rate": 0.012}},
             budget=1600,
             rates=(0.005, 0.008, 0.012),
         ),
@@ -369,20 +366,9 @@ CHECKS = {
             "the learning rate first rises for a tenth of the updates; rates chosen on one seed (0.008 with 2,000 captions, 0.016 with 18,000), seeds 200 to 203",
             ("rate", "reversed"),
             range(200, 204),
-            {
-                "width 128": {},
-                "width 192": {},
-                "width 128, source reversed": {},
-                "width 192 at 0.002": {},
-                "width 128, 2,000 captions": {"rate": 0.008},
-                "width 128, 18,000 captions": {"rate": 0.016},
-            },
+            plain("one_vector", "width 64") | {FEW: {"rate": 0.008}, MANY: {"rate": 0.016}},
             settings={"warm_up": True},
-            rates={
-                "width 128": (0.008, 0.016, 0.032),
-                "width 128, source reversed": (0.008, 0.016, 0.032),
-                "width 192": (0.004, 0.008, 0.016),
-            },
+            rates=dict.fromkeys(("width 128", REVERSED), (0.008, 0.016, 0.032)) | {"width 192": (0.004, 0.008, 0.016)},
         ),
         "again": Check(
             "seeds 300 to 303, and a rate of 0.006 in place of the best one",
@@ -394,7 +380,7 @@ CHECKS = {
             "1,600 updates; with 2,000 captions, the best of three rates; with 18,000, a rate of 0.012; seeds 400 to 405",
             ("more-data",),
             range(400, 406),
-            {"width 128, 2,000 captions": {}, "width 128, 18,000 captions": {"rate": 0.012}},
+            {FEW: {}, MANY: {"rate": 0.012}},
             budget=1600,
             rates=(0.004, 0.008, 0.016),
         ),
@@ -402,12 +388,9 @@ CHECKS = {
             "800 updates, dropout of 0.2, and the best of three rates for either number of captions; seeds 500 to 505",
             ("more-data",),
             range(500, 506),
-            {"width 128, 2,000 captions": {}, "width 128, 18,000 captions": {}},
+            {FEW: {}, MANY: {}},
             settings={"dropout": 0.2},
-            rates={
-                "width 128, 2,000 captions": (0.004, 0.008, 0.016),
-                "width 128, 18,000 captions": (0.008, 0.016, 0.032),
-            },
+            rates={FEW: (0.004, 0.008, 0.016), MANY: (0.008, 0.016, 0.032)},
         ),
     },
     "pretraining": {

@@ -5,6 +5,7 @@ A check that has run is in the record of its study. `python -m experiments check
 
 from experiments.harness import Check, get_study
 from experiments.studies import alignment, luong
+from experiments.studies.residuals import EYE, EYE_RESIDUAL, HE, PRE_NORM, SIX, SIX_PRE_NORM
 
 
 def plain(study, *without):
@@ -19,14 +20,23 @@ TITLES = plain("zapier", "bag of words")
 HARD = plain("hard_attention")
 LATENT = plain("latent_attention", "quarters of a summary", "latent attention")
 DEFAULT, LIBRARY = "PyTorch's default, twice the updates", "the library's, twice the updates"
+NORMED = dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04))
 TIMED = plain("layers", "GRU, 1024 words", "convolution, 64 words")
 SEARCHES = (1, 1), (4, 0), (4, 1), (16, 0), (16, 1)
 BEAMS = {f"beam {beam}, penalty {penalty}": {} for beam, penalty in SEARCHES}
+WARM_UP = tuple(get_study("warm_up").findings)
+COLD, WARM = (0.0035, 0.005, 0.007, 0.01), (0.005, 0.007, 0.01, 0.014)
+PEAKS = {name: COLD if "no warm-up" in name else WARM for name in plain("warm_up")}
+REVERSED = "width 128, source reversed"
+FEW, MANY = "width 128, 2,000 captions", "width 128, 18,000 captions"
 LATER = "one head, four times the updates", "four heads, four times the updates"
 SHORT = "from scratch", "pre-trained"
 LONGER = [f"{name}, four times the updates" for name in SHORT]
 WIDE, NEVER = "one wider layer with four heads", "two layers, previous token hidden"
 SHIFTED = "one layer, keys shifted by one token"
+LEARNED = {"learned positions": {}, "GPT-2's design": {}}
+STACKS = "Transformer", "Transformer, twice the updates"
+WITH_ATTENTION = "GRU with attention", "GRU with attention, twice the updates"
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -348,12 +358,7 @@ CHECKS = {
             "seeds 100 to 103, 1,600 updates, three closer rates chosen on one seed; rates of 0.008 with 2,000 captions and of 0.012 with 18,000",
             ("reversed",),
             range(100, 104),
-            {
-                "width 128": {},
-                "width 128, source reversed": {},
-                "width 128, 2,000 captions": {"rate": 0.008},
-                "width 128, 18,000 captions": {"rate": 0.012},
-            },
+            {"width 128": {}, REVERSED: {}, FEW: {"rate": 0.008}, MANY: {"rate": 0.012}},
             budget=1600,
             rates=(0.005, 0.008, 0.012),
         ),
@@ -361,20 +366,9 @@ CHECKS = {
             "the learning rate first rises for a tenth of the updates; rates chosen on one seed (0.008 with 2,000 captions, 0.016 with 18,000), seeds 200 to 203",
             ("rate", "reversed"),
             range(200, 204),
-            {
-                "width 128": {},
-                "width 192": {},
-                "width 128, source reversed": {},
-                "width 192 at 0.002": {},
-                "width 128, 2,000 captions": {"rate": 0.008},
-                "width 128, 18,000 captions": {"rate": 0.016},
-            },
+            plain("one_vector", "width 64") | {FEW: {"rate": 0.008}, MANY: {"rate": 0.016}},
             settings={"warm_up": True},
-            rates={
-                "width 128": (0.008, 0.016, 0.032),
-                "width 128, source reversed": (0.008, 0.016, 0.032),
-                "width 192": (0.004, 0.008, 0.016),
-            },
+            rates=dict.fromkeys(("width 128", REVERSED), (0.008, 0.016, 0.032)) | {"width 192": (0.004, 0.008, 0.016)},
         ),
         "again": Check(
             "seeds 300 to 303, and a rate of 0.006 in place of the best one",
@@ -386,7 +380,7 @@ CHECKS = {
             "1,600 updates; with 2,000 captions, the best of three rates; with 18,000, a rate of 0.012; seeds 400 to 405",
             ("more-data",),
             range(400, 406),
-            {"width 128, 2,000 captions": {}, "width 128, 18,000 captions": {"rate": 0.012}},
+            {FEW: {}, MANY: {"rate": 0.012}},
             budget=1600,
             rates=(0.004, 0.008, 0.016),
         ),
@@ -394,29 +388,81 @@ CHECKS = {
             "800 updates, dropout of 0.2, and the best of three rates for either number of captions; seeds 500 to 505",
             ("more-data",),
             range(500, 506),
-            {"width 128, 2,000 captions": {}, "width 128, 18,000 captions": {}},
+            {FEW: {}, MANY: {}},
             settings={"dropout": 0.2},
-            rates={
-                "width 128, 2,000 captions": (0.004, 0.008, 0.016),
-                "width 128, 18,000 captions": (0.008, 0.016, 0.032),
-            },
+            rates={FEW: (0.004, 0.008, 0.016), MANY: (0.008, 0.016, 0.032)},
         ),
     },
     "pretraining": {
         "average": Check(
-            "the classifier sees the average of all positions rather than the first one, dropout of 0.2 as it learns from labels; without the captions that have no article to replace, and that the study calls wrong all the same; seeds 100 to 107",
+            "the classifier sees the average of all positions rather than the first one, dropout of 0.2 as it learns from labels; seeds 100 to 107",
             ("short", "long"),
             range(100, 108),
             {name: {} for name in (*SHORT, *LONGER)},
-            settings={"dropout": 0.2, "average": True, "clean": True},
+            settings={"dropout": 0.2, "average": True},
         ),
         "longer": Check(
-            "for the short training, a model of width 96, and two rates (0.001 and 0.002); for the long one, 3,200 updates, and three rates (0.001 to 0.004); without the captions that have no article to replace; seeds 200 to 205",
+            "for the short training, a model of width 96, and two rates (0.001 and 0.002); for the long one, 3,200 updates, and three rates (0.001 to 0.004); seeds 200 to 205",
             ("short", "long"),
             range(200, 206),
             {name: {"d_model": 96, "d_ff": 192} for name in SHORT} | {name: {"times": 8} for name in LONGER},
-            settings={"clean": True},
             rates=dict.fromkeys(SHORT, (0.001, 0.002)) | dict.fromkeys(LONGER, (0.001, 0.002, 0.004)),
+        ),
+    },
+    "recurrence": {
+        "longer": Check(
+            "2,000 updates; the best of three rates for the GRU, and 0.008, the old rate, for the Transformer; seeds 100 to 105",
+            ("attention",),
+            range(100, 106),
+            {"GRU": {}, "Transformer": {"rate": 0.008}},
+            budget=2000,
+            rates=(0.008, 0.016, 0.024),
+        ),
+        "pre-norm": Check(
+            "a Transformer with pre-norm, and the best of three rates; the GRU without attention reads the source in reverse, and both GRUs have the old rate, 0.016; seeds 200 to 206",
+            ("attention", "sooner", "later"),
+            range(200, 207),
+            {"GRU": {"reverse_source": True, "rate": 0.016}}
+            | {name: {"rate": 0.016} for name in WITH_ATTENTION}
+            | {name: {"norm_first": True} for name in STACKS},
+            rates=(0.004, 0.008, 0.016),
+        ),
+        "more-captions": Check(
+            "8,000 captions rather than 4,000; the best of three closer rates for each with 500 updates, and with 1,000 the old ones; seeds 300 to 307",
+            ("sooner", "later"),
+            range(300, 308),
+            {STACKS[0]: {}, STACKS[1]: {"rate": 0.008}, WITH_ATTENTION[0]: {}, WITH_ATTENTION[1]: {"rate": 0.016}},
+            settings={"n": 8000},
+            rates={STACKS[0]: (0.006, 0.008, 0.012), WITH_ATTENTION[0]: (0.012, 0.016, 0.024)},
+        ),
+    },
+    "residuals": {
+        "longer": Check(
+            "1,200 updates, three closer rates for each stack, seeds 100 to 106; the gradient is that of the loss rather than a random one",
+            ("degradation", "not-vanishing", "below", "depth"),
+            range(100, 107),
+            {name: {} for name in (SIX, HE, PRE_NORM, SIX_PRE_NORM)},
+            budget=1200,
+            settings={"of_loss": True},
+            rates=NORMED | {SIX: (0.001, 0.002, 0.004), HE: (0.00015, 0.0003, 0.0006)},
+        ),
+        "longer-wiring": Check(
+            "1,600 updates, three closer rates for each stack, seeds 200 to 207",
+            ("wiring",),
+            range(200, 208),
+            {EYE: {}, EYE_RESIDUAL: {}},
+            budget=1600,
+            rates={EYE: (0.0001, 0.0002, 0.0004), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
+        ),
+        "wide": Check(
+            "layers of width 64 rather than 32; after its first tenth, the rate falls to zero in a straight line; layers with pre-norm start with He's weights, too; the gradient is that of the loss; three rates for each stack, seeds 300 to 308",
+            ("degradation", "not-vanishing", "wiring", "below", "depth"),
+            range(300, 309),
+            {name: {} for name in (SIX, HE, EYE, EYE_RESIDUAL)} | {name: {"start": "He, pre-norm"} for name in NORMED},
+            settings={"width": 64, "cooled": True, "of_loss": True},
+            rates=NORMED
+            | dict.fromkeys((HE, EYE), (0.00015, 0.0003, 0.0006))
+            | {SIX: (0.001, 0.003, 0.006), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
         ),
     },
     "scores": {
@@ -437,6 +483,39 @@ CHECKS = {
             rates=(0.01, 0.015, 0.025),
         ),
     },
+    "todays_decoder": {
+        "longer": Check(
+            "1,000 updates; 0.016, the old rate, for today's decoder, and the best of two (0.008 and 0.016) for the others; seeds 100 to 105",
+            ("jump", "far", "positions", "all"),
+            range(100, 106),
+            {"today": {"rate": 0.016}, **LEARNED},
+            budget=1000,
+            rates=(0.008, 0.016),
+        ),
+        "zeros": Check(
+            "the vectors of the learned positions begin as zeros, and rotary positions have a base of 500,000 rather than 10,000; 400 updates; 0.016, the old rate, for today's decoder, and the best of three for the others; seeds 200 to 207",
+            ("jump", "far", "positions", "all"),
+            range(200, 208),
+            {"today": {"rate": 0.016, "base": 500_000.0}} | {name: {"zeros": True} for name in LEARNED},
+            rates=(0.008, 0.016, 0.032),
+        ),
+        "longer-layers": Check(
+            "800 updates; the best of two rates (0.008 and 0.016); seeds 300 to 305",
+            ("norm", "gate"),
+            range(300, 306),
+            {"today": {}, "layer norm": {}, "GELU": {}},
+            budget=800,
+            rates=(0.008, 0.016),
+        ),
+        "deeper": Check(
+            "four layers rather than two, 400 updates; the best of two rates (0.008 and 0.016); seeds 400 to 405",
+            ("norm", "gate"),
+            range(400, 406),
+            {"today": {}, "layer norm": {}, "GELU": {}},
+            settings={"n_layers": 4},
+            rates=(0.008, 0.016),
+        ),
+    },
     "trust": {
         "other-way": Check(
             "the translator from German to English instead; each tenth of the test set",
@@ -451,6 +530,24 @@ CHECKS = {
             range(200, 210),
             {"probability per token": {"alike": True}, "length of the source": {}},
             settings={"parts": 10, "swap": True},
+        ),
+    },
+    "warm_up": {
+        "longer": Check(
+            "5,000 captions to learn from rather than 2,500. At the fixed peak rate of 0.01, 600 updates rather than 200; elsewhere the same numbers of updates, with the best of four closer peak rates (0.0035 to 0.01 without warm-up, 0.005 to 0.014 with it); seeds 100 to 105",
+            WARM_UP,
+            range(100, 106),
+            plain("warm_up") | {name: {"times": 3} for name in plain("warm_up") if name.endswith("0.01")},
+            settings={"n": 5000},
+            rates=PEAKS,
+        ),
+        "late": Check(
+            "the rate begins to fall only after forty updates, so that the variants differ in nothing but these and all reach their peak; Adam's betas are 0.9 and 0.999; the same updates; the best of four peak rates (0.0035 to 0.01 without warm-up, 0.005 to 0.014 with it); seeds 200 to 207",
+            WARM_UP,
+            range(200, 208),
+            plain("warm_up"),
+            settings={"late": True, "betas": (0.9, 0.999)},
+            rates=PEAKS,
         ),
     },
     "zapier": {

@@ -1,5 +1,7 @@
 """How much does a Transformer owe to its initial weights?"""
 
+from functools import partial
+
 from torch import nn
 
 from experiments.harness import Finding, Study
@@ -11,12 +13,11 @@ from transformer_lib.models.transformer import Transformer, TransformerConfig
 
 def start(model, how, biases=False):
     """Give all matrices but the embeddings nn.Linear's default (its biases, too), or Xavier's weights, one at a time."""
+    draw = partial(nn.init.kaiming_uniform_, a=5**0.5) if how == "default" else nn.init.xavier_uniform_
     if how != "library":
         for name, parameter in model.named_parameters():
             if parameter.dim() == 2 and "embed" not in name and "output" not in name:
-                nn.init.kaiming_uniform_(parameter, a=5**0.5) if how == "default" else nn.init.xavier_uniform_(
-                    parameter
-                )
+                draw(parameter)
             elif biases and name.endswith("bias") and "norm" not in name:
                 bound = model.get_parameter(name.removesuffix("bias") + "weight").shape[1] ** -0.5
                 nn.init.uniform_(parameter, -bound, bound)
@@ -29,14 +30,8 @@ def measure(seed, budget, how, rate, times=1, biases=False, layers=2):
     sizes = SIZES | {"n_encoder_layers": layers, "n_decoder_layers": layers}
     config = TransformerConfig(*data.sizes, tie_embeddings="target", norm_first=False, **sizes)
     model = start(Transformer(config), how, biases)
-    fit(
-        model,
-        translation_loss,
-        stream(data.rows["train"], 64, seed),
-        rate,
-        budget,
-        lambda u, n: min(u / 60, decay(u, n)),
-    )
+    batches = stream(data.rows["train"], 64, seed)
+    fit(model, translation_loss, batches, rate, budget, lambda u, n: min(u / 60, decay(u, n)))
     numbers = {"valid": mean_loss(model, data.rows["valid"]), "loss": mean_loss(model, data.rows["test"])}
     return numbers | {"exact": right(model, data.rows["test"])}
 

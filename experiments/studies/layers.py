@@ -38,8 +38,7 @@ def measure(seed, budget, kind, S, batch=BATCH, width=256, training=False, count
     f, multiplications = layer(kind, width)
     x = torch.randn(batch, S, width, requires_grad=training)
     with torch.inference_mode(not training):
-        step = "f(x).sum().backward()" if training else "f(x)"
-        timer = Timer(step, globals={"f": f, "x": x})
+        timer = Timer("f(x).sum().backward()" if training else "f(x)", globals={"f": f, "x": x})
         timer.timeit(1)
         times = sorted(timer.timeit(1).median for _ in range(budget))
     made = count(f, x) if counted else batch * multiplications(S)
@@ -74,7 +73,7 @@ STUDY = Study(
             "With 32 sentences of 64 words at once, the GRU layer takes less than twice as long as self-attention.",
             ratio("milliseconds", f"GRU, 64 words{MANY}", f"attention, 64 words{MANY}"),
             "high < 2",
-            withdrawn="We couldn't show it in the first run. About twice as long fits as well, and it depends on the width.",
+            withdrawn="The first run left it open: twice as long fits as well.",
         ),
         "long": Finding(
             "For four sentences of 1,024 words, a convolution over three words is faster than self-attention of the same width, on one core.",

@@ -395,18 +395,17 @@ CHECKS = {
     },
     "pretraining": {
         "average": Check(
-            "the classifier sees the average of all positions rather than the first one, dropout of 0.2 as it learns from labels; without the captions that have no article to replace, and that the study calls wrong all the same; seeds 100 to 107",
+            "the classifier sees the average of all positions rather than the first one, dropout of 0.2 as it learns from labels; seeds 100 to 107",
             ("short", "long"),
             range(100, 108),
             {name: {} for name in (*SHORT, *LONGER)},
-            settings={"dropout": 0.2, "average": True, "clean": True},
+            settings={"dropout": 0.2, "average": True},
         ),
         "longer": Check(
-            "for the short training, a model of width 96, and two rates (0.001 and 0.002); for the long one, 3,200 updates, and three rates (0.001 to 0.004); without the captions that have no article to replace; seeds 200 to 205",
+            "for the short training, a model of width 96, and two rates (0.001 and 0.002); for the long one, 3,200 updates, and three rates (0.001 to 0.004); seeds 200 to 205",
             ("short", "long"),
             range(200, 206),
             {name: {"d_model": 96, "d_ff": 192} for name in SHORT} | {name: {"times": 8} for name in LONGER},
-            settings={"clean": True},
             rates=dict.fromkeys(SHORT, (0.001, 0.002)) | dict.fromkeys(LONGER, (0.001, 0.002, 0.004)),
         ),
     },

@@ -4,6 +4,9 @@ import random
 from functools import lru_cache
 
 import torch
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 from torch.nn import functional as F
 
 from experiments.harness import Finding, Study
@@ -17,20 +20,24 @@ SIZES = {"d_model": 64, "n_heads": 4, "n_layers": 2, "d_ff": 128, "dropout": 0.0
 LABELS = 400
 
 
-def with_errors(rows, de, seed, clean=False):
-    """German captions, every second one with a wrong article if it has one of these at all, and whether they are correct.
-
-    One caption in nine has no such article and is called wrong all the same; `clean` leaves them out.
-    """
+def with_errors(rows, de, seed):
+    """German captions that have an article, every second one with a wrong one, and whether they are correct."""
     draw, tokens = random.Random(seed), rows.target.clone()
     words = {de.encode(word)[0]: [de.encode(other)[0] for other in others] for word, others in ARTICLES.items()}
-    if clean:
-        tokens = tokens[torch.isin(tokens, torch.tensor(list(words))).any(1)]
+    tokens = tokens[torch.isin(tokens, torch.tensor(list(words))).any(1)]
     for row in tokens[1::2]:
-        places = [i for i, token in enumerate(row.tolist()) if token in words]
-        if places:
-            row[places[0]] = draw.choice(words[row[places[0]].item()])
+        place = next(i for i, token in enumerate(row.tolist()) if token in words)
+        row[place] = draw.choice(words[row[place].item()])
     return tokens, 1 - torch.arange(len(tokens)) % 2
+
+
+def word_pairs(x, y, new):
+    """Accuracy of a logistic regression that sees which pairs of neighbouring words occur."""
+    texts = [[" ".join(map(str, row)) for row in part.tolist()] for part in (x, new[0])]
+    model = make_pipeline(
+        CountVectorizer(token_pattern=r"\d+", ngram_range=(1, 2), binary=True), LogisticRegression(max_iter=1000)
+    )
+    return 100 * model.fit(texts[0], y).score(texts[1], new[1])
 
 
 class Averaged(BertClassifier):
@@ -75,12 +82,14 @@ def pretrained(seed, updates, **sizes):
     return fit(model, masked_loss, batches(), 0.004, updates, rise(80)).state_dict()
 
 
-def measure(seed, budget, start, rate, times=1, dropout=0.0, average=False, clean=False, **sizes):
+def measure(seed, budget, start, rate, times=1, dropout=0.0, average=False, **sizes):
     """Fine-tune on 400 labels; accuracy on new captions."""
     torch.set_flush_denormal(True)  # tiny averages of Adam's would make updates several times slower
     data = captions(seed, n=6000, shortest=5, longest=9)
-    sets = [with_errors(data.rows[part], data.de, seed, clean) for part in ("train", "valid", "test")]
+    sets = [with_errors(data.rows[part], data.de, seed) for part in ("train", "valid", "test")]
     x, y = (part[:LABELS] for part in sets[0])
+    if start == "word pairs":
+        return {part: word_pairs(x, y, rows) for part, rows in zip(("valid", "accuracy"), sets[1:], strict=True)}
     options = SIZES | sizes | {"dropout": dropout, "attention_dropout": dropout}
     bert = Bert(BertConfig(data.sizes[1] + 1, max_length=40, **options))
     if start == "pre-trained":
@@ -101,6 +110,7 @@ STUDY = Study(
         "pre-trained": {"start": "pre-trained"},
         "from scratch, four times the updates": {"start": "scratch", "times": 4},
         "pre-trained, four times the updates": {"start": "pre-trained", "times": 4},
+        "word pairs": {"start": "word pairs", "rate": None},
     },
     rates=(0.0005, 0.001, 0.002, 0.004),
     measure=measure,

@@ -465,6 +465,23 @@ CHECKS = {
             | {SIX: (0.001, 0.003, 0.006), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
         ),
     },
+    "scaling_law": {
+        "shorter": Check(
+            "at most 256,000 characters in place of 1,024,000; seeds 100 to 102; rates tuned again",
+            ("alpha", "beta", "share", "extrapolation"),
+            range(100, 103),
+            plain("scaling_law"),
+            budget=256_000,
+        ),
+        "german": Check(
+            "German captions; at most 256,000 characters; seeds 200 to 202; rates tuned again",
+            ("alpha", "beta", "share", "extrapolation"),
+            range(200, 203),
+            plain("scaling_law"),
+            budget=256_000,
+            settings={"german": True},
+        ),
+    },
     "scores": {
         "longer": Check(
             "seeds 100 to 107, 1,000 updates, three rates for each of the two scores",

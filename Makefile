@@ -7,11 +7,15 @@ NB ?=
 PORT ?= 8000
 STUDENT ?= _build/student
 WORKERS ?= 2
+UPGRADE ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
+
+# What torch itself asks for on a machine with a GPU is left to it.
+PINNED := \# The exact environment of the book, written by make pins: its committed outputs were made with these versions.
 
 .DEFAULT_GOAL := help
 .PHONY: help book epub test check export notebooks student grade address pins serve colab clean
@@ -58,9 +62,11 @@ grade: $(READY) ## test what you wrote there: make grade CHAPTER=10 (MINE=1: bui
 address: $(READY) ## write the address of the repository into every file: make address REPO=me/name
 	@$(PY) tools/address.py "$(REPO)"
 
-pins: $(READY) ## write requirements.txt: the versions in .venv (after an upgrade there)
-	@sed -i '2,$$d' requirements.txt
-	@$(PY) -m pip freeze --exclude-editable | grep -vE '^(nvidia|cuda|triton|setuptools)' | sed 's/+.*//' >> requirements.txt
+pins: $(READY) ## write requirements.txt, which pins what pyproject.toml asks for (UPGRADE=--upgrade: the newest versions)
+	@$(PIP) uv
+	@$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-annotate --no-header \
+	  $(UPGRADE) --output-file requirements.txt pyproject.toml
+	@sed -i -E '/^(cuda|nvidia|triton)/d; 1i $(PINNED)' requirements.txt
 
 serve: book ## build the book and serve it at http://localhost:8000 (PORT=...)
 	@echo "http://localhost:$(PORT)"

@@ -3,14 +3,40 @@
 A check that has run is in the record of its study. `python -m experiments check luong/longer` runs it again.
 """
 
-from experiments.harness import Check
-from experiments.studies import alignment, latent_attention, luong, trust, zapier
+from experiments.harness import Check, get_study
+from experiments.studies import alignment, luong
+from experiments.studies.residuals import EYE, EYE_RESIDUAL, HE, PRE_NORM, SIX, SIX_PRE_NORM
+
+
+def plain(study, *without):
+    """The arms of a study as they are, except some."""
+    return {name: {} for name in get_study(study).arms if name not in without}
+
 
 TWICE, NEAREST = alignment.TWICE, alignment.NEAREST
 READ_LAST = {luong.BEFORE: {}, luong.WORD: {}}
 REINFORCE, LONG = "reinforce, bonus", "reinforce, bonus, three times the updates"
-TITLES = [name for name in zapier.ARMS if name != "bag of words"]
+TITLES = plain("zapier", "bag of words")
+HARD = plain("hard_attention")
+LATENT = plain("latent_attention", "quarters of a summary", "latent attention")
+DEFAULT, LIBRARY = "PyTorch's default, twice the updates", "the library's, twice the updates"
+NORMED = dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04))
+TIMED = plain("layers", "GRU, 1024 words", "convolution, 64 words")
+SEARCHES = (1, 1), (4, 0), (4, 1), (16, 0), (16, 1)
+BEAMS = {f"beam {beam}, penalty {penalty}": {} for beam, penalty in SEARCHES}
+WARM_UP = tuple(get_study("warm_up").findings)
+COLD, WARM = (0.0035, 0.005, 0.007, 0.01), (0.005, 0.007, 0.01, 0.014)
+PEAKS = {name: COLD if "no warm-up" in name else WARM for name in plain("warm_up")}
+REVERSED = "width 128, source reversed"
+FEW, MANY = "width 128, 2,000 captions", "width 128, 18,000 captions"
 LATER = "one head, four times the updates", "four heads, four times the updates"
+SHORT = "from scratch", "pre-trained"
+LONGER = [f"{name}, four times the updates" for name in SHORT]
+WIDE, NEVER = "one wider layer with four heads", "two layers, previous token hidden"
+SHIFTED = "one layer, keys shifted by one token"
+LEARNED = {"learned positions": {}, "GPT-2's design": {}}
+STACKS = "Transformer", "Transformer, twice the updates"
+WITH_ATTENTION = "GRU with attention", "GRU with attention, twice the updates"
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -49,12 +75,28 @@ CHECKS = {
             {TWICE: {"rate": 0.008, "among": True, "relative": True, "linked": True}, NEAREST: {"linked": True}},
         ),
     },
+    "beam_width": {
+        "test-set": Check(
+            "the 1,000 sentences of the test set of 2016, in ten parts, rather than the validation set, on which the translator's own search was chosen",
+            ("beam", "curse", "cure", "search"),
+            range(100, 110),
+            BEAMS,
+            settings={"split": "test_2016_flickr"},
+        ),
+        "other-way": Check(
+            "the translator from German to English instead; the 1,000 sentences of the test set of 2016, in ten parts",
+            ("beam", "curse", "cure", "search"),
+            range(200, 210),
+            BEAMS,
+            settings={"split": "test_2016_flickr", "name": "multi30k-de-en"},
+        ),
+    },
     "hard_attention": {
         "longer": Check(
             "seeds 100 to 103, 800 updates, three rates for each variant around the old ones (REINFORCE with three times the updates: its old rate)",
             ("bonus", "bonus-hard", "equal", "time"),
             range(100, 104),
-            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {"rate": 0.01}},
+            HARD | {LONG: {"rate": 0.01}},
             budget=800,
             rates=(0.007, 0.014, 0.028),
         ),
@@ -62,18 +104,15 @@ CHECKS = {
             "the bonus for entropy falls in a straight line from 0.2 to zero, so that its mean is the same, for soft and hard attention alike; three rates for each variant, chosen on one seed; seeds 200 to 205",
             ("early-bonus", "bonus-hard"),
             range(200, 206),
-            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {}},
+            HARD,
             settings={"falling": True},
-            rates={
-                **dict.fromkeys(("soft", "soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.01, 0.02, 0.04)),
-                LONG: (0.005, 0.01, 0.02),
-            },
+            rates=dict.fromkeys(HARD, (0.01, 0.02, 0.04)) | {LONG: (0.005, 0.01, 0.02)},
         ),
         "again": Check(
             "seeds 300 to 305, 400 updates, three rates for each variant, chosen on one seed (REINFORCE with three times the updates: its old rate)",
             ("early-bonus",),
             range(300, 306),
-            {"soft": {}, "soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {"rate": 0.01}},
+            HARD | {LONG: {"rate": 0.01}},
             rates=(0.01, 0.02, 0.04),
         ),
         "many": Check(
@@ -93,10 +132,77 @@ CHECKS = {
             "models of twice the width (64, and 128 in the states), 400 updates, three rates for each variant; seeds 600 to 606",
             ("steady", "gumbel-bonus", "reinforce"),
             range(600, 607),
-            {"soft, bonus": {}, "gumbel": {}, "gumbel, bonus": {}, REINFORCE: {}, LONG: {}},
+            plain("hard_attention", "soft"),
             settings={"width": 64},
-            rates=dict.fromkeys(("soft, bonus", "gumbel", "gumbel, bonus", REINFORCE), (0.005, 0.01, 0.02))
-            | {LONG: (0.003, 0.006, 0.012)},
+            rates=dict.fromkeys(HARD, (0.005, 0.01, 0.02)) | {LONG: (0.003, 0.006, 0.012)},
+        ),
+    },
+    "initialisation": {
+        "biases": Check(
+            "600 updates; biases start with PyTorch's default as well, rather than with zeros; three closer rates for each start; seeds 100 to 109",
+            ("later",),
+            range(100, 110),
+            {DEFAULT: {"biases": True}, LIBRARY: {}},
+            rates=(0.0035, 0.005, 0.007),
+        ),
+        "deep": Check(
+            "600 updates; four layers in the encoder and four in the decoder, rather than two in each; three rates for each start; seeds 200 to 206",
+            ("later",),
+            range(200, 207),
+            {DEFAULT: {}, LIBRARY: {}},
+            settings={"layers": 4},
+            rates=(0.0025, 0.005, 0.008),
+        ),
+    },
+    "induction_heads": {
+        "longer": Check(
+            "2,400 updates; the best of two rates for one layer (0.001 and 0.003), and of three with four heads (0.0003 to 0.003); seeds 100 to 105",
+            ("one", "wide"),
+            range(100, 106),
+            {"one layer": {}, WIDE: {}},
+            budget=2400,
+            rates={"one layer": (0.001, 0.003), WIDE: (0.0003, 0.001, 0.003)},
+        ),
+        "longer-two": Check(
+            "1,600 updates; the best of two rates (0.001 and 0.003) for two layers, and 0.001, the old rate, with shifted keys; seeds 300 to 309",
+            ("two", "shift", "hidden", "control"),
+            range(300, 310),
+            {"two layers": {}, SHIFTED: {"rate": 0.001}},
+            budget=1600,
+            rates=(0.001, 0.003),
+        ),
+        "longer-hidden": Check(
+            "3,200 updates; the best of two rates (0.001 and 0.003); seeds 400 to 405",
+            ("needed",),
+            range(400, 406),
+            {NEVER: {}},
+            budget=3200,
+            rates=(0.001, 0.003),
+        ),
+        "heads": Check(
+            "four heads in each layer, and eight in the wider one, 800 updates; the best of two rates (0.001 and 0.003; the wider layer and shifted keys: 0.001); seeds 200 to 206",
+            ("two", "one", "wide", "shift", "hidden", "control", "needed"),
+            range(200, 207),
+            {name: {"n_heads": 4} for name in ("one layer", "two layers", NEVER)}
+            | {WIDE: {"n_heads": 8, "rate": 0.001}, SHIFTED: {"n_heads": 4, "rate": 0.001}},
+            rates=(0.001, 0.003),
+        ),
+    },
+    "label_smoothing": {
+        "longer": Check(
+            "seeds 100 to 109, 1,200 updates for all; the best of three rates for each of the two variants",
+            ("samples", "calibration", "empty", "greedy"),
+            range(100, 110),
+            {name: {"times": 4} for name in plain("label_smoothing")},
+            rates=(0.0025, 0.005, 0.01),
+        ),
+        "overfitting": Check(
+            "800 captions to learn from rather than 2,500, and no dropout rather than 0.1; 300 updates, or 600; three rates for each variant, seeds 200 to 209",
+            ("samples", "calibration", "empty", "greedy"),
+            range(200, 210),
+            plain("label_smoothing"),
+            settings={"n": 800, "dropout": 0.0},
+            rates=(0.0025, 0.005, 0.01),
         ),
     },
     "latent_attention": {
@@ -104,32 +210,16 @@ CHECKS = {
             "seeds 100 to 103, 1,000 updates, three rates for each variant (an attention for each output: its old rate)",
             ("one-summary", "states", "average", "tie", "every-seed", "order"),
             range(100, 104),
-            {
-                "one summary": {},
-                "one average": {},
-                "four small LSTMs": {},
-                "one attention": {},
-                "four attentions": {"rate": 0.03},
-                "words, attention": {},
-                "words, latent attention": {},
-            },
+            LATENT | {"four attentions": {"rate": 0.03}},
             budget=1000,
-            rates=dict.fromkeys(latent_attention.STUDY.arms, (0.015, 0.03, 0.06)) | {"one summary": (0.01, 0.02, 0.04)},
+            rates=dict.fromkeys(LATENT, (0.015, 0.03, 0.06)) | {"one summary": (0.01, 0.02, 0.04)},
         ),
         "averages": Check(
             "the four small LSTMs give the mean of all their states rather than the last ones, and the words that are attended to in one step know their position; rates chosen on one seed; seeds 200 to 205",
             ("one-summary", "states", "average", "one-attention", "tie", "every-seed", "order"),
             range(200, 206),
-            {
-                "one summary": {},
-                "four small LSTMs": {"sees": "four small LSTMs, averages"},
-                "one average": {},
-                "one attention": {},
-                "four attentions": {},
-                "words, attention": {"placed": True},
-                "words, latent attention": {},
-            },
-            rates=dict.fromkeys(latent_attention.STUDY.arms, (0.01, 0.03, 0.06))
+            LATENT | {"four small LSTMs": {"sees": "four small LSTMs, averages"}, "words, attention": {"placed": True}},
+            rates=dict.fromkeys(LATENT, (0.01, 0.03, 0.06))
             | {
                 "one attention": (0.03, 0.06, 0.12),
                 "words, attention": (0.01, 0.03, 0.06, 0.12),
@@ -151,6 +241,24 @@ CHECKS = {
             {"one summary": {"scaled": True}, "one average": {}},
             settings={"dropout": 0.0, "gates": True},
             rates={"one summary": (0.007, 0.014, 0.028), "one average": (0.01, 0.03, 0.06)},
+        ),
+    },
+    "layers": {
+        "wide": Check(
+            "width 512 rather than 256, and the median of 11 timings rather than 5; repetitions 100 to 109; PyTorch's own counter counts the multiplications",
+            ("short", "arithmetic", "batch", "long"),
+            range(100, 110),
+            TIMED,
+            budget=11,
+            settings={"width": 512, "counted": True},
+        ),
+        "training": Check(
+            "a forward and a backward pass, as in training, rather than the forward pass alone; width 128 rather than 256; the median of 11 timings rather than 5; repetitions 200 to 211",
+            ("short", "arithmetic", "batch", "long"),
+            range(200, 212),
+            TIMED,
+            budget=11,
+            settings={"width": 128, "training": True},
         ),
     },
     "linear_attention": {
@@ -220,17 +328,37 @@ CHECKS = {
             | {LATER[0]: (0.005, 0.01), LATER[1]: (0.01, 0.02)},
         ),
     },
+    "one_stack": {
+        "longer": Check(
+            "1,200 updates; the best of two rates (0.004 and 0.008) for one stack whose target follows its source, and 0.008, the old rate, for the others; seeds 100 to 105",
+            ("sliding", "behind"),
+            range(100, 106),
+            {"one stack, sliding": {}, "one stack, fixed": {"rate": 0.008}, "two stacks": {"rate": 0.008}},
+            budget=1200,
+            rates=(0.004, 0.008),
+        ),
+        "longer-rotary": Check(
+            "1,200 updates; the best of two rates (0.004 and 0.008) for two stacks, and 0.008, the old rate, for one; seeds 300 to 306",
+            ("rotary",),
+            range(300, 307),
+            {"one stack, rotary": {"rate": 0.008}, "two stacks": {}},
+            budget=1200,
+            rates=(0.004, 0.008),
+        ),
+        "fewer-captions": Check(
+            "2,000 captions to learn from rather than 4,000, and dropout of 0.1; 600 updates, the old rate; seeds 200 to 206",
+            ("sliding", "behind", "rotary"),
+            range(200, 207),
+            {name: {"rate": 0.008} for name in get_study("one_stack").arms},
+            settings={"n": 2000, "dropout": 0.1},
+        ),
+    },
     "one_vector": {
         "longer": Check(
             "seeds 100 to 103, 1,600 updates, three closer rates chosen on one seed; rates of 0.008 with 2,000 captions and of 0.012 with 18,000",
             ("reversed",),
             range(100, 104),
-            {
-                "width 128": {},
-                "width 128, source reversed": {},
-                "width 128, 2,000 captions": {"rate": 0.008},
-                "width 128, 18,000 captions": {"rate": 0.012},
-            },
+            {"width 128": {}, REVERSED: {}, FEW: {"rate": 0.008}, MANY: {"rate": 0.012}},
             budget=1600,
             rates=(0.005, 0.008, 0.012),
         ),
@@ -238,20 +366,9 @@ CHECKS = {
             "the learning rate first rises for a tenth of the updates; rates chosen on one seed (0.008 with 2,000 captions, 0.016 with 18,000), seeds 200 to 203",
             ("rate", "reversed"),
             range(200, 204),
-            {
-                "width 128": {},
-                "width 192": {},
-                "width 128, source reversed": {},
-                "width 192 at 0.002": {},
-                "width 128, 2,000 captions": {"rate": 0.008},
-                "width 128, 18,000 captions": {"rate": 0.016},
-            },
+            plain("one_vector", "width 64") | {FEW: {"rate": 0.008}, MANY: {"rate": 0.016}},
             settings={"warm_up": True},
-            rates={
-                "width 128": (0.008, 0.016, 0.032),
-                "width 128, source reversed": (0.008, 0.016, 0.032),
-                "width 192": (0.004, 0.008, 0.016),
-            },
+            rates=dict.fromkeys(("width 128", REVERSED), (0.008, 0.016, 0.032)) | {"width 192": (0.004, 0.008, 0.016)},
         ),
         "again": Check(
             "seeds 300 to 303, and a rate of 0.006 in place of the best one",
@@ -263,7 +380,7 @@ CHECKS = {
             "1,600 updates; with 2,000 captions, the best of three rates; with 18,000, a rate of 0.012; seeds 400 to 405",
             ("more-data",),
             range(400, 406),
-            {"width 128, 2,000 captions": {}, "width 128, 18,000 captions": {"rate": 0.012}},
+            {FEW: {}, MANY: {"rate": 0.012}},
             budget=1600,
             rates=(0.004, 0.008, 0.016),
         ),
@@ -271,12 +388,81 @@ CHECKS = {
             "800 updates, dropout of 0.2, and the best of three rates for either number of captions; seeds 500 to 505",
             ("more-data",),
             range(500, 506),
-            {"width 128, 2,000 captions": {}, "width 128, 18,000 captions": {}},
+            {FEW: {}, MANY: {}},
             settings={"dropout": 0.2},
-            rates={
-                "width 128, 2,000 captions": (0.004, 0.008, 0.016),
-                "width 128, 18,000 captions": (0.008, 0.016, 0.032),
-            },
+            rates={FEW: (0.004, 0.008, 0.016), MANY: (0.008, 0.016, 0.032)},
+        ),
+    },
+    "pretraining": {
+        "average": Check(
+            "the classifier sees the average of all positions rather than the first one, dropout of 0.2 as it learns from labels; seeds 100 to 107",
+            ("short", "long"),
+            range(100, 108),
+            {name: {} for name in (*SHORT, *LONGER)},
+            settings={"dropout": 0.2, "average": True},
+        ),
+        "longer": Check(
+            "for the short training, a model of width 96, and two rates (0.001 and 0.002); for the long one, 3,200 updates, and three rates (0.001 to 0.004); seeds 200 to 205",
+            ("short", "long"),
+            range(200, 206),
+            {name: {"d_model": 96, "d_ff": 192} for name in SHORT} | {name: {"times": 8} for name in LONGER},
+            rates=dict.fromkeys(SHORT, (0.001, 0.002)) | dict.fromkeys(LONGER, (0.001, 0.002, 0.004)),
+        ),
+    },
+    "recurrence": {
+        "longer": Check(
+            "2,000 updates; the best of three rates for the GRU, and 0.008, the old rate, for the Transformer; seeds 100 to 105",
+            ("attention",),
+            range(100, 106),
+            {"GRU": {}, "Transformer": {"rate": 0.008}},
+            budget=2000,
+            rates=(0.008, 0.016, 0.024),
+        ),
+        "pre-norm": Check(
+            "a Transformer with pre-norm, and the best of three rates; the GRU without attention reads the source in reverse, and both GRUs have the old rate, 0.016; seeds 200 to 206",
+            ("attention", "sooner", "later"),
+            range(200, 207),
+            {"GRU": {"reverse_source": True, "rate": 0.016}}
+            | {name: {"rate": 0.016} for name in WITH_ATTENTION}
+            | {name: {"norm_first": True} for name in STACKS},
+            rates=(0.004, 0.008, 0.016),
+        ),
+        "more-captions": Check(
+            "8,000 captions rather than 4,000; the best of three closer rates for each with 500 updates, and with 1,000 the old ones; seeds 300 to 307",
+            ("sooner", "later"),
+            range(300, 308),
+            {STACKS[0]: {}, STACKS[1]: {"rate": 0.008}, WITH_ATTENTION[0]: {}, WITH_ATTENTION[1]: {"rate": 0.016}},
+            settings={"n": 8000},
+            rates={STACKS[0]: (0.006, 0.008, 0.012), WITH_ATTENTION[0]: (0.012, 0.016, 0.024)},
+        ),
+    },
+    "residuals": {
+        "longer": Check(
+            "1,200 updates, three closer rates for each stack, seeds 100 to 106; the gradient is that of the loss rather than a random one",
+            ("degradation", "not-vanishing", "below", "depth"),
+            range(100, 107),
+            {name: {} for name in (SIX, HE, PRE_NORM, SIX_PRE_NORM)},
+            budget=1200,
+            settings={"of_loss": True},
+            rates=NORMED | {SIX: (0.001, 0.002, 0.004), HE: (0.00015, 0.0003, 0.0006)},
+        ),
+        "longer-wiring": Check(
+            "1,600 updates, three closer rates for each stack, seeds 200 to 207",
+            ("wiring",),
+            range(200, 208),
+            {EYE: {}, EYE_RESIDUAL: {}},
+            budget=1600,
+            rates={EYE: (0.0001, 0.0002, 0.0004), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
+        ),
+        "wide": Check(
+            "layers of width 64 rather than 32; after its first tenth, the rate falls to zero in a straight line; layers with pre-norm start with He's weights, too; the gradient is that of the loss; three rates for each stack, seeds 300 to 308",
+            ("degradation", "not-vanishing", "wiring", "below", "depth"),
+            range(300, 309),
+            {name: {} for name in (SIX, HE, EYE, EYE_RESIDUAL)} | {name: {"start": "He, pre-norm"} for name in NORMED},
+            settings={"width": 64, "cooled": True, "of_loss": True},
+            rates=NORMED
+            | dict.fromkeys((HE, EYE), (0.00015, 0.0003, 0.0006))
+            | {SIX: (0.001, 0.003, 0.006), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
         ),
     },
     "scores": {
@@ -297,12 +483,45 @@ CHECKS = {
             rates=(0.01, 0.015, 0.025),
         ),
     },
+    "todays_decoder": {
+        "longer": Check(
+            "1,000 updates; 0.016, the old rate, for today's decoder, and the best of two (0.008 and 0.016) for the others; seeds 100 to 105",
+            ("jump", "far", "positions", "all"),
+            range(100, 106),
+            {"today": {"rate": 0.016}, **LEARNED},
+            budget=1000,
+            rates=(0.008, 0.016),
+        ),
+        "zeros": Check(
+            "the vectors of the learned positions begin as zeros, and rotary positions have a base of 500,000 rather than 10,000; 400 updates; 0.016, the old rate, for today's decoder, and the best of three for the others; seeds 200 to 207",
+            ("jump", "far", "positions", "all"),
+            range(200, 208),
+            {"today": {"rate": 0.016, "base": 500_000.0}} | {name: {"zeros": True} for name in LEARNED},
+            rates=(0.008, 0.016, 0.032),
+        ),
+        "longer-layers": Check(
+            "800 updates; the best of two rates (0.008 and 0.016); seeds 300 to 305",
+            ("norm", "gate"),
+            range(300, 306),
+            {"today": {}, "layer norm": {}, "GELU": {}},
+            budget=800,
+            rates=(0.008, 0.016),
+        ),
+        "deeper": Check(
+            "four layers rather than two, 400 updates; the best of two rates (0.008 and 0.016); seeds 400 to 405",
+            ("norm", "gate"),
+            range(400, 406),
+            {"today": {}, "layer norm": {}, "GELU": {}},
+            settings={"n_layers": 4},
+            rates=(0.008, 0.016),
+        ),
+    },
     "trust": {
         "other-way": Check(
             "the translator from German to English instead; each tenth of the test set",
             ("token", "length", "beyond-length", "whole"),
             range(100, 110),
-            {sign: {} for sign in trust.STUDY.arms},
+            plain("trust"),
             settings={"name": "multi30k-de-en", "parts": 10},
         ),
         "as-long": Check(
@@ -313,12 +532,30 @@ CHECKS = {
             settings={"parts": 10, "swap": True},
         ),
     },
+    "warm_up": {
+        "longer": Check(
+            "5,000 captions to learn from rather than 2,500. At the fixed peak rate of 0.01, 600 updates rather than 200; elsewhere the same numbers of updates, with the best of four closer peak rates (0.0035 to 0.01 without warm-up, 0.005 to 0.014 with it); seeds 100 to 105",
+            WARM_UP,
+            range(100, 106),
+            plain("warm_up") | {name: {"times": 3} for name in plain("warm_up") if name.endswith("0.01")},
+            settings={"n": 5000},
+            rates=PEAKS,
+        ),
+        "late": Check(
+            "the rate begins to fall only after forty updates, so that the variants differ in nothing but these and all reach their peak; Adam's betas are 0.9 and 0.999; the same updates; the best of four peak rates (0.0035 to 0.01 without warm-up, 0.005 to 0.014 with it); seeds 200 to 207",
+            WARM_UP,
+            range(200, 208),
+            plain("warm_up"),
+            settings={"late": True, "betas": (0.9, 0.999)},
+            rates=PEAKS,
+        ),
+    },
     "zapier": {
         "longer": Check(
             "seeds 100 to 107, 1,200 updates, three rates for each variant",
             ("position", "ahead", "lstm", "none"),
             range(100, 108),
-            {name: {} for name in TITLES},
+            TITLES,
             budget=1200,
             rates=(0.01, 0.02, 0.04),
         ),
@@ -326,7 +563,7 @@ CHECKS = {
             "every seed draws another split of the recipes; the LSTM's forget gates begin with a bias of one; three rates for each variant; seeds 200 to 209",
             ("position", "ahead", "lstm", "none"),
             range(200, 210),
-            {name: {} for name in TITLES},
+            TITLES,
             settings={"redrawn": True, "gates": True},
             rates=(0.01, 0.03, 0.06),
         ),

@@ -96,6 +96,8 @@ def seeds_table(found, record, challenges):
 
     arms = {arm: (values([record], arm), values(challenges, arm)) for arm in found["arms"]}
     every = [value for pair in arms.values() for values in pair for value in values]
+    if not every:  # a number of all arms together
+        return ""
     low, high = min(0, *every), max(every)
     lines = [f"| | every seed, {show(low)} to {show(high)} | mean |", "|---|---|---|"]
     for arm, (ours, theirs) in arms.items():

@@ -1,4 +1,4 @@
-"""What most studies share: two small tasks whose data a seed draws, so that an interval covers them, and a training loop."""
+"""What most studies share: three tasks whose data a seed draws, so that an interval covers them, and a training loop."""
 
 import os
 import random
@@ -11,8 +11,11 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data.captions import make_captions
+from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.recipes import RecipeCoder, make_recipes
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.decoding.greedy import translate
+from transformer_lib.metrics import bleu
 
 
 class Rows(NamedTuple):
@@ -91,6 +94,11 @@ def decay(update, budget):
     return 1 - (update - 1) / budget
 
 
+def rise(updates):
+    """A warm-up of so many updates, and then `decay`."""
+    return lambda update, budget: min(update / updates, decay(update, budget))
+
+
 def fit(model, loss, batches, rate, budget, schedule=decay, betas=(0.9, 0.98), clip=1.0):
     """Train with Adam for `budget` updates, at `rate` times what the schedule says."""
     adam = torch.optim.Adam(model.train().parameters(), betas=betas, eps=1e-9)
@@ -129,3 +137,38 @@ def right(model, rows, size=200):
         best = model.eval()(batch.source, batch.target[:, :-1]).argmax(-1)
         hits += ((best == target) | (target == PAD)).all(1).sum().item()
     return 100 * hits / len(rows)
+
+
+class Photos:
+    """Captions of photographs in two languages, in subwords: `n` short ones to train on, drawn by the seed, and others to tune and test on."""
+
+    def __init__(self, seed, source, target, n, pieces=2000, new=500, longest=12):
+        if os.environ.get("SMOKE"):  # needs no download
+            sets, pieces = [make_captions(many, seed=many) for many in (200, 8, 9)], 300
+        else:
+            sets = [load_multi30k(split, source, target) for split in ("train", "val", "test_2016_flickr")]
+            sets = [[pair for pair in pairs if len(pair.source.split()) <= longest] for pairs in sets]
+            sets = [random.Random(seed).sample(sets[0], n), sets[1][:new], sets[2][:new]]
+        self.tokenizers = [
+            Tokenizer.train([(pair.source, pair.target)[side] for pair in sets[0]], pieces) for side in (0, 1)
+        ]
+        self.sizes = tuple(len(tokenizer) for tokenizer in self.tokenizers)
+        self.pairs = dict(zip(("train", "valid", "test"), sets, strict=True))
+        self.rows = {name: self.encode(pairs) for name, pairs in self.pairs.items()}
+
+    def encode(self, pairs):
+        """Sources with EOS, targets between BOS and EOS."""
+        sources, targets = (
+            [one.encode((pair.source, pair.target)[side]) for pair in pairs] for side, one in enumerate(self.tokenizers)
+        )
+        return Rows(pad([*row, EOS] for row in sources), pad([BOS, *row, EOS] for row in targets))
+
+    def bleu(self, model, change=lambda text: text):
+        """BLEU of greedy translations of the new sentences, cased."""
+        sources = [change(pair.source) for pair in self.pairs["test"]]
+        return bleu(
+            translate(model, sources, *self.tokenizers, max_length=60), [pair.target for pair in self.pairs["test"]]
+        ).score
+
+
+photos = lru_cache(4)(Photos)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,20 @@ def test_the_examples_run(module: str, tmp_path: Path, monkeypatch: pytest.Monke
     for test in examples_of(module):
         runner.run(test, out=report.append)
     assert not report, "".join(report)
+
+
+PAGES = sorted((PACKAGE.parent / "book" / "api").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_the_examples_on_the_pages_of_the_library_run(page: Path) -> None:
+    names: dict[str, object] = {}
+    for code in re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S):
+        if code.startswith(">>>"):
+            test = doctest.DocTestParser().get_doctest(code, names, page.stem, str(page), 0)
+            assert doctest.DocTestRunner(optionflags=doctest.IGNORE_EXCEPTION_DETAIL).run(test).failed == 0
+        else:
+            exec(code, names)
 
 
 def test_every_public_name_is_there_and_says_what_it_is() -> None:

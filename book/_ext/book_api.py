@@ -10,7 +10,7 @@ import logging
 import re
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from book_chapters import chapters
 from docutils import nodes
@@ -56,8 +56,8 @@ def _signature(
 
 def show_annotation(annotation: Any, config: Config) -> str | None:
     """Shapes as they are written; None leaves the annotation to the extension that asks."""
-    if annotation is Ellipsis:
-        return "..."
+    if annotation is Ellipsis or isinstance(annotation, TypeVar):
+        return "..." if annotation is Ellipsis else f"``{annotation.__name__}``"
     if getattr(annotation, "__module__", "") == "jaxtyping" and hasattr(
         annotation, "dim_str"
     ):

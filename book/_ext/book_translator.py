@@ -39,7 +39,7 @@ TRIES = {  # sentences of the kind that each model of real captions knows
 }
 KNOWS = {
     "captions": "Knows {words} {source} words, and only scenes like this one: people and animals, what they do, and what they are like.",
-    "raw": "Knows captions of photographs only. Anything else comes out as nonsense.",
+    "raw": "Knows captions of photographs only, like the three above. Anything else comes out as nonsense.",
 }
 
 

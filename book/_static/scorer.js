@@ -18,3 +18,11 @@ var Scorer = {
   term: 5,
   partialTerm: 2,
 };
+
+// An excerpt is text of the article, without its title or what stands above it. A formula is shown if it is as plain as \(d_k\).
+Search.htmlToText = (page, anchor) => {
+  const article = new DOMParser().parseFromString(page, "text/html").querySelector("article");
+  const part = (anchor && article.querySelector(`[id="${anchor.slice(1)}"]`)) || article;
+  for (const one of part.querySelectorAll("h1, .headerlink, script, style, .tl-live, .tl-static")) one.remove();
+  return part.textContent.replace(/\\\((.*?)\\\)/gs, (_, formula) => (formula.includes("\\") ? "…" : formula)).replace(/\s+/g, " ");
+};

@@ -1,4 +1,6 @@
-"""Why is a stack of thirty plain layers hard to train, if neither signal nor gradient vanishes?"""
+"""Why is a stack of thirty plain layers hard to train, if neither signal nor gradient vanishes before training?"""
+
+from functools import partial
 
 import torch
 from torch import nn
@@ -6,31 +8,34 @@ from torch.nn import functional as F
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference, ratio
-from experiments.tasks import captions, fit
+from experiments.tasks import captions, decay, fit
 from transformer_lib.data.tokenizer import BOS, PAD
 
-WIDTH, INNER, SIZE = 32, 128, 4
+SIZE = 4  # words before the one that is predicted
 
 
 class Layer(nn.Module):
     """A feed-forward layer that starts in one of four ways, with or without a residual connection."""
 
-    def __init__(self, start, residual):
+    def __init__(self, start, residual, width):
         super().__init__()
-        self.up, self.down, self.start = nn.Linear(WIDTH, INNER), nn.Linear(INNER, WIDTH), start
-        self.residual, self.norm = residual, nn.LayerNorm(WIDTH) if start == "pre-norm" else nn.Identity()
+        inner = 4 * width
+        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.residual = residual
+        self.norm = nn.LayerNorm(width) if "pre-norm" in start else nn.Identity()
         for linear in (self.up, self.down):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
-        if start == "He":
+        if "He" in start:
             nn.init.kaiming_normal_(self.up.weight)
-            nn.init.normal_(self.down.weight, std=INNER**-0.5)
-        if start == "identity":  # relu(x) - relu(-x) is x; with a residual connection, adding nothing is enough
-            eye, pad = torch.eye(WIDTH), INNER - 2 * WIDTH
-            extra = nn.init.kaiming_normal_(torch.empty(pad, WIDTH))
+            nn.init.normal_(self.down.weight, std=inner**-0.5)
+        if start == "identity":
+            # relu(x) - relu(-x) is x; with a residual connection, adding nothing is enough
+            eye, extra = torch.eye(width), nn.init.kaiming_normal_(torch.empty(2 * width, width))
+            passed = torch.cat([eye, -eye, torch.zeros(width, 2 * width)], 1)
             with torch.no_grad():
                 self.up.weight.copy_(torch.cat([eye, -eye, extra]))
-                self.down.weight.copy_(torch.cat([eye, -eye, torch.zeros(WIDTH, pad)], 1) * (not residual))
+                self.down.weight.copy_(passed * (not residual))
 
     def forward(self, x):
         y = self.down(F.relu(self.up(self.norm(x))))
@@ -40,11 +45,11 @@ class Layer(nn.Module):
 class NextWord(nn.Module):
     """Predicts a word from the four before it, through a stack of layers."""
 
-    def __init__(self, words, depth, start, residual):
+    def __init__(self, words, depth=30, start="He", residual=False, width=32):
         super().__init__()
-        self.embedding, self.inputs = nn.Embedding(words, WIDTH), nn.Linear(SIZE * WIDTH, WIDTH)
-        self.layers = nn.Sequential(*(Layer(start, residual) for _ in range(depth)))
-        self.norm, self.output = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, words)
+        self.embedding, self.inputs = nn.Embedding(words, width), nn.Linear(SIZE * width, width)
+        self.layers = nn.Sequential(*(Layer(start, residual, width) for _ in range(depth)))
+        self.norm, self.output = nn.LayerNorm(width), nn.Linear(width, words)
 
     def forward(self, context):
         x = self.inputs(self.embedding(context).flatten(1))
@@ -62,38 +67,52 @@ def loss(model, rows):
     return F.cross_entropy(model(rows[:, :-1]), rows[:, -1])
 
 
-def measure(seed, budget, rate, depth=30, start="He", residual=False):
-    """The loss on training data, since this is about optimisation, and how large signal and gradient were at the start."""
+def schedule(update, budget, cooled):
+    """The share of the peak rate: a tenth of warm-up, then all of it, or a straight line to zero."""
+    return min(1, 10 * update / budget) * (decay(update, budget) if cooled else 1)
+
+
+def measure(seed, budget, rate, of_loss=False, cooled=False, **build):
+    """The loss on training data, since this is about optimisation, and how large signal and gradient were at the start.
+
+    The gradient is a random one, or that of the loss (`of_loss`).
+    """
     data = captions(seed)
     train, valid = contexts(data.rows["train"]), contexts(data.rows["valid"])
-    model, draw = NextWord(data.sizes[0], depth, start, residual), torch.Generator().manual_seed(seed)
+    model, draw = NextWord(data.sizes[0], **build), torch.Generator().manual_seed(seed)
     first = model.inputs(model.embedding(train[:500, :-1]).flatten(1)).detach().requires_grad_()
-    last = model.layers(first)
-    (gradient,) = torch.autograd.grad(last, first, noise := torch.randn(last.shape, generator=draw))
-    sizes = {"signal": (last.norm() / first.norm()).item(), "gradient": (gradient.norm() / noise.norm()).item()}
+    last, top = model.layers(first), torch.randn(first.shape, generator=draw)
+    if of_loss:
+        value = F.cross_entropy(model.output(model.norm(last)), train[:500, -1])
+        (top,) = torch.autograd.grad(value, last, retain_graph=True)
+    (gradient,) = torch.autograd.grad(last, first, top)
+    numbers = {"signal": (last.norm() / first.norm()).item()}
+    numbers["gradient"] = (gradient.norm() / top.norm()).item()
     batches = (train[torch.randint(len(train), (64,), generator=draw)] for _ in range(budget))
-    fit(model, loss, batches, rate, budget, lambda update, _: min(1, 10 * update / budget))
+    fit(model, loss, batches, rate, budget, partial(schedule, cooled=cooled))
     with torch.no_grad():
-        return {"valid": loss(model, valid).item(), "loss": loss(model, train[:3000]).item()} | sizes
+        return numbers | {"valid": loss(model, valid).item(), "loss": loss(model, train[:3000]).item()}
 
 
+SIX, HE, EYE = "6 plain layers", "30 plain layers, He", "30 plain layers, identity"
+EYE_RESIDUAL, PRE_NORM = "30 residual layers, identity", "30 residual layers, pre-norm"
+SIX_PRE_NORM = "6 residual layers, pre-norm"
 ARMS = {
-    "6 plain layers": {"depth": 6},
+    SIX: {"depth": 6},
     "30 plain layers, Xavier": {"start": "Xavier"},
-    "30 plain layers, He": {},
-    "30 plain layers, identity": {"start": "identity"},
-    "30 residual layers, identity": {"start": "identity", "residual": True},
-    "30 residual layers, pre-norm": {"start": "pre-norm", "residual": True},
+    HE: {},
+    EYE: {"start": "identity"},
+    EYE_RESIDUAL: {"start": "identity", "residual": True},
+    PRE_NORM: {"start": "pre-norm", "residual": True},
+    SIX_PRE_NORM: {"depth": 6, "start": "pre-norm", "residual": True},
 }
 RATES = 0.0003, 0.001, 0.003, 0.01, 0.03
+MORE = {SIX: (), EYE_RESIDUAL: (), PRE_NORM: (0.1,), SIX_PRE_NORM: (0.1, 0.3)}
 STUDY = Study(
     chapter="transformer/residuals_norms_feed_forward",
     equal="captions and batches (by seed), width, parameters of a layer (pre-norm has a norm besides), Adam, a tenth of warm-up, updates",
     arms=ARMS,
-    rates={
-        name: (*((0.0001,) if "30 plain" in name else ()), *RATES, *((0.1,) if "pre-norm" in name else ()))
-        for name in ARMS
-    },
+    rates={name: (*RATES, *MORE.get(name, (0.0001,))) for name in ARMS},
     every_rate=tuple(ARMS),
     measure=measure,
     metric="training loss in nats a word, lower is better",
@@ -101,30 +120,35 @@ STUDY = Study(
     smoke=2,
     findings={
         "degradation": Finding(
-            "Thirty plain layers that start with He's weights end far above six, each at its best learning rate.",
-            difference("loss", "30 plain layers, He", "6 plain layers"),
+            "Thirty plain layers that start with He's weights stay more than 0.2 nats above six in training loss, each at its best learning rate.",
+            difference("loss", HE, SIX),
             "low > 0.2",
         ),
         "not-vanishing": Finding(
-            "The gradient is no reason: it loses less than nine tenths of its size on the way down.",
-            ratio("gradient", "30 plain layers, He", "6 plain layers"),
+            "Before training, the gradient at the bottom of thirty plain layers with He's weights is more than a tenth as large as with six.",
+            ratio("gradient", HE, SIX),
             "low > 0.1",
         ),
         "identity": Finding(
             "Thirty plain layers that start as the identity train almost as well as six, without residual connections.",
-            difference("loss", "30 plain layers, identity", "6 plain layers"),
+            difference("loss", EYE, SIX),
             "high < 0.2",
             withdrawn="The start explains about half of the gap: 0.5 of 0.95 nats are left.",
         ),
         "wiring": Finding(
-            "With the same start, thirty layers learn more with residual connections than without.",
-            difference("loss", "30 plain layers, identity", "30 residual layers, identity"),
+            "Thirty layers that start as the identity reach a lower training loss with residual connections than without.",
+            difference("loss", EYE, EYE_RESIDUAL),
             "low > 0",
         ),
         "below": Finding(
-            "Thirty residual layers with pre-norm end below six plain ones.",
-            difference("loss", "6 plain layers", "30 residual layers, pre-norm"),
+            "Thirty layers with residual connections and pre-norm reach a training loss at least 0.1 nats below that of six plain ones.",
+            difference("loss", SIX, PRE_NORM),
             "low > 0.1",
+        ),
+        "depth": Finding(
+            "With residual connections and pre-norm, thirty layers are less than 0.2 nats above six in training loss.",
+            difference("loss", PRE_NORM, SIX_PRE_NORM),
+            "high < 0.2",
         ),
     },
 )

@@ -150,14 +150,14 @@ STUDY = Study(
             "low > 0",
         ),
         "share": Finding(
-            "With a tenfold budget, parameters and tokens should grow alike, as Hoffmann et al. found.",
+            "At this scale, the fit would spend a larger budget on text more than on parameters.",
             fitted(share, "exponent of the best number of parameters"),
-            "low > 0.4 and high < 0.6",
+            "high < 0.5",
         ),
         "extrapolation": Finding(
-            "A law fitted to runs of at most a tenth of the cost predicts the loss of the largest within five percent.",
+            "A law fitted to the runs of at most a tenth of the largest one's cost predicts a loss at least ten percent too high for it.",
             fitted(extrapolate, "predicted over measured, minus one, in percent"),
-            "low > -5 and high < 5",
+            "low > 10",
         ),
     },
 )

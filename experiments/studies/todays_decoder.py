@@ -8,13 +8,15 @@ from torch.nn import functional as F
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference, level
-from experiments.tasks import captions, decay, fit
+from experiments.tasks import captions, fit, rise
 from transformer_lib.models.gpt import GPT, GPTConfig
 from transformer_lib.models.layers import FeedForward, LayerNorm
 from transformer_lib.models.llama import Llama, LlamaConfig
 
-WINDOW, READ, ROWS, WIDTH = 64, 256, 32, 64  # letters in a row to train on, and to read; rows; numbers for a letter
-SIZES = {"d_model": WIDTH, "n_heads": 4, "n_layers": 2, "dropout": 0.0, "max_length": READ, "tie_embeddings": True}
+WINDOW, READ = 64, 256  # letters in a row to train on, and to read
+ROWS, WIDTH = 32, 64  # rows; numbers for a letter
+SIZES = {"d_model": WIDTH, "n_heads": 4, "n_layers": 2, "dropout": 0.0}
+SIZES |= {"max_length": READ, "tie_embeddings": True}
 
 
 class Learned(Llama):
@@ -25,17 +27,19 @@ class Learned(Llama):
         self.positions = nn.Embedding(READ, WIDTH)
         nn.init.normal_(self.positions.weight, std=WIDTH**-0.5)  # as in GPT
         for layer in self.layers:
-            layer.self_attn.register_forward_pre_hook(lambda _, inputs: (inputs[0], torch.zeros_like(inputs[1])))
+            hook = layer.self_attn.register_forward_pre_hook
+            hook(lambda _, inputs: (inputs[0], torch.zeros_like(inputs[1])))
 
     def embed(self, tokens, positions):
         return super().embed(tokens, positions) + self.positions(positions)
 
 
-def build(part, letters):
+def build(part, letters, base=10_000.0, **sizes):
     """Today's decoder with one part of GPT-2's, or with all of them; inner widths for about as many parameters."""
+    sizes = SIZES | sizes
     if part == "all":
-        return GPT(GPTConfig(letters, **SIZES, d_ff=232))
-    config = LlamaConfig(letters, rotary_base=10_000.0, n_kv_heads=2, d_ff=176, **SIZES)
+        return GPT(GPTConfig(letters, **sizes, d_ff=232))
+    config = LlamaConfig(letters, rotary_base=base, n_kv_heads=2, d_ff=176, **sizes)
     model = Learned(config) if part == "positions" else Llama(config)
     for layer in model.layers:
         if part == "norm":
@@ -56,10 +60,11 @@ def losses(model, text, rows=100):
     """Bits for each position of windows of 256 letters."""
     windows = text.unfold(0, READ + 1, READ)[:rows]
     with torch.no_grad():
-        return F.cross_entropy(model(windows[:, :-1]).mT, windows[:, 1:], reduction="none").mean(0) / math.log(2)
+        nats = F.cross_entropy(model(windows[:, :-1]).mT, windows[:, 1:], reduction="none")
+    return nats.mean(0) / math.log(2)
 
 
-def measure(seed, budget, rate, part=""):
+def measure(seed, budget, rate, part="", zeros=False, **options):
     """Bits a letter on new captions: where positions were trained, just beyond, and far beyond."""
     pairs = captions(seed, n=8000, longest=14, new=800).pairs
     texts = {name: "\n".join(pair.source for pair in some) for name, some in pairs.items()}
@@ -67,8 +72,10 @@ def measure(seed, budget, rate, part=""):
     texts = {name: torch.tensor([ids[letter] for letter in text]) for name, text in texts.items()}
     rows, draw = texts["train"].unfold(0, WINDOW + 1, 1), torch.Generator().manual_seed(seed)
     batches = (rows[torch.randint(len(rows), (ROWS,), generator=draw)] for _ in range(budget))
-    model = build(part, len(ids))
-    fit(model, loss, batches, rate, budget, lambda u, n: min(u / 30, decay(u, n)), betas=(0.9, 0.95))
+    model = build(part, len(ids), **options)
+    if zeros:  # GPT-2's positions begin near zero
+        nn.init.zeros_(model.positions.weight)
+    fit(model, loss, batches, rate, budget, rise(30), betas=(0.9, 0.95))
     bits = losses(model, texts["test"])
     numbers = {f"bits at {at}": bits[at : at + 16].mean().item() for at in range(0, READ, 16)}
     numbers |= {"inside": bits[16:WINDOW].mean().item(), "far": bits[3 * WINDOW :].mean().item()}
@@ -76,7 +83,8 @@ def measure(seed, budget, rate, part=""):
     return numbers | {"valid": losses(model, texts["valid"])[16:WINDOW].mean().item()}
 
 
-KEPT = {"learned positions": "positions", "layer norm": "norm", "GELU": "gate", "GPT-2's design": "all"}
+KEPT = {"learned positions": "positions", "layer norm": "norm", "GELU": "gate"}
+KEPT |= {"GPT-2's design": "all"}
 STUDY = Study(
     chapter="descendants/llama",
     equal="captions and windows (by seed), width, layers, parameters (positions apart), Adam, warm-up of 30, decay, updates",
@@ -93,7 +101,7 @@ STUDY = Study(
             "low > 1",
         ),
         "far": Finding(
-            "At three to four times the training length, rotary positions cost at least a bit more than within it.",
+            "At three to four times the training length, rotary positions (base 10,000 or more) cost at least a bit more than within it.",
             level("rise", "today"),
             "low > 1",
         ),

@@ -34,7 +34,7 @@ class RecallBatch:
     values: Int[Tensor, "B T"]
     answers: Int[Tensor, "B Q"]
 
-
+# %% ../../book/descendants/linear_attention.ipynb #c3f04b1a
 def make_recall(
     rows: int,
     n_keys: int,

@@ -67,9 +67,8 @@ def chunked_loss(
     if target.device.type == "cpu":  # a GPU would make the host wait for the count
         valid = target != PAD
         hidden, target = hidden[valid], target[valid]
-    rows = max(
-        1, 2 ** (20 if hidden.device.type == "cpu" else 26) // output.out_features
-    )
+    limit = 2**20 if hidden.device.type == "cpu" else 2**26  # logits at a time
+    rows = max(1, limit // output.out_features)
     if torch.is_grad_enabled():
         return _ChunkedLoss.apply(
             loss, hidden, output.weight, output.bias, target, rows
@@ -97,19 +96,12 @@ def translation_loss(
     if own is not None and own is not getattr(Seq2Seq, "loss", None):
         return model.loss(batch) * batch.n_tokens
     smoothing = smoothing if model.training else 0.0
-    options = {
-        "ignore_index": PAD,
-        "label_smoothing": smoothing,
-        "reduction": "sum",
-    }
-    entropy, target = (
-        partial(F.cross_entropy, **options),
-        batch.target_output.flatten(),
-    )
+    options = {"ignore_index": PAD, "label_smoothing": smoothing}
+    entropy = partial(F.cross_entropy, reduction="sum", **options)
+    target = batch.target_output.flatten()
     if not hasattr(model, "hidden"):
-        return entropy(
-            model(batch.source, batch.target_input).flatten(0, 1), target
-        )
+        logits = model(batch.source, batch.target_input)
+        return entropy(logits.flatten(0, 1), target)
     hidden = hidden_states(model, batch).flatten(0, 1)
     run = torch.compiler.disable(chunked_loss)  # a compiled model calls it as it is
     return run(entropy, hidden, model.output, target)

@@ -23,10 +23,9 @@ from transformer_lib.settings import Count, Positive, Probability, Size, setting
 from transformer_lib.training.distributed import process, total
 from transformer_lib.training.run_state import Interrupt, RunState
 
-# %% ../../book/translation/training.ipynb #a0e5207c
 Schedule = Literal["inverse-sqrt", "linear", "plateau", "constant"]
 
-
+# %% ../../book/translation/training.ipynb #a0e5207c
 @settings
 class TrainingConfig:
     """Settings of a training run.
@@ -121,16 +120,14 @@ class Updater(RunState):
         n_tokens = total(sum(batch.n_tokens for batch in group))[0]
         loss = torch.zeros((), device=self.device)
         for number, batch in enumerate(group, start=1):
-            waits = world > 1 and number < len(
-                group
-            )  # gradients meet at the last batch
+            # processes exchange their gradients at the last batch
+            waits = world > 1 and number < len(group)
             with self.objective.no_sync() if waits else nullcontext():
                 part = self.batch_loss(batch) * (world / n_tokens)
                 part.backward()
             loss = loss + part.detach()
-        norm = nn.utils.clip_grad_norm_(
-            self.parameters, self.config.clip or math.inf
-        )
+        clip = self.config.clip or math.inf
+        norm = nn.utils.clip_grad_norm_(self.parameters, clip)
         self.record(loss * (n_tokens / world), int(n_tokens), norm)
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = self.learning_rate()
@@ -148,15 +145,11 @@ class Updater(RunState):
     def learning_rate(self) -> float:
         """The learning rate of the next update."""
         config, progress = self.config, self.progress
-        peak = (
-            config.learning_rate
-            or (self.model.config.d_model * config.warmup) ** -0.5
-        )
-        return (
-            peak
-            * progress.lr_scale
-            * rate_factor(progress.step + 1, config, self.total)
-        )
+        peak = config.learning_rate
+        if peak is None:
+            peak = (self.model.config.d_model * config.warmup) ** -0.5
+        factor = rate_factor(progress.step + 1, config, self.total)
+        return peak * progress.lr_scale * factor
 
 # %% ../../book/translation/training.ipynb #ab73a3cc
 class Trainer(Updater):
@@ -189,12 +182,8 @@ class Trainer(Updater):
                 batches = self.epoch(progress_bar)
                 while group := list(islice(batches, self.config.accumulate)):
                     loss = self.update(group)
-                    stop = (
-                        watch is not None and watch(loss)
-                    ) or interrupt.requested
-                    stop = (
-                        total(float(bool(stop)))[0] > 0
-                    )  # one process may stop all
+                    stop = bool(watch and watch(loss)) or interrupt.requested
+                    stop = total(float(stop))[0] > 0  # one process may stop all
                     if stop or self.progress.step % save_every == 0:
                         self.save()
                     if stop:

@@ -233,11 +233,11 @@ class TranslatorInPage {
       this.button.textContent = `${megabytes(sum)} of ${megabytes(bytes)}`;
     };
     try {
-      const { Translator } = await import("./translator.js");
+      const { Translator, EOS } = await import("./translator.js");
       const translator = await Translator.load((file) =>
         fetchFile(this.address(file), arrived),
       );
-      Object.assign(this, { translator, loaded: this.wanted });
+      Object.assign(this, { translator, end: EOS, loaded: this.wanted });
       this.listHeads();
       this.listWidths(translator.decoding.beam_size ?? 1);
       this.say("");
@@ -317,13 +317,16 @@ class TranslatorInPage {
   }
 
   draw() {
-    if (this.last) this.show(this.picture(), { final: true });
+    if (!this.last) return;
+    const { tokens } = this.last[1];
+    const cut = tokens.length > 0 && tokens.at(-1) !== this.end;
+    this.show(this.picture(), { final: true, cut });
   }
 
   // ---- drawing ----
 
   // Words and lines; `all` are the words that will stand there, to keep their room.
-  show(picture, { final = false, all = picture.target }) {
+  show(picture, { final = false, cut = false, all = picture.target }) {
     this.shown = picture;
     this.source.replaceChildren(
       ...picture.source.flatMap((word, i) => [
@@ -346,7 +349,8 @@ class TranslatorInPage {
     this.chosen = final && pronoun >= 0 ? pronoun : picture.target.length - 1;
     this.arrange();
     this.state.textContent = final ? this.explain() : "";
-    if (final) this.announce();
+    this.warn(cut);
+    if (final) this.says.textContent = picture.target.join(" ");
   }
 
   choose(index) {
@@ -438,21 +442,19 @@ class TranslatorInPage {
     return `${bare(target[this.chosen])} ← ${listed.join(", ")}`;
   }
 
-  // The translation is read out; words that the model does not know are named.
-  announce() {
-    const { source, target, unknown } = this.shown;
+  // Words that the model does not know are named, and a translation without an end.
+  warn(cut) {
+    const { source, unknown } = this.shown;
     const strange = [...new Set(source.filter((_, i) => unknown[i]).map(bare))];
-    this.says.textContent = target.join(" ");
     const knows = this.wanted.captions ? "does not know" : "has hardly ever seen";
-    this.say(
-      strange.length
-        ? `The model ${knows} ${strange.join(", ")}, so it guesses.`
-        : "",
-    );
+    const told = [];
+    if (strange.length) told.push(`The model ${knows} ${strange.join(", ")}, so it guesses.`);
+    if (cut) told.push(`It stopped after ${this.last[1].tokens.length} tokens without finding an end.`);
+    this.say(told.join(" "));
   }
 
   say(text) {
-    this.notice.textContent = text;
+    if (this.notice.textContent !== text) this.notice.textContent = text;
   }
 }
 

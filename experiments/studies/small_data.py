@@ -1,0 +1,84 @@
+"""With 5,000 real sentence pairs, what do noise, BPE-dropout and R-Drop bring, on clean and on misspelled sentences?"""
+
+import random
+
+from experiments.harness import Finding, Study
+from experiments.statistics import difference
+from experiments.tasks import Rows, decay, fit, mean_loss, pad, photos, stream, translation_loss
+from transformer_lib.data.batching import Batch
+from transformer_lib.data.tokenizer import PAD
+from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.training.loss import r_drop_loss
+from transformer_lib.training.transforms import BPEDropout, SpellingNoise, misspell
+
+SIZES = {"d_model": 96, "n_heads": 4, "d_ff": 192, "n_encoder_layers": 2, "n_decoder_layers": 2, "norm_first": True}
+
+
+def changed(batch, transform, rng):
+    """The batch with other spellings of its sources."""
+    rows = [[[token for token in row if token != PAD] for row in part.tolist()] for part in batch]
+    rows = [transform(example, rng) for example in zip(*rows, strict=True)]
+    return Rows(*(pad(side) for side in zip(*rows, strict=True)))
+
+
+def measure(seed, budget, rate, transform=None, dropout=0.2, r_drop=False, times=1, n=5000):
+    """BLEU of 500 new sentences, clean and with one typing error in each."""
+    data, rng, budget = photos(seed, "en", "de", n), random.Random(seed), times * budget
+    model = Transformer(TransformerConfig(*data.sizes, dropout=dropout, tie_embeddings="target", **SIZES))
+    batches = stream(data.rows["train"], 64, seed)
+    if transform:
+        change = {"noise": lambda one: SpellingNoise(one, typo=0.3), "bpe": BPEDropout}[transform](data.tokenizers[0])
+        batches = (changed(batch, change, rng) for batch in batches)
+
+    def loss(model, batch):
+        if r_drop:
+            return r_drop_loss(model, Batch(*batch)) / (batch.target[:, 1:] != PAD).sum()
+        return translation_loss(model, batch, smoothing=0.1)
+
+    fit(model, loss, batches, rate, budget, lambda u, n: min(u / 100, decay(u, n)))
+    slips = random.Random(seed)
+    numbers = {"valid": mean_loss(model, data.rows["valid"]), "clean": data.bleu(model)}
+    return numbers | {"misspelled": data.bleu(model, lambda text: misspell(text, slips))}
+
+
+ARMS = {
+    "plain": {},
+    "noise": {"transform": "noise"},
+    "BPE-dropout": {"transform": "bpe"},
+    "R-Drop": {"r_drop": True},
+    "twice the updates": {"times": 2},
+    "dropout 0.3": {"dropout": 0.3},
+}
+STUDY = Study(
+    chapter="translation/more_from_29000_pairs",
+    equal="pairs (5,000 of at most 12 words from Multi30k, by seed), subwords, batches, smoothing 0.1, Adam, clipping at 1, warm-up of 100, decay, updates",
+    arms=ARMS,
+    rates=(0.003, 0.006, 0.012),
+    measure=measure,
+    metric="BLEU",
+    higher=True,
+    budget=1000,
+    smoke=2,
+    findings={
+        "bpe": Finding(
+            "BPE-dropout brings BLEU on misspelled sentences.",
+            difference("misspelled", "BPE-dropout", "plain"),
+            "low > 0",
+        ),
+        "noise": Finding(
+            "Noise of the same kind brings BLEU on misspelled sentences.",
+            difference("misspelled", "noise", "plain"),
+            "low > 0",
+        ),
+        "clean": Finding(
+            "On clean sentences, BPE-dropout is within a point and a half of the plain recipe.",
+            difference("clean", "BPE-dropout", "plain", margin=1.5),
+            "low > -1.5 and high < 1.5",
+        ),
+        "r-drop": Finding(
+            "In the time that R-Drop takes, twice the updates of the plain recipe bring at least as much BLEU.",
+            difference("clean", "twice the updates", "R-Drop"),
+            "low > -0.5",
+        ),
+    },
+)

@@ -448,8 +448,12 @@ class TranslatorInPage {
     const strange = [...new Set(source.filter((_, i) => unknown[i]).map(bare))];
     const knows = this.wanted.captions ? "does not know" : "has hardly ever seen";
     const told = [];
-    if (strange.length) told.push(`The model ${knows} ${strange.join(", ")}, so it guesses.`);
-    if (cut) told.push(`It stopped after ${this.last[1].tokens.length} tokens without finding an end.`);
+    if (strange.length)
+      told.push(`The model ${knows} ${strange.join(", ")}, so it guesses.`);
+    if (cut) {
+      const { length } = this.last[1].tokens;
+      told.push(`It stopped after ${length} tokens without finding an end.`);
+    }
     this.say(told.join(" "));
   }
 

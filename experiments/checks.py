@@ -37,6 +37,7 @@ SHIFTED = "one layer, keys shifted by one token"
 LEARNED = {"learned positions": {}, "GPT-2's design": {}}
 STACKS = "Transformer", "Transformer, twice the updates"
 WITH_ATTENTION = "GRU with attention", "GRU with attention, twice the updates"
+STEPS = ("step, float32", "step, bfloat16")
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -407,6 +408,22 @@ CHECKS = {
             range(200, 206),
             {name: {"d_model": 96, "d_ff": 192} for name in SHORT} | {name: {"times": 8} for name in LONGER},
             rates=dict.fromkeys(SHORT, (0.001, 0.002)) | dict.fromkeys(LONGER, (0.001, 0.002, 0.004)),
+        ),
+    },
+    "processor": {
+        "smaller": Check(
+            "arrays of 10 million numbers and a model of width 128; the median of three timings; eight rounds",
+            ("bandwidth", "one-array", "bfloat16"),
+            range(100, 108),
+            {name: {"n": 10_000_000} for name in ("one array", "two arrays")} | {name: {"n": 128} for name in STEPS},
+            budget=3,
+        ),
+        "larger": Check(
+            "arrays of 50 million numbers and a model of width 384; the median of three timings; six rounds",
+            ("bandwidth", "one-array", "bfloat16"),
+            range(200, 206),
+            {name: {"n": 50_000_000} for name in ("one array", "two arrays")} | {name: {"n": 384} for name in STEPS},
+            budget=3,
         ),
     },
     "recurrence": {

@@ -413,14 +413,14 @@ CHECKS = {
     "processor": {
         "smaller": Check(
             "arrays of 10 million numbers and a model of width 128; the median of three timings; eight rounds",
-            ("bandwidth", "one-array", "bfloat16"),
+            ("one-array", "bfloat16"),
             range(100, 108),
             {name: {"n": 10_000_000} for name in ("one array", "two arrays")} | {name: {"n": 128} for name in STEPS},
             budget=3,
         ),
         "larger": Check(
             "arrays of 50 million numbers and a model of width 384; the median of three timings; six rounds",
-            ("bandwidth", "one-array", "bfloat16"),
+            ("one-array", "bfloat16"),
             range(200, 206),
             {name: {"n": 50_000_000} for name in ("one array", "two arrays")} | {name: {"n": 384} for name in STEPS},
             budget=3,

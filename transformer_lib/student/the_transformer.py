@@ -38,10 +38,11 @@ def norms() -> None:
     """Each sublayer's output is added to x, then normalised; with ``norm_first``, x is normalised before."""
     for first in (False, True):
         layer, x = EncoderLayer(replace(SIZES, norm_first=first)), randn(2, 4, 8)
-        post = layer.norm1(x + layer.self_attn(x))
-        post = layer.norm2(post + layer.feed_forward(post))
-        pre = x + layer.self_attn(layer.norm1(x))
-        pre = pre + layer.feed_forward(layer.norm2(pre))
+        attend, transform, drop = layer.self_attn, layer.feed_forward, layer.dropout
+        post = layer.norm1(x + drop(attend(x)))
+        post = layer.norm2(post + drop(transform(post)))
+        pre = x + drop(attend(layer.norm1(x)))
+        pre = pre + drop(transform(layer.norm2(pre)))
         slips = {"always post-norm": post, "Post-norm in the text, pre-norm in the code": pre}
         equal(layer(x), pre if first else post, slips)
 

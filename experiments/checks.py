@@ -37,6 +37,7 @@ SHIFTED = "one layer, keys shifted by one token"
 LEARNED = {"learned positions": {}, "GPT-2's design": {}}
 STACKS = "Transformer", "Transformer, twice the updates"
 WITH_ATTENTION = "GRU with attention", "GRU with attention, twice the updates"
+STEPS = ("step, float32", "step, bfloat16")
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -409,6 +410,22 @@ CHECKS = {
             rates=dict.fromkeys(SHORT, (0.001, 0.002)) | dict.fromkeys(LONGER, (0.001, 0.002, 0.004)),
         ),
     },
+    "processor": {
+        "smaller": Check(
+            "arrays of 10 million numbers and a model of width 128; the median of three timings; eight rounds",
+            ("one-array", "bfloat16"),
+            range(100, 108),
+            {name: {"n": 10_000_000} for name in ("one array", "two arrays")} | {name: {"n": 128} for name in STEPS},
+            budget=3,
+        ),
+        "larger": Check(
+            "arrays of 50 million numbers and a model of width 384; the median of three timings; six rounds",
+            ("one-array", "bfloat16"),
+            range(200, 206),
+            {name: {"n": 50_000_000} for name in ("one array", "two arrays")} | {name: {"n": 384} for name in STEPS},
+            budget=3,
+        ),
+    },
     "recurrence": {
         "longer": Check(
             "2,000 updates; the best of three rates for the GRU, and 0.008, the old rate, for the Transformer; seeds 100 to 105",
@@ -463,6 +480,23 @@ CHECKS = {
             rates=NORMED
             | dict.fromkeys((HE, EYE), (0.00015, 0.0003, 0.0006))
             | {SIX: (0.001, 0.003, 0.006), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
+        ),
+    },
+    "scaling_law": {
+        "shorter": Check(
+            "at most 256,000 characters in place of 1,024,000; seeds 100 to 102; rates tuned again",
+            ("alpha", "beta", "share", "extrapolation"),
+            range(100, 103),
+            plain("scaling_law"),
+            budget=256_000,
+        ),
+        "german": Check(
+            "German captions; at most 256,000 characters; seeds 200 to 202; rates tuned again",
+            ("alpha", "beta", "share", "extrapolation"),
+            range(200, 203),
+            plain("scaling_law"),
+            budget=256_000,
+            settings={"german": True},
         ),
     },
     "scores": {

@@ -26,12 +26,13 @@ LAYERS = 2
 
 
 @lru_cache(1)
-def texts():
-    """English captions of photographs, to train on and held out, and the 63 most frequent characters."""
+def texts(german=False):
+    """Captions of photographs, to train on and held out, and the 63 most frequent characters."""
     if SMOKE:  # needs no download
         texts = [[pair.source for pair in make_captions(n, seed=n)] for n in (200, 30)]
     else:
-        texts = [[pair.source for pair in load_multi30k(split, "en", "de")] for split in ("train", "val")]
+        languages = ("de", "en") if german else ("en", "de")
+        texts = [[pair.source for pair in load_multi30k(split, *languages)] for split in ("train", "val")]
     common = Counter("\n".join(texts[0])).most_common(63)
     return *texts, {letter: place for place, (letter, _) in enumerate(common, start=1)}
 
@@ -58,9 +59,9 @@ def tokens_of(part, budget):
     return max(1, int(part * budget) // batch) * batch
 
 
-def measure(seed, budget, width, rate):
+def measure(seed, budget, width, rate, german=False):
     """The losses of five models of one width, each trained to the end of its own schedule; rates are tuned on the third."""
-    train, valid, letters = texts()
+    train, valid, letters = texts(german)
     train = list(train)
     random.Random(seed).shuffle(train)
     rows, new, losses = rows_of(train, letters), rows_of(valid, letters), {}

@@ -111,8 +111,8 @@ def test_all_maps_are_there_and_it_opens_at_one_worth_seeing(viewers: dict[str, 
 def test_silencing_a_head_tells_what_changes(viewers: dict[str, viz.Viewer]) -> None:
     _, _, outcomes = parts_of(viewers["heads"])
     (heads,) = outcomes["table"]
-    assert heads[0][0][0] == "With all heads, “it” becomes er 90%, sie 10%."
-    assert heads[0][1][0] == "Without head 1, “it” becomes er 20%, sie 80%. Changed: it: sie instead of er."
+    assert heads[0][0][0] == "With all heads, “it” becomes er 90\u00a0%, sie 10\u00a0%."
+    assert heads[0][1][0] == "Without head 1, “it” becomes er 20\u00a0%, sie 80\u00a0%. Changed: it: sie instead of er."
     assert heads[0][1][1:4] == ["Hund", "müde", "≠ sie"] and heads[1][1][0].endswith("No word changes.")
 
 
@@ -208,7 +208,7 @@ def test_everything_works_by_keyboard_and_is_said(pages: Path, browser: Any) -> 
     press("#query .tl-words input:checked", "ArrowLeft")
     assert says("query").startswith("“tired” attends to")
     press("#heads .tl-choice:nth-of-type(3) input:checked", "ArrowRight")  # silence it
-    assert "Without head 1, “it” becomes er 20%" in says("heads")
+    assert "Without head 1, “it” becomes er 20\u00a0%" in says("heads")
     press("#heads .tl-choice:nth-of-type(2) input:checked", "ArrowRight")  # the other head
     assert "No word changes." in says("heads")
     assert page.inner_text("#heads .tl-words label:nth-of-type(3) small") == "er"

@@ -13,11 +13,14 @@ function distance(a, b) {
   return row[b.length];
 }
 
-// The nearest page, or undefined if none is near.
+// The nearest page by its name, among equals a chapter before a module, and by the folders; undefined if none is near.
 function nearest(address, pages) {
-  const name = decodeURIComponent(address).split("/").pop().toLowerCase().replace(/\.html?$|^\d+_/g, "");
-  const found = pages.map((page) => [distance(name, page.split("/").pop()), page]);
-  const [away, page] = found.sort((a, b) => a[0] - b[0])[0];
+  const asked = decodeURIComponent(address).toLowerCase().replace(/^.*\/book\/|\.html?$/g, "");
+  const last = (path) => path.split("/").pop();
+  const name = last(asked).replace(/^\d+_/, "");
+  const strange = (page) => distance(asked, page) + (page.startsWith("api/") && !asked.includes("api/") ? 99 : 0);
+  const found = pages.map((page) => [distance(name, last(page)), strange(page), page]);
+  const [away, , page] = found.sort((a, b) => a[0] - b[0] || a[1] - b[1])[0];
   return away < 6 ? page : undefined;
 }
 

@@ -105,13 +105,13 @@ def _silenced_row(
     head: int, words: Sequence[str], watched: int, forms: Sequence[str], whole: Sequence[str], chance: Mapping[str, float]
 ) -> list[Any]:
     """What is said of the words written without a head (0: with all of them), and their cells."""
-    likely = ", ".join(f"{form} {p:.0%}" for form, p in chance.items())
+    likely = ", ".join(f"{form} {100 * p:.0f}\u00a0%" for form, p in chance.items())
     said = f"{f'Without head {head}' if head else 'With all heads'}, “{words[watched]}” becomes {likely}."
     pairs = list(zip(words, forms, whole, strict=True))
     changed = [f"{word}: {form} instead of {old}" for word, form, old in pairs if form != old]
     if head:
         said += f" Changed: {'; '.join(changed)}." if changed else " No word changes."
-    bars = [cell for form, p in chance.items() for cell in (round(100 * p), f"{form} {p:.0%}")]
+    bars = [cell for form, p in chance.items() for cell in (round(100 * p), f"{form} {100 * p:.0f}\u00a0%")]
     return [said, *(f"{'≠ ' * (form != old)}{form}" for _, form, old in pairs), *bars]
 
 

@@ -51,7 +51,7 @@ def decoding_viewer(translator: Any, text: str, *, choices: int = 5, max_length:
         step: list[Any] = [f"{_decode(translator, tokens)} …" if tokens else "…"]
         for rank, (p, token) in enumerate(zip(*(part.tolist() for part in best), strict=True)):
             fate = "" if rank else "written"
-            step += [int(not rank), round(100 * p), _decode(translator, [token]), f"{p:.1%}", fate]
+            step += [int(not rank), round(100 * p), _decode(translator, [token]), f"{100 * p:.1f}\u00a0%", fate]
         steps.append([f"Most likely next: {step[3]}, {step[4]}.", *step])
         return best.indices[:1]
 

@@ -19,21 +19,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "transformer_lib"
 PARTS = {  # what is counted, and the most lines it may have
-    "the library": (7800, [LIBRARY]),  # planned: 5,200. It is the sum of its parts
-    "models": (2400, [LIBRARY / "models"]),  # planned: 1,900
+    "the library": (7650, [LIBRARY]),  # planned: 5,200. It is the sum of its parts
+    "models": (2350, [LIBRARY / "models"]),  # planned: 1,900
     # Planned: 500. A run that resumes to the bit after a kill, on several processes, with corpora that do not fit into
     # memory, needs more: each of these is tested, and none of them can go.
     "training, with batching and corpora": (
         1100,
         [LIBRARY / "training", LIBRARY / "data" / "batching.py", LIBRARY / "data" / "corpus.py"],
     ),
-    "decoding": (320, [LIBRARY / "decoding"]),  # planned: 300
+    "decoding": (305, [LIBRARY / "decoding"]),  # planned: 300
     # Planned: 700. The command names the option, the file or the line that is wrong, shows progress, keeps what it has
     # written, locks its folder and refuses damaged ones. A translator that does none of this is short.
-    "translation and the command": (1430, [LIBRARY / "translation"]),
+    "translation and the command": (1415, [LIBRARY / "translation"]),
     # Planned: 1,000, half of it for the captions. Their grammar takes 940: it writes two languages with agreement, word
     # order, pronouns and gold alignments, and old seeds must go on giving the same sentences.
-    "data, without batching and corpora": (1550, [LIBRARY / "data"]),
+    "data, without batching and corpora": (1525, [LIBRARY / "data"]),
     "viz": (800, [LIBRARY / "viz"]),  # planned: 600. Eight viewers, and the figures of every page
     "the rest": (200, [*LIBRARY.glob("*.py")]),
     "experiments": (4100, [ROOT / "experiments"]),  # planned: 1,900. About seventy lines for a study, and all checks

@@ -123,9 +123,9 @@ def make_recipes(n: int, seed: int, *, held_out: bool = False) -> list[Recipe]:
 RecipeExample = tuple[list[int], tuple[int, ...]]
 
 
-def recipe_words(text: str, max_words: int | None = None) -> list[str]:
-    """The first words and punctuation marks of a description, in lower case."""
-    return re.findall(r"\w+|[^\w\s]", text.lower())[:max_words]
+def recipe_words(text: str) -> list[str]:
+    """The words and punctuation marks of a description, in lower case."""
+    return re.findall(r"\w+|[^\w\s]", text.lower())
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,12 +150,10 @@ class RecipeCoder:
         """How many labels each head has."""
         return tuple(len(labels) for labels in self.labels)
 
-    def encode(
-        self, recipes: Sequence[Recipe], max_words: int | None = None
-    ) -> list[RecipeExample]:
+    def encode(self, recipes: Sequence[Recipe]) -> list[RecipeExample]:
         """For each recipe its word ids, closed by EOS, and a number for each head."""
         numbers = [{label: i for i, label in enumerate(labels)} for labels in self.labels]
-        lines = [" ".join(recipe_words(one.description, max_words)) for one in recipes]
+        lines = [" ".join(recipe_words(one.description)) for one in recipes]
         examples = []
         for ids, recipe in zip(self.words.encode_batch(lines), recipes, strict=True):
             pairs = zip(numbers, recipe.program, strict=True)
@@ -231,9 +229,7 @@ def group_twins(rows: Sequence[dict[str, str]]) -> dict[str, list[int]]:
     return groups
 
 
-def load_zapier(
-    split: str, directory: str | os.PathLike[str] | None = None, *, text: str = "title"
-) -> list[Recipe]:
+def load_zapier(split: str, directory: str | os.PathLike[str] | None = None, *, text: str = "title") -> list[Recipe]:
     """Recipes from Zapier: 3,859 for training ("train"), 500 for validation ("val"), 500 for testing.
 
     Recipes that share all words of their title or of their description are in the same split. What
@@ -247,9 +243,7 @@ def load_zapier(
     """
     splits: dict[str, list[int]] = {"test": [], "val": [], "train": []}
     if split not in splits or text not in ("title", "description"):
-        raise ValueError(
-            f"split={split!r}, text={text!r}: expected train, val or test, and title or description"
-        )
+        raise ValueError(f"split={split!r}, text={text!r}: expected train, val or test, and title or description")
     rows = json.loads(fetch(ZAPIER, directory).read_bytes())
     groups = group_twins(rows)
     for title in sorted(groups, key=lambda title: hashlib.sha256(title.encode()).hexdigest()):

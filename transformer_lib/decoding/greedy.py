@@ -12,17 +12,6 @@ from torch import Tensor, nn
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_lib.models.seq2seq import eval_mode, reorder
 
-__all__ = [
-    "penalize_repetition",
-    "rule_out_",
-    "force",
-    "check_search",
-    "generate",
-    "collect_tokens",
-    "greedy_decode",
-    "translate",
-]
-
 
 def penalize_repetition(
     logits: Float[Tensor, "N V"], written: Int[Tensor, "N T"], penalty: float
@@ -96,7 +85,6 @@ def generate(
     prefix: Int[Tensor, "B P"] | None = None,
     min_length: int = 0,
     repetition_penalty: float = 1.0,
-    adjust: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Iterator[tuple[Int[Tensor, " N"], Int[Tensor, " N"]]]:
     """Generate token by token: yields the unfinished rows and a token for each.
 
@@ -107,7 +95,6 @@ def generate(
         prefix: first tokens of each row, without BOS and EOS, padded on the right.
         min_length: no EOS among the first so many tokens.
         repetition_penalty: above 1, tokens already written become less likely.
-        adjust: turns logits (N, V) and the tokens written (N, T) into other logits.
 
     Raises:
         ValueError: in training mode, for a bad prefix, logits with NaN, or if no token is possible.
@@ -122,7 +109,6 @@ def generate(
             raise ValueError("the model is in training mode: call model.eval() first")
         logits, state = model.step(token, state)
         logits = penalize_repetition(logits, written, repetition_penalty)
-        logits = adjust(logits, written) if adjust else logits
         scores = rule_out_(logits, written, min_length)
         if length < prefix.shape[1]:
             scores = force(scores, prefix[rows, length])

@@ -61,12 +61,10 @@ class HeadProjections(nn.Module):
         rows = slice(sum(self.sizes[:first]), sum(self.sizes[:last]))
         bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
         projected = F.linear(x, self.in_proj_weight[rows], bias)
-        parts = projected.split(self.sizes[first:last], -1)
-        widths = self.widths[first:last]
-        return [
-            part.unflatten(2, (-1, width)).transpose(1, 2)
-            for part, width in zip(parts, widths, strict=True)
-        ]
+        parts = [*projected.split(self.sizes[first:last], -1)]
+        for i, width in enumerate(self.widths[first:last]):
+            parts[i] = parts[i].unflatten(2, (-1, width)).transpose(1, 2)
+        return parts
 
 # %% ../../book/transformer/multi_head_attention.ipynb #5a1becaa
 @dataclass(eq=False)

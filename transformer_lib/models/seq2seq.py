@@ -8,7 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,20 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
-
-__all__ = [
-    "T",
-    "SWITCHING",
-    "Memory",
-    "State",
-    "reorder",
-    "Seq2Seq",
-    "embedding",
-    "check_tokens",
-    "check_pairs",
-    "eval_mode",
-    "sequence_loss",
-]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +53,9 @@ def reorder(state: T, rows: Int[Tensor, " N"], sentences: Int[Tensor, " M"] | No
             return state
         rows = sentences
 
-    def again(part: Any) -> Any:
-        return reorder(part, rows, sentences)
-
     if isinstance(state, Tensor):
         return state.index_select(0, rows) if state.dim() else state
+    again = partial(reorder, rows=rows, sentences=sentences)
     if isinstance(state, (list, tuple)):
         return type(state)(map(again, state))
     if isinstance(state, dict):
@@ -148,7 +133,7 @@ def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str) -> None
     """
     if tokens.device.type != "cpu" or torch.compiler.is_compiling() or not tokens.numel():
         return
-    low, high = (int(value) for value in tokens.aminmax())
+    low, high = map(int, tokens.aminmax())
     if low < 0 or high >= vocab_size:
         raise ValueError(
             f"{name} holds token id {low if low < 0 else high}, but the vocabulary has ids 0 to {vocab_size - 1}"

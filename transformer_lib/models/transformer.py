@@ -13,6 +13,7 @@ __all__ = ['TransformerConfig', 'Layer', 'EncoderLayer', 'DecoderLayer', 'Stack'
 import copy
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from jaxtyping import Float, Int
@@ -111,10 +112,6 @@ class Layer(nn.Module):
         self.norm2 = LayerNorm(c.d_model, eps=c.eps)
         self.dropout, self.norm_first = nn.Dropout(c.dropout), c.norm_first
 
-    def add(self, x: Tensor, norm: nn.Module, sublayer: Any) -> Tensor:
-        """x + sublayer(x), normalised."""
-        return residual(x, sublayer, norm, self.dropout, norm_first=self.norm_first)
-
 
 class EncoderLayer(Layer):
     """Self-attention, then a feed-forward layer.
@@ -126,8 +123,9 @@ class EncoderLayer(Layer):
         self, x: Float[Tensor, "B S D"], mask: Mask = None
     ) -> Float[Tensor, "B S D"]:
         """Attend where the mask is True, then transform each position."""
-        x = self.add(x, self.norm1, lambda x: self.self_attn(x, mask=mask))
-        return self.add(x, self.norm2, self.feed_forward)
+        add = partial(residual, dropout=self.dropout, norm_first=self.norm_first)
+        x = add(x, partial(self.self_attn, mask=mask), self.norm1)
+        return add(x, self.feed_forward, self.norm2)
 
 
 class DecoderLayer(Layer):
@@ -148,10 +146,12 @@ class DecoderLayer(Layer):
         cache: KVCache | None = None,
     ) -> Float[Tensor, "N T D"]:
         """Attend to the target so far and the memory, then transform positions."""
-        attend, look = self.self_attn, self.cross_attn
-        x = self.add(x, self.norm1, lambda x: attend(x, causal=True, cache=cache))
-        x = self.add(x, self.norm2, lambda x: look(x, memory, mask=memory_mask))
-        return self.add(x, self.norm3, self.feed_forward)
+        attend = partial(self.self_attn, causal=True, cache=cache)
+        look = partial(self.cross_attn, memory=memory, mask=memory_mask)
+        add = partial(residual, dropout=self.dropout, norm_first=self.norm_first)
+        x = add(x, attend, self.norm1)
+        x = add(x, look, self.norm2)
+        return add(x, self.feed_forward, self.norm3)
 
 # %% ../../book/transformer/the_transformer.ipynb #4a38e93d
 class Stack(nn.Module):
@@ -295,7 +295,7 @@ class Transformer(TransformerCore):
 
         The old state stays as it is.
         """
-        caches = [copy.copy(cache) for cache in state.caches]
+        caches = list(map(copy.copy, state.caches))
         x = self.hidden(token[:, None], state.memory, caches)
         return self.output(x[:, 0]), TransformerState(state.memory, caches)
 

@@ -11,7 +11,6 @@ from transformer_lib.models.transformer import (
     DecoderLayer,
     Encoder,
     EncoderLayer,
-    Layer,
     Transformer,
     TransformerConfig,
     TransformerCore,
@@ -34,14 +33,18 @@ def pytorch(layer: nn.Module, kind: type, names: dict[str, str]) -> nn.Module:
     return theirs
 
 
-@check(Layer.add, "The layers")
-def post_norm() -> None:
-    """The sublayer's output is dropped out, added to x, then normalised; with ``norm_first``, x is normalised before."""
+@check(EncoderLayer.forward, "The layers")
+def norms() -> None:
+    """Each sublayer's output is added to x, then normalised; with ``norm_first``, x is normalised before."""
     for first in (False, True):
-        layer, x, f = Layer(replace(SIZES, norm_first=first)), randn(2, 4, 8), nn.Linear(8, 8)
-        post, pre = layer.norm1(x + layer.dropout(f(x))), x + layer.dropout(f(layer.norm1(x)))
+        layer, x = EncoderLayer(replace(SIZES, norm_first=first)), randn(2, 4, 8)
+        attend, transform, drop = layer.self_attn, layer.feed_forward, layer.dropout
+        post = layer.norm1(x + drop(attend(x)))
+        post = layer.norm2(post + drop(transform(post)))
+        pre = x + drop(attend(layer.norm1(x)))
+        pre = pre + drop(transform(layer.norm2(pre)))
         slips = {"always post-norm": post, "Post-norm in the text, pre-norm in the code": pre}
-        equal(layer.add(x, layer.norm1, f), pre if first else post, slips)
+        equal(layer(x), pre if first else post, slips)
 
 
 @check(EncoderLayer.forward, "The layers")

@@ -12,26 +12,22 @@ from sacrebleu.metrics.chrf import CHRF
 from transformer_lib.data.batching import Example, batches, encode_pairs, pair_lengths
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.multi30k import moses_tokenize
-from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.metrics import alignment_error_rate, bleu, exact_match
 from transformer_lib.training.loop import evaluate_loss
 from transformer_lib.translation.run import load_corpus, longest_pair, read_options
 from transformer_lib.translation.translator import Translator, find_pretrained, weights_file
 
 
-def bleu_interval(
-    hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str = "13a", n_samples: int = 1000
-) -> list[float]:
+def bleu_interval(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str = "13a") -> list[float]:
     """BLEU of 95 % of the test sets drawn from this one, with a fixed seed. Source: Koehn (2004)."""
     metric = BLEU(tokenize=tokenize, force=True)
-    score = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=n_samples)
+    score = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=1000)
     return [round(score._mean + side * score._ci, 2) for side in (-1, 1)]
 
 
 def evaluate_run(
     folder: Path | str,
     part: str = "test",
-    config: SearchConfig | None = None,
     *,
     device: str = "auto",
     weights: str | None = None,
@@ -65,17 +61,25 @@ def evaluate_run(
     if (stored.data or {}).get("fingerprint", {}).get(part) != corpus.fingerprint(part):
         raise ValueError(f"{options.data} has changed since the training began: its {part} part holds other sentences")
     pairs, kept, examples = getattr(corpus, part), [], []
-    tokenizers, longest = (translator.source_tokenizer, translator.target_tokenizer), longest_pair(translator.model, options)
+    tokenizers, longest = (
+        (translator.source_tokenizer, translator.target_tokenizer),
+        longest_pair(translator.model, options),
+    )
     for pair, example in zip(pairs, encode_pairs(pairs, *tokenizers), strict=True):
         if max(map(len, example)) <= longest:
             kept.append(pair)
             examples.append(example)
     if not kept:
         raise ValueError(f"{options.data} has no pairs of at most {longest} tokens in its {part} part")
-    config = replace(config or translator.decoding, n_best=1, **search)
+    config = replace(translator.decoding, n_best=1, **search)
     best = translator.search([pair.source for pair in kept], config, prepared=True)
     log, planned, text = folder / "log.jsonl", (stored.training or {}).get("epochs"), translator.text
-    scores: dict[str, Any] = {"data": Path(options.data).name, "part": part, "source": text.source, "target": text.target}
+    scores: dict[str, Any] = {
+        "data": Path(options.data).name,
+        "part": part,
+        "source": text.source,
+        "target": text.target,
+    }
     scores |= {"model": options.model, "weights": weights_file(folder, weights).stem}
     scores["epochs"] = f"{len(log.read_bytes().splitlines())} of {planned}" if log.is_file() else None
     scores |= {"beam_size": config.beam_size, "length_penalty": config.length_penalty}

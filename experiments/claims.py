@@ -38,7 +38,7 @@ STUDY = """
 ## {question}
 
 {{doc}}`The chapter </book/{chapter}>`. Held equal: {equal}. Budget: {budget:,} {unit}. Metric: {metric}.
-We trained {runs} models in {minutes:.0f} minutes on one core of a processor ({hardware}, PyTorch {torch}, commit {commit:.7}).
+There were {runs} runs, which took {minutes:.0f} minutes on one core of a processor ({hardware}, PyTorch {torch}, commit {commit:.7}).
 
 ```bash
 python -m experiments run {name}
@@ -115,7 +115,7 @@ def render(study, name, record):
     for challenge in tried:
         one = challenge["findings"][name]
         word = "Held" if one["holds"] else "**Broke**"
-        text += f"\n- {word} with {challenge['tried']}: {show(one['value'])} [{show(one['low'])}, {show(one['high'])}]."
+        text += f"\n- {word} ({challenge['tried']}): {show(one['value'])} [{show(one['low'])}, {show(one['high'])}]."
     text += f"\n{study.findings[name].withdrawn}\n" if found.get("withdrawn") else "\n" if tried else ""
     return became, text
 

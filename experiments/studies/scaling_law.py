@@ -141,12 +141,12 @@ STUDY = Study(
     seeds=range(3),
     findings={
         "alpha": Finding(
-            "With more parameters, the loss falls toward its limit as a power of their number.",
+            "With more parameters, the loss falls towards its limit as a power of their number.",
             fitted(lambda points: fit_law(points)[3], "alpha"),
             "low > 0",
         ),
         "beta": Finding(
-            "With more text, the loss falls toward its limit as a power of its length.",
+            "With more text, the loss falls towards its limit as a power of its length.",
             fitted(lambda points: fit_law(points)[4], "beta"),
             "low > 0",
         ),

@@ -149,26 +149,25 @@ class Photos:
             sets = [load_multi30k(split, source, target) for split in ("train", "val", "test_2016_flickr")]
             sets = [[pair for pair in pairs if len(pair.source.split()) <= longest] for pairs in sets]
             sets = [random.Random(seed).sample(sets[0], n), sets[1][:new], sets[2][:new]]
-        self.tokenizers = [
-            Tokenizer.train([(pair.source, pair.target)[side] for pair in sets[0]], pieces) for side in (0, 1)
-        ]
+        self.tokenizers = [Tokenizer.train(texts, pieces) for texts in self.sides(sets[0])]
         self.sizes = tuple(len(tokenizer) for tokenizer in self.tokenizers)
         self.pairs = dict(zip(("train", "valid", "test"), sets, strict=True))
         self.rows = {name: self.encode(pairs) for name, pairs in self.pairs.items()}
 
+    def sides(self, pairs):
+        """Sources and targets."""
+        return [pair.source for pair in pairs], [pair.target for pair in pairs]
+
     def encode(self, pairs):
         """Sources with EOS, targets between BOS and EOS."""
-        sources, targets = (
-            [one.encode((pair.source, pair.target)[side]) for pair in pairs] for side, one in enumerate(self.tokenizers)
-        )
+        sides = zip(self.tokenizers, self.sides(pairs), strict=True)
+        sources, targets = (one.encode_batch(texts) for one, texts in sides)
         return Rows(pad([*row, EOS] for row in sources), pad([BOS, *row, EOS] for row in targets))
 
     def bleu(self, model, change=lambda text: text):
         """BLEU of greedy translations of the new sentences, cased."""
-        sources = [change(pair.source) for pair in self.pairs["test"]]
-        return bleu(
-            translate(model, sources, *self.tokenizers, max_length=60), [pair.target for pair in self.pairs["test"]]
-        ).score
+        sources, references = self.sides(self.pairs["test"])
+        return bleu(translate(model, list(map(change, sources)), *self.tokenizers, max_length=60), references).score
 
 
 photos = lru_cache(4)(Photos)

@@ -62,17 +62,17 @@ STUDY = Study(
     smoke=20,
     findings={
         "beam": Finding(
-            "With a length penalty of 1, our translators of Multi30k have more BLEU with a beam of 4 than with greedy decoding.",
+            "With a length penalty of 1, our translators of Multi30k score higher with a beam of 4 than with greedy decoding.",
             difference("bleu", "beam 4, penalty 1", "beam 1, penalty 1"),
             "low > 0",
         ),
         "curse": Finding(
-            "Without a length penalty, they have less BLEU with a beam of 16 than with one of 4.",
+            "Without a length penalty, our translators of Multi30k score lower with a beam of 16 than with one of 4.",
             difference("bleu", "beam 16, penalty 0", "beam 4, penalty 0"),
             "high < 0",
         ),
         "cure": Finding(
-            "With a length penalty of 1, a beam of 16 gives them a BLEU within one point of that of a beam of 4.",
+            "With a length penalty of 1, our translators of Multi30k score within one point with beams of 16 and of 4.",
             difference("bleu", "beam 16, penalty 1", "beam 4, penalty 1", margin=1),
             "low > -1 and high < 1",
         ),

@@ -73,7 +73,7 @@ STUDY = Study(
             "low > 3",
         ),
         "behind": Finding(
-            "It is then at most ten points behind two stacks with as many parameters.",
+            "With the target at a fixed position, one stack with learned positions is at most ten points behind two stacks with as many parameters.",
             difference("exact", "one stack, fixed", "two stacks"),
             "low > -10",
         ),

@@ -1,8 +1,10 @@
 """On real sentences, what does each step from one vector to the Transformer bring?"""
 
+from functools import partial
+
 from experiments.harness import Finding, Study
 from experiments.statistics import difference
-from experiments.tasks import decay, fit, mean_loss, photos, stream, translation_loss
+from experiments.tasks import fit, mean_loss, photos, rise, stream, translation_loss
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentEncoder, RecurrentSeq2Seq
@@ -34,11 +36,7 @@ def measure(seed, budget, kind, rate, dropout=0.2, n=10_000):
     """BLEU of 500 new sentences."""
     data = photos(seed, "de", "en", n)
     model, batches = build(kind, data.sizes, dropout), stream(data.rows["train"], 64, seed)
-
-    def loss(model, batch):
-        return translation_loss(model, batch, smoothing=0.1)
-
-    fit(model, loss, batches, rate, budget, lambda u, n: min(u / 100, decay(u, n)))
+    fit(model, partial(translation_loss, smoothing=0.1), batches, rate, budget, rise(100))
     return {"valid": mean_loss(model, data.rows["valid"]), "bleu": data.bleu(model)}
 
 

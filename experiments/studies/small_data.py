@@ -4,7 +4,7 @@ import random
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference
-from experiments.tasks import Rows, decay, fit, mean_loss, pad, photos, stream, translation_loss
+from experiments.tasks import Rows, fit, mean_loss, pad, photos, rise, stream, translation_loss
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.transformer import Transformer, TransformerConfig
@@ -35,7 +35,7 @@ def measure(seed, budget, rate, transform=None, dropout=0.2, r_drop=False, times
             return r_drop_loss(model, Batch(*batch)) / (batch.target[:, 1:] != PAD).sum()
         return translation_loss(model, batch, smoothing=0.1)
 
-    fit(model, loss, batches, rate, budget, lambda u, n: min(u / 100, decay(u, n)))
+    fit(model, loss, batches, rate, budget, rise(100))
     slips = random.Random(seed)
     numbers = {"valid": mean_loss(model, data.rows["valid"]), "clean": data.bleu(model)}
     return numbers | {"misspelled": data.bleu(model, lambda text: misspell(text, slips))}

@@ -117,7 +117,7 @@ STUDY = Study(
     }
     | {
         part: Finding(
-            f"With {name} instead of today's choice, a letter within the training length costs at most 0.1 bits more or less.",
+            f"With {name} instead of today's choice, the cost of a letter within the training length changes by less than 0.1 bits.",
             difference("inside", name, "today", margin=0.1),
             "low > -0.1 and high < 0.1",
         )

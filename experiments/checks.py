@@ -464,12 +464,12 @@ CHECKS = {
             rates=NORMED | {SIX: (0.001, 0.002, 0.004), HE: (0.00015, 0.0003, 0.0006)},
         ),
         "longer-wiring": Check(
-            "1,600 updates, three closer rates for each stack, seeds 200 to 207",
+            "1,600 updates, four closer rates for each stack, seeds 200 to 207",
             ("wiring",),
             range(200, 208),
             {EYE: {}, EYE_RESIDUAL: {}},
             budget=1600,
-            rates={EYE: (0.0001, 0.0002, 0.0004), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
+            rates={EYE: (0.0001, 0.0002, 0.0004, 0.0008), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012, 0.0024)},
         ),
         "wide": Check(
             "layers of width 64 rather than 32; after its first tenth, the rate falls to zero in a straight line; layers with pre-norm start with He's weights, too; the gradient is that of the loss; three rates for each stack, seeds 300 to 308",

@@ -88,7 +88,7 @@ def verdict(found, challenges):
     return "survived" if len(challenges) > 1 else "once"
 
 
-def seeds_table(found, record, challenges):
+def seeds_table(study, found, record, challenges):
     """Every seed of the arms that a finding compares."""
 
     def values(sections, arm):
@@ -99,7 +99,7 @@ def seeds_table(found, record, challenges):
     if not every:  # a number of all arms together
         return ""
     low, high = min(0, *every), max(every)
-    lines = [f"| | every seed, {show(low)} to {show(high)} | mean |", "|---|---|---|"]
+    lines = [f"| | every {study.each}, {show(low)} to {show(high)} | mean |", "|---|---|---|"]
     for arm, (ours, theirs) in arms.items():
         lines.append(f"| {arm} | {strip(ours, theirs, low, high)} | {show(sum(ours) / len(ours))} |")
     return "\n" + "\n".join(lines) + "\n"
@@ -109,9 +109,12 @@ def render(study, name, record):
     """One finding as Markdown, and what became of it."""
     found, tried = record["findings"][name], [c for c in record["challenges"] if name in c.get("findings", ())]
     became = verdict(found, [c["findings"][name] for c in tried])
-    shown = {key: show(found[key]) for key in ("value", "low", "high")} | {"text": study.findings[name].text}
+    shown = {key: show(found[key]) for key in ("value", "low", "high")}
+    shown |= {"text": study.findings[name].text, "how": found["how"].replace(" seeds", f" {study.each}s")}
     label = f"{study.name}-{name}".replace("_", "-")
-    text = FINDING.format(label=label, mark=MARKS[became], table=seeds_table(found, record, tried), **(found | shown))
+    text = FINDING.format(
+        label=label, mark=MARKS[became], table=seeds_table(study, found, record, tried), **(found | shown)
+    )
     for challenge in tried:
         one = challenge["findings"][name]
         word = "Held" if one["holds"] else "**Broke**"

@@ -63,7 +63,7 @@ class Study:
 
     `arms` gives the settings of each name. An arm without a `rate` is trained with all `rates` on the tuning seeds, and
     measured with the one whose `valid` is best (the lowest, or the highest if `higher`). The arms of
-    `every_rate` are measured with all of them, for a figure.
+    `every_rate` are measured with all of them, for a figure. `each` names what a seed stands for.
     """
 
     chapter: str
@@ -76,6 +76,7 @@ class Study:
     smoke: int
     rates: tuple = ()
     seeds: object = range(5)
+    each: str = "seed"
     unit: str = "updates"
     higher: bool = False
     every_rate: tuple = ()

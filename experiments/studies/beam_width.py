@@ -57,6 +57,7 @@ STUDY = Study(
     measure=measure,
     metric="BLEU",
     seeds=range(PARTS),
+    each="tenth",
     budget=1014,
     unit="sentences",
     smoke=20,

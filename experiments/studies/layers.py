@@ -55,6 +55,7 @@ STUDY = Study(
     measure=measure,
     metric="milliseconds",
     seeds=range(9),
+    each="round",
     budget=5,
     unit="timings",
     smoke=1,

@@ -64,6 +64,7 @@ STUDY = Study(
     measure=measure,
     metric="milliseconds",
     seeds=range(9),
+    each="round",
     budget=7,
     unit="timings",
     smoke=1,

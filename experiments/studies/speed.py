@@ -145,6 +145,7 @@ STUDY = Study(
     unit="passes over 160 sentences",
     smoke=1,
     seeds=range(5),
+    each="round",
     findings={
         "training": Finding(
             "An update takes about as long as with PyTorch's own module.", against("training", "PyTorch"), "low > 0.8"

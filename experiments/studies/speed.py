@@ -112,7 +112,7 @@ def summed(logits, target):
 
 def measure(seed, budget, kind, library, order):
     """Milliseconds for each sentence, the median of `budget` passes; one thread."""
-    rows = sentences(4 if SMOKE else 160, torch.Generator().manual_seed(seed))
+    rows = sentences(4 if SMOKE else 96, torch.Generator().manual_seed(seed))
     f = work(kind, library, order, rows)
     f()
     times = [Timer("f()", globals={"f": f}).timeit(1).median for _ in range(budget)]
@@ -141,8 +141,8 @@ STUDY = Study(
     arms=arms(),
     measure=measure,
     metric="milliseconds a sentence",
-    budget=5,
-    unit="passes over 160 sentences",
+    budget=3,
+    unit="passes over 96 sentences",
     smoke=1,
     seeds=range(5),
     each="round",

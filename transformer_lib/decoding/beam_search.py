@@ -79,7 +79,8 @@ class Hypotheses(NamedTuple):
     ) -> "Hypotheses":
         """The first of them, where those outside the mask count as none."""
         scores = self.scores.masked_fill(~mask, -math.inf)
-        return Hypotheses(*(x[:, :first] for x in self._replace(scores=scores)))
+        tokens, log_probs = self.tokens[:, :first], self.log_probs[:, :first]
+        return Hypotheses(tokens, scores[:, :first], log_probs)
 
     def checked(self) -> "Hypotheses":
         """The same, if every sentence has a translation.
@@ -126,7 +127,7 @@ def extend(
     tokens = torch.cat([live.tokens.flatten(0, 1)[rows], token[:, :, None]], 2)
     return Hypotheses(tokens, scores, scores), rows
 
-
+# %% ../../book/translation/decoding.ipynb #cd86166b
 def finish(
     best: Hypotheses, left: Int[Tensor, " M"], ended: Hypotheses, divisor: float
 ) -> tuple[Hypotheses, Hypotheses]:
@@ -134,12 +135,18 @@ def finish(
 
     Of all sentences, and of those with the numbers ``left``.
     """
-    best = best._replace(tokens=F.pad(best.tokens, (0, 1), value=PAD))
-    both = zip(best, ended._replace(scores=ended.scores / divisor), strict=True)
-    pool = Hypotheses(*(torch.cat([old[left], new], 1) for old, new in both))
-    top, _ = pool.best(best.scores.shape[1])
-    both = zip(best, top, strict=True)
-    return Hypotheses(*(o.to(t).index_copy(0, left, t) for o, t in both)), top
+    tokens, scores, log_probs = best
+    tokens = F.pad(tokens, (0, 1), value=PAD)
+    pool = Hypotheses(
+        torch.cat([tokens[left], ended.tokens], 1),
+        torch.cat([scores[left], ended.scores / divisor], 1),
+        torch.cat([log_probs[left], ended.log_probs], 1),
+    )
+    top, _ = pool.best(scores.shape[1])
+    tokens = tokens.index_copy(0, left, top.tokens)
+    scores = scores.to(top.scores).index_copy(0, left, top.scores)
+    log_probs = log_probs.to(top.scores).index_copy(0, left, top.log_probs)
+    return Hypotheses(tokens, scores, log_probs), top
 
 # %% ../../book/translation/decoding.ipynb #ed53106e
 def unfinished(
@@ -219,6 +226,7 @@ def beam_search(
             kept = going if len(going) < len(left) else None
             if K > 1 or kept is not None:
                 state = reorder(state, rows.gather(1, rank)[going].flatten(), kept)
-            live, left = Hypotheses(*(part[going] for part in live)), left[going]
-            token = live.tokens[:, :, -1].flatten()
+            tokens, scores, log_probs = live
+            live = Hypotheses(tokens[going], scores[going], log_probs[going])
+            left, token = left[going], live.tokens[:, :, -1].flatten()
     return best.checked()

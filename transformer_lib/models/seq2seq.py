@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -59,10 +59,9 @@ def reorder(state: T, rows: Int[Tensor, " N"], sentences: Int[Tensor, " M"] | No
     if isinstance(state, (list, tuple)):
         return type(state)(map(again, state))
     if isinstance(state, dict):
-        return {name: again(part) for name, part in state.items()}
+        return dict(zip(state, map(again, state.values()), strict=True))
     if is_dataclass(state):
-        parts = {f.name: again(getattr(state, f.name)) for f in fields(state)}
-        return replace(state, **parts)
+        return replace(state, **dict(zip(vars(state), map(again, vars(state).values()), strict=True)))
     if state is None or isinstance(state, (bool, int, float, str)):
         return state
     raise TypeError(f"a state with a {type(state).__name__} cannot be reordered")

@@ -394,7 +394,7 @@ class Translator:
             batch = pad_sequence([torch.tensor(ids[row]) for row in rows], True, PAD)
             with _LOCK:
                 hypotheses = beam_search(self.model, batch.to(self.device), config)
-            for row, *found in zip(rows, *(part.tolist() for part in hypotheses), strict=True):
+            for row, *found in zip(rows, *map(Tensor.tolist, hypotheses), strict=True):
                 unknown = unknown_words(ready[row], self.source_tokenizer) if UNK in ids[row] else ()
                 original = None if prepared else lines[row]
                 best[row] = [self._translation(ready[row], original, unknown, *one) for one in zip(*found, strict=True)]

@@ -27,7 +27,7 @@ PARTS = {  # what is counted, and the most lines it may have
         1100,
         [LIBRARY / "training", LIBRARY / "data" / "batching.py", LIBRARY / "data" / "corpus.py"],
     ),
-    "decoding": (305, [LIBRARY / "decoding"]),  # planned: 300
+    "decoding": (310, [LIBRARY / "decoding"]),  # planned: 300
     # Planned: 700. The command names the option, the file or the line that is wrong, shows progress, keeps what it has
     # written, locks its folder and refuses damaged ones. A translator that does none of this is short.
     "translation and the command": (1415, [LIBRARY / "translation"]),

@@ -338,14 +338,6 @@ CHECKS = {
             budget=1200,
             rates=(0.004, 0.008),
         ),
-        "longer-rotary": Check(
-            "1,200 updates; the best of two rates (0.004 and 0.008) for two stacks, and 0.008, the old rate, for one; seeds 300 to 306",
-            ("rotary",),
-            range(300, 307),
-            {"one stack, rotary": {"rate": 0.008}, "two stacks": {}},
-            budget=1200,
-            rates=(0.004, 0.008),
-        ),
         "fewer-captions": Check(
             "2,000 captions to learn from rather than 4,000, and dropout of 0.1; 600 updates, the old rate; seeds 200 to 206",
             ("sliding", "behind", "rotary"),

@@ -362,10 +362,10 @@ CHECKS = {
             settings={"n": 2000, "dropout": 0.1},
         ),
         "longer-today": Check(
-            "1,200 updates; the best of two rates (0.004 and 0.008) for either; seeds 400 to 405",
+            "1,200 updates; the best of two rates (0.004 and 0.008) for two stacks, and 0.008, the old rate, for one; seeds 400 to 405",
             ("today",),
             range(400, 406),
-            plain("one_stack", "one stack, sliding", "one stack, fixed"),
+            {"one stack, rotary": {"rate": 0.008}, "two stacks": {}},
             budget=1200,
             rates=(0.004, 0.008),
         ),

@@ -182,7 +182,7 @@ CHECKS = {
         ),
         "longer-two": Check(
             "1,600 updates; the best of two rates (0.001 and 0.003) for two layers, and 0.001, the old rate, with shifted keys; seeds 300 to 309",
-            ("two", "shift", "hidden", "control"),
+            ("pair", "shift", "hidden", "before"),
             range(300, 310),
             {"two layers": {}, SHIFTED: {"rate": 0.001}},
             budget=1600,
@@ -198,7 +198,7 @@ CHECKS = {
         ),
         "heads": Check(
             "four heads in each layer, and eight in the wider one, 800 updates; the best of two rates (0.001 and 0.003; the wider layer and shifted keys: 0.001); seeds 200 to 206",
-            ("two", "one", "wide", "shift", "hidden", "control", "needed"),
+            ("two", "one", "wide", "shift", "control", "needed"),
             range(200, 207),
             {name: {"n_heads": 4} for name in ("one layer", "two layers", NEVER)}
             | {WIDE: {"n_heads": 8, "rate": 0.001}, SHIFTED: {"n_heads": 4, "rate": 0.001}},

@@ -154,6 +154,22 @@ CHECKS = {
             settings={"layers": 4},
             rates=(0.0025, 0.005, 0.008),
         ),
+        "shallow": Check(
+            "600 updates; one layer in the encoder and one in the decoder, rather than two in each; biases start with PyTorch's default as well, rather than with zeros; the best of four rates for each start (0.004 to 0.02); seeds 300 to 309",
+            ("ahead",),
+            range(300, 310),
+            {DEFAULT: {"biases": True}, LIBRARY: {}},
+            settings={"layers": 1},
+            rates=(0.004, 0.007, 0.012, 0.02),
+        ),
+        "pre-norm": Check(
+            "600 updates; layer norm before each sublayer rather than after it; biases start with PyTorch's default as well, rather than with zeros; the best of three rates for each start (0.004 to 0.016); seeds 400 to 409",
+            ("ahead",),
+            range(400, 410),
+            {DEFAULT: {"biases": True}, LIBRARY: {}},
+            settings={"norm_first": True},
+            rates=(0.004, 0.008, 0.016),
+        ),
     },
     "induction_heads": {
         "longer": Check(
@@ -166,7 +182,7 @@ CHECKS = {
         ),
         "longer-two": Check(
             "1,600 updates; the best of two rates (0.001 and 0.003) for two layers, and 0.001, the old rate, with shifted keys; seeds 300 to 309",
-            ("two", "shift", "hidden", "control"),
+            ("pair", "shift", "hidden", "before"),
             range(300, 310),
             {"two layers": {}, SHIFTED: {"rate": 0.001}},
             budget=1600,
@@ -182,7 +198,7 @@ CHECKS = {
         ),
         "heads": Check(
             "four heads in each layer, and eight in the wider one, 800 updates; the best of two rates (0.001 and 0.003; the wider layer and shifted keys: 0.001); seeds 200 to 206",
-            ("two", "one", "wide", "shift", "hidden", "control", "needed"),
+            ("two", "one", "wide", "shift", "control", "needed"),
             range(200, 207),
             {name: {"n_heads": 4} for name in ("one layer", "two layers", NEVER)}
             | {WIDE: {"n_heads": 8, "rate": 0.001}, SHIFTED: {"n_heads": 4, "rate": 0.001}},
@@ -338,20 +354,28 @@ CHECKS = {
             budget=1200,
             rates=(0.004, 0.008),
         ),
-        "longer-rotary": Check(
-            "1,200 updates; the best of two rates (0.004 and 0.008) for two stacks, and 0.008, the old rate, for one; seeds 300 to 306",
-            ("rotary",),
-            range(300, 307),
-            {"one stack, rotary": {"rate": 0.008}, "two stacks": {}},
-            budget=1200,
-            rates=(0.004, 0.008),
-        ),
         "fewer-captions": Check(
             "2,000 captions to learn from rather than 4,000, and dropout of 0.1; 600 updates, the old rate; seeds 200 to 206",
             ("sliding", "behind", "rotary"),
             range(200, 207),
             {name: {"rate": 0.008} for name in get_study("one_stack").arms},
             settings={"n": 2000, "dropout": 0.1},
+        ),
+        "longer-today": Check(
+            "1,200 updates; the best of two rates (0.004 and 0.008) for two stacks, and 0.008, the old rate, for one; seeds 400 to 405",
+            ("today",),
+            range(400, 406),
+            {"one stack, rotary": {"rate": 0.008}, "two stacks": {}},
+            budget=1200,
+            rates=(0.004, 0.008),
+        ),
+        "thousand": Check(
+            "1,000 captions to learn from rather than 4,000; 600 updates; the best of two rates (0.004 and 0.008) for either; seeds 500 to 509",
+            ("today",),
+            range(500, 510),
+            plain("one_stack", "one stack, sliding", "one stack, fixed"),
+            settings={"n": 1000},
+            rates=(0.004, 0.008),
         ),
     },
     "one_vector": {

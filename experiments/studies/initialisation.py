@@ -24,11 +24,11 @@ def start(model, how, biases=False):
     return model
 
 
-def measure(seed, budget, how, rate, times=1, biases=False, layers=2):
+def measure(seed, budget, how, rate, times=1, biases=False, layers=2, norm_first=False):
     """The loss on new captions, and how many are translated exactly."""
     data, budget = captions(seed), times * budget
     sizes = SIZES | {"n_encoder_layers": layers, "n_decoder_layers": layers}
-    config = TransformerConfig(*data.sizes, tie_embeddings="target", norm_first=False, **sizes)
+    config = TransformerConfig(*data.sizes, tie_embeddings="target", norm_first=norm_first, **sizes)
     model = start(Transformer(config), how, biases)
     batches = stream(data.rows["train"], 64, seed)
     fit(model, translation_loss, batches, rate, budget, lambda u, n: min(u / 60, decay(u, n)))

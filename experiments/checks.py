@@ -368,14 +368,6 @@ CHECKS = {
             {name: {"rate": 0.008} for name in get_study("one_stack").arms},
             settings={"n": 2000, "dropout": 0.1},
         ),
-        "longer-today": Check(
-            "1,200 updates; the best of two rates (0.004 and 0.008) for two stacks, and 0.008, the old rate, for one; seeds 400 to 405",
-            ("today",),
-            range(400, 406),
-            {"one stack, rotary": {"rate": 0.008}, "two stacks": {}},
-            budget=1200,
-            rates=(0.004, 0.008),
-        ),
         "thousand": Check(
             "1,000 captions to learn from rather than 4,000; 600 updates; the best of two rates (0.004 and 0.008) for either; seeds 500 to 509",
             ("today",),

@@ -204,6 +204,13 @@ CHECKS = {
             | {WIDE: {"n_heads": 8, "rate": 0.001}, SHIFTED: {"n_heads": 4, "rate": 0.001}},
             rates=(0.001, 0.003),
         ),
+        "shorter-prompts": Check(
+            "prompts of 12 pairs of a letter and a digit rather than 24, in training and in testing, for 800 updates; the best of four rates (0.001, 0.002, 0.003 and 0.005); seeds 500 to 509",
+            ("pair", "hidden", "before"),
+            range(500, 510),
+            {"two layers": {"pairs": 12}},
+            rates=(0.001, 0.002, 0.003, 0.005),
+        ),
     },
     "label_smoothing": {
         "longer": Check(

@@ -22,6 +22,7 @@ from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.translation import cli
 from transformer_lib.translation.cli import main
 from transformer_lib.translation.export import command as typed
+from transformer_lib.translation.export import export_run
 from transformer_lib.translation.run import TrainOptions, locked
 from transformer_lib.translation.translator import Translation, Translator, pretrained_names
 
@@ -55,6 +56,8 @@ def test_a_finished_run_is_trained_longer_by_the_command(tmp_path, capsys):
     folder = shutil.copytree(run_folder(), tmp_path / "copy")
     assert main(["train", "--resume", "--output", str(folder), "--epochs", "3", "--device", "cpu"]) == 0
     assert len(load_tensors(folder / "last.safetensors")[1]["progress"]["log"]) == 3
+    card = (export_run(folder, tmp_path / "small") / "README.md").read_text()
+    assert "300 --output RUN`, then `transformer-lib train --resume --epochs 3 --output RUN`" in card
     assert main(["train", "--resume", "--output", str(folder), "--d-model", "3"]) == 1
     assert "leave out d_model" in capsys.readouterr().err
 

@@ -16,7 +16,7 @@ from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.training.trainer import Trainer
 from transformer_lib.translation.run import TrainOptions, create_run, locked, open_run, read_options
-from transformer_lib.translation.translator import Translator, find_pretrained
+from transformer_lib.translation.translator import Translator, find_pretrained, read_config
 
 
 def test_training_lowers_the_loss_and_leaves_a_complete_folder():
@@ -59,6 +59,18 @@ def test_a_run_that_is_stopped_and_resumed_ends_the_same_to_the_bit(tmp_path, mo
     assert_same_run(run_folder(), tmp_path / "stopped")
 
 
+def test_a_noisy_run_with_joined_pairs_resumes_to_the_bit(tmp_path):
+    plan = options(noise=0.2, joined=0.5, bpe_dropout=0.1, max_length=50)
+    assert not create_run(plan, tmp_path / "whole")  # a joined line that is too long is no pair
+    whole = open_run(tmp_path / "whole", CPU).trainer
+    assert 108 < len(whole.train) == 108 + whole.train.joined < 162 and not whole.validation.joined
+    noise = whole.batches.dataset.transforms[0]
+    assert {noise.typo, noise.no_capital, noise.no_full_stop, noise.all_capitals} == {0.2}
+    assert whole.fit() and not begin(plan, tmp_path / "parts").trainer.fit(watch=lambda loss: True)
+    assert open_run(tmp_path / "parts", CPU).trainer.fit()
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
 def test_resuming_a_finished_run_changes_nothing(tmp_path):
     folder = shutil.copytree(run_folder(), tmp_path / "copy")
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
@@ -73,7 +85,8 @@ def test_a_finished_run_is_trained_longer_than_planned(model, tmp_path):
     before = load_tensors(folder / "last.safetensors")[1]["progress"]["log"]
     run = open_run(folder, CPU, epochs=planned + 2)
     assert run.trainer.config.epochs == planned + 2
-    assert open_run(folder, CPU).trainer.fit()  # the new plan is stored
+    assert open_run(folder, CPU, epochs=planned + 2).trainer.fit()  # the new plan is stored, once
+    assert read_config(folder).notes == {"resumed": [{"epochs": planned + 2}]}
     log = load_tensors(folder / "last.safetensors")[1]["progress"]["log"]
     assert len(log) == planned + 2 and log[:planned] == before
     with pytest.raises(ValueError, match="has trained for"):

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,22 @@ def test_a_corpus_on_disk_holds_what_was_encoded(tmp_path, monkeypatch):
     longest = sorted(max(map(len, example)) for example in examples)[20]
     short = tokenize_corpus(iter(PAIRS), WORDS, WORDS, tmp_path / "short", max_length=longest)
     assert len(short) == sum(max(map(len, example)) <= longest for example in examples)
+
+
+def test_joined_pairs_are_lines_of_two_pairs_within_the_limit(tmp_path):
+    def joined(name: str, **more: int) -> TokenCorpus:
+        return tokenize_corpus(iter(PAIRS), WORDS, WORDS, tmp_path / name, joined=0.5, **more)
+
+    corpus = joined("corpus")
+    lines = [re.findall(r"\d+", WORDS.decode(source.tolist())) for source, _ in corpus][40:]
+    twos = [tuple(" ".join(PAIRS[int(i)][side] for i in line) for side in (0, 1)) for line in lines]
+    examples = encode_pairs([*PAIRS, *twos], WORDS, WORDS)
+    assert [(s.tolist(), t.tolist()) for s, t in corpus] == examples and corpus.joined == 20
+    assert set(map(len, lines)) == {2} and len(set(map(tuple, lines))) > 15
+    assert joined("again").fingerprint == corpus.fingerprint != joined("other", seed=2).fingerprint
+    sizes = corpus.lengths[40:].max(axis=1)
+    short = joined("short", max_length=int(sizes.min()))
+    assert 0 < short.joined == sum(sizes == sizes.min()) < 20 and len(short) == 40 + short.joined
 
 
 def test_half_a_corpus_is_not_a_corpus(tmp_path):

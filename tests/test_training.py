@@ -356,6 +356,9 @@ def test_transforms_change_the_source_alone():
             assert typed != text and not typed.endswith(".") and typed[0].islower() and target == example[1]
             assert abs(len(typed) - len(text)) <= 2
     assert SpellingNoise(WORDS, 0.0, 0.0, 0.0)(SENTENCES[0], random.Random(0)) == SENTENCES[0]
+    noise = SpellingNoise(WORDS, 0.0, 0.0, 0.0, all_capitals=0.3)
+    texts = [WORDS.decode(noise(SENTENCES[0], random.Random(seed))[0]) for seed in range(500)]
+    assert set(texts) == {TEXTS[0], TEXTS[0].upper()} and 120 < texts.count(TEXTS[0].upper()) < 180
 
 
 def test_transformed_runs_resume_exactly_whatever_the_workers(tmp_path):

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from transformer_lib.data.batching import Example, encode_pairs
 from transformer_lib.data.tokenizer import Tokenizer
 
-__all__ = ["TokenCorpus", "read_pairs", "sample_pairs", "tokenize_corpus"]
+__all__ = ["TokenCorpus", "join_pairs", "read_pairs", "sample_pairs", "tokenize_corpus"]
 
 CHUNK = 10_000
 LONGEST = 20_000  # letters of a line
@@ -37,6 +37,7 @@ class TokenCorpus(Sequence[Example]):
             raise ValueError(f"{folder} holds no tokenised corpus: there is no corpus.json")
         notes = json.loads((folder / "corpus.json").read_bytes())
         self.fingerprint: str = notes["sha256"]
+        self.joined: int = notes.get("joined", 0)
         self.tokens = np.memmap(folder / "tokens.bin", dtype=notes["dtype"], mode="r")
         self.lengths = np.memmap(folder / "lengths.bin", dtype=np.uint32, mode="r").reshape(-1, 2)
         self.ends = self.lengths.sum(axis=1, dtype=np.int64).cumsum()
@@ -53,6 +54,12 @@ class TokenCorpus(Sequence[Example]):
         return row[:source], row[source:]
 
 
+def join_pairs(examples: Sequence[Example], share: float, rng: random.Random) -> list[Example]:
+    """Lines of two examples each, drawn at random; a share of 0.1 makes one line for every ten examples."""
+    chosen = [rng.choices(examples, k=2) for _ in range(round(share * len(examples)))]
+    return [([*a[:-1], *c], [*b[:-1], *d[1:]]) for (a, b), (c, d) in chosen]
+
+
 def tokenize_corpus(
     pairs: Iterable[tuple[str, str]],
     source_tokenizer: Tokenizer,
@@ -60,12 +67,15 @@ def tokenize_corpus(
     folder: Path | str,
     *,
     max_length: int | None = None,
+    joined: float = 0.0,
+    seed: int = 0,
     progress_bar: bool = False,
 ) -> TokenCorpus:
     """Encode a stream of pairs into a folder; if the folder is complete already, just open it.
 
     Args:
         max_length: leave out pairs with more tokens on their longer side.
+        joined: lines of two pairs to add, as a share of the pairs; the seed decides which.
 
     Raises:
         ValueError: if no pair is left.
@@ -75,6 +85,7 @@ def tokenize_corpus(
         return TokenCorpus(folder)
     size = max(source_tokenizer.vocab_size, target_tokenizer.vocab_size)
     dtype, digest, count = np.uint16 if size <= 2**16 else np.uint32, hashlib.sha256(), 0
+    rng, added = random.Random(seed), 0
     part, stream = folder.with_name(f"{folder.name}.part"), iter(pairs)
     part.mkdir(parents=True, exist_ok=True)
     bar = tqdm(desc="tokenising", unit=" pairs", disable=not progress_bar)
@@ -82,6 +93,9 @@ def tokenize_corpus(
         while chunk := list(islice(stream, CHUNK)):
             rows = encode_pairs(chunk, source_tokenizer, target_tokenizer)
             rows = [row for row in rows if max_length is None or max(map(len, row)) <= max_length]
+            more = join_pairs(rows, joined, rng)
+            more = [row for row in more if max_length is None or max(map(len, row)) <= max_length]
+            rows, added = rows + more, added + len(more)
             content, sizes = _as_bytes(rows, dtype)
             digest.update(content + sizes)
             tokens.write(content)
@@ -90,7 +104,7 @@ def tokenize_corpus(
             bar.update(len(chunk))
     if not count:
         raise ValueError(f"there are no pairs of at most {max_length} tokens to train on")
-    notes = {"pairs": count, "dtype": np.dtype(dtype).name, "sha256": digest.hexdigest()}
+    notes = {"pairs": count, "joined": added, "dtype": np.dtype(dtype).name, "sha256": digest.hexdigest()}
     (part / "corpus.json").write_text(json.dumps(notes))
     shutil.rmtree(folder, ignore_errors=True)
     part.replace(folder)

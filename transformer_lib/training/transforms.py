@@ -41,6 +41,7 @@ class SpellingNoise:
     typo: float = 0.1
     no_capital: float = 0.1
     no_full_stop: float = 0.1
+    all_capitals: float = 0.0
 
     def __call__(self, example: Example, rng: random.Random) -> Example:
         """The pair with another spelling of its source."""
@@ -48,8 +49,11 @@ class SpellingNoise:
         text = clean = self.tokenizer.decode(map(int, source))
         if rng.random() < self.typo:
             text = misspell(text, rng)
-        if rng.random() < self.no_capital:
+        draw = rng.random()
+        if draw < self.no_capital:
             text = text.lower() if rng.random() < 0.25 else text[:1].lower() + text[1:]
+        elif draw >= 1 - self.all_capitals:
+            text = text.upper()
         if rng.random() < self.no_full_stop:
             text = text.removesuffix(".").rstrip()
         return example if text == clean else ([*self.tokenizer.encode(text), EOS], target)

@@ -33,7 +33,11 @@ _TEXTS = {
 def command(options: TrainOptions) -> str:
     """The options that are not the default, as they are typed."""
     values = {name: value for name, value in asdict(options).items() if value != getattr(TrainOptions, name, {})}
-    values |= values.pop("model_options", {}) | values.pop("training", {})
+    return typed(values | values.pop("model_options", {}) | values.pop("training", {}))
+
+
+def typed(values: dict[str, Any]) -> str:
+    """Options as they are typed."""
     words = []
     for name, value in values.items():
         flag = "from" if name == "start_from" else name.replace("_", "-")
@@ -58,9 +62,11 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
     config, options = read_options(folder)
     translator = Translator.from_pretrained(folder, device="cpu", weights=weights)
     name = options.data if options.data.startswith("hf:") else Path(options.data).name
-    start = options.start_from and Path(options.start_from).name  # the folders of this machine are nobody's business
+    # the folders of this machine are nobody's business
+    start = options.start_from and Path(options.start_from).name
     options, text = replace(options, data=name, start_from=start), translator.text
     data = dict(config.data or {}) | {"name": name}
+    resumed = [typed({"resume": True} | changes) for changes in config.notes.get("resumed", [])]
     more = {"options": asdict(options), "training": config.training, "data": data, "notes": config.notes}
     translator.save_pretrained(target, half=True, **more)
     card = MODEL_CARD.format(
@@ -71,7 +77,7 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
         data=name if name in CORPORA or name.startswith("hf:") else "a file of sentence pairs",
         text=_TEXTS[text.kind],
         weights=weights_file(folder, weights).stem,
-        command=command(options),
+        command=" --output RUN`, then `transformer-lib train ".join([command(options), *resumed]),
         license=DATA_LICENSES.get(name, "The terms are those of the sentences it was trained on."),
     )
     write_atomically(target / "README.md", card.encode())

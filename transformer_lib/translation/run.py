@@ -79,7 +79,9 @@ class TrainOptions:
     skip_bad: bool = False
     """Leave out lines that are no pair or too long, and say how many, instead of refusing the file."""
     noise: Probability = 0.0
-    """Probability of a typing error, of a missing capital and of a missing full stop in a source in training."""
+    """Probability of a typing error, a missing capital, capitals alone and a missing full stop in a source in training."""
+    joined: Probability = 0.0
+    """Lines of two sentences to add for training, as a share of the pairs."""
     bpe_dropout: Probability = 0.0
     """Probability of leaving out a merge when a source is cut into subwords, in every other sentence."""
     seed: Annotated[Count, Field(lt=2**63)] = 0
@@ -352,9 +354,12 @@ def tokenize(
     """
     longest, numbers = longest_pair(translator.model, options), count()
     counted = (pair for pair, _ in zip(pairs, numbers, strict=False))
-    tokenizers, bar = (translator.source_tokenizer, translator.target_tokenizer), bool(sys.stderr and sys.stderr.isatty())
-    corpus = tokenize_corpus(counted, *tokenizers, folder / "corpus" / part, max_length=longest, progress_bar=bar)
-    left = next(numbers) - len(corpus)
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    path, bar = folder / "corpus" / part, bool(sys.stderr and sys.stderr.isatty())
+    joined = options.joined * (part == "train")
+    more: dict[str, Any] = {"max_length": longest, "joined": joined, "seed": options.seed}
+    corpus = tokenize_corpus(counted, *tokenizers, path, progress_bar=bar, **more)
+    left = next(numbers) - (len(corpus) - corpus.joined)
     if left and not (options.skip_bad or options.max_length):
         raise ValueError(
             f"{options.data}: {left:,} pairs have more tokens than the {longest} there is room for; "
@@ -414,11 +419,12 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
         torch.manual_seed(options.seed)
         model = config.build(None, folder / "config.json")
     if options.start_from is not None and not last.is_file():
-        load_weights(model, Translator.from_pretrained(options.start_from, device="cpu").model.state_dict(), folder)
+        start = Translator.from_pretrained(options.start_from, device="cpu")
+        load_weights(model, start.model.state_dict(), folder)
     translator = Translator(model.to(device), *tokenizers, text=config.text)
     planned = TrainingConfig(**config.training | changes)
     words = translator.source_tokenizer
-    transforms: list[Any] = [SpellingNoise(words, *[options.noise] * 3)] if options.noise else []
+    transforms: list[Any] = [SpellingNoise(words, *[options.noise] * 4)] if options.noise else []
     transforms += [BPEDropout(words, options.bpe_dropout)] if options.bpe_dropout else []
     train, validation = (TokenCorpus(folder / "corpus" / part) for part in ("train", "validation"))
     trainer = Trainer(model, train, validation, planned, folder, transforms=transforms)
@@ -426,8 +432,9 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
         trainer.resume()
     if planned.epochs < trainer.progress.epoch:
         raise ValueError(f"epochs={planned.epochs}: the run has trained for {trainer.progress.epoch} already")
-    if changes and process()[0] == 0:
-        write_config(folder, replace(config, training=asdict(planned)))
+    if planned != TrainingConfig(**config.training) and process()[0] == 0:
+        notes = config.notes | {"resumed": [*config.notes.get("resumed", []), changes]}
+        write_config(folder, replace(config, training=asdict(planned), notes=notes))
     return Run(folder, options, translator, trainer)
 
 

@@ -205,6 +205,13 @@ CHECKS = {
             | {WIDE: {"n_heads": 8, "rate": 0.001}, SHIFTED: {"n_heads": 4, "rate": 0.001}},
             rates=(0.001, 0.003),
         ),
+        "shorter-prompts": Check(
+            "prompts of 12 pairs of a letter and a digit rather than 24, in training and in testing, for 800 updates; the best of four rates (0.001, 0.002, 0.003 and 0.005); seeds 500 to 509",
+            ("pair", "hidden", "before"),
+            range(500, 510),
+            {"two layers": {"pairs": 12}},
+            rates=(0.001, 0.002, 0.003, 0.005),
+        ),
     },
     "label_smoothing": {
         "longer": Check(
@@ -361,14 +368,6 @@ CHECKS = {
             range(200, 207),
             {name: {"rate": 0.008} for name in get_study("one_stack").arms},
             settings={"n": 2000, "dropout": 0.1},
-        ),
-        "longer-today": Check(
-            "1,200 updates; the best of two rates (0.004 and 0.008) for two stacks, and 0.008, the old rate, for one; seeds 400 to 405",
-            ("today",),
-            range(400, 406),
-            {"one stack, rotary": {"rate": 0.008}, "two stacks": {}},
-            budget=1200,
-            rates=(0.004, 0.008),
         ),
         "thousand": Check(
             "1,000 captions to learn from rather than 4,000; 600 updates; the best of two rates (0.004 and 0.008) for either; seeds 500 to 509",

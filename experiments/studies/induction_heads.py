@@ -12,10 +12,10 @@ from transformer_lib.models.multi_head import MultiHeadAttention
 N, PAIRS = 16, 24  # letters, and as many digits; pairs in a prompt
 
 
-def make_prompts(n, rng):
+def make_prompts(n, rng, pairs=PAIRS):
     """Random letters, each followed by its digit in a code that is new in every prompt; and whether it came before."""
     code = torch.randint(N, (n, N), generator=rng) + N
-    letters = torch.randint(N, (n, PAIRS), generator=rng)
+    letters = torch.randint(N, (n, pairs), generator=rng)
     tokens = torch.stack([letters, code.gather(1, letters)], 2).flatten(1)
     again = (letters[:, :, None] == letters[:, None]).tril(-1).any(2)
     return tokens, again
@@ -60,15 +60,15 @@ def accuracy(model, prompts, mask=None):
     return 100 * (best == tokens[:, 1::2])[again].float().mean().item()
 
 
-def measure(seed, budget, rate, hidden=None, **sizes):
+def measure(seed, budget, rate, hidden=None, pairs=PAIRS, **sizes):
     """Accuracy on new prompts during training, and at the end also with one connection of the first layer hidden."""
     model, rng = AttentionOnly(**sizes), torch.Generator().manual_seed(1000 + seed)
-    adam, mask = torch.optim.Adam(model.parameters(), rate), hidden and hide(hidden)
+    adam, mask = torch.optim.Adam(model.parameters(), rate), hidden and hide(hidden, 2 * pairs - 1)
     warm_up = torch.optim.lr_scheduler.LambdaLR(adam, lambda update: min(1, (update + 1) / 50))
     seeds = (torch.Generator().manual_seed(part + seed) for part in (99_000, 98_000))
-    (valid, test), row = (make_prompts(200, new) for new in seeds), {}
+    (valid, test), row = (make_prompts(200, new, pairs) for new in seeds), {}
     for update in range(1, budget + 1):
-        tokens, _ = make_prompts(32, rng)
+        tokens, _ = make_prompts(32, rng, pairs)
         logits = model(tokens[:, :-1], mask)[:, ::2]
         loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1::2].flatten())
         adam.zero_grad()
@@ -78,7 +78,7 @@ def measure(seed, budget, rate, hidden=None, **sizes):
         if update % 50 == 0:
             row[f"after {update}"] = accuracy(model, test, mask)
     row |= {"valid": accuracy(model, valid, mask), "accuracy": accuracy(model, test, mask)}
-    return row | {f"hidden {gap}": accuracy(model, test, hide(gap)) for gap in (1, 2, 3)}
+    return row | {f"hidden {gap}": accuracy(model, test, hide(gap, 2 * pairs - 1)) for gap in (1, 2, 3)}
 
 
 TWO, SHIFTED = "two layers", "one layer, keys shifted by one token"
@@ -110,7 +110,7 @@ STUDY = Study(
             withdrawn="With four heads of 16 dimensions in each layer, none of seven runs had learned it after 800 updates.",
         ),
         "pair": Finding(
-            "Two layers of attention with one head each learn to look up what followed a letter, with at least four of five seeds.",
+            "Within 800 updates, two layers of attention of width 64 with one head each learn to look up what followed a letter, with at least four of five seeds.",
             share("accuracy", TWO, 90),
             "value >= 0.8",
         ),
@@ -130,7 +130,7 @@ STUDY = Study(
             "value >= 0.8",
         ),
         "hidden": Finding(
-            "Without the previous token in layer 1, two trained layers with one head each get less than 25 % right.",
+            "With the previous token hidden from layer 1, two trained layers with one head each get less than 25 % right.",
             level("hidden 1", TWO),
             "high < 25",
         ),
@@ -149,6 +149,7 @@ STUDY = Study(
             "Two layers that never see the previous token in layer 1 get less than 50 % right after the same training.",
             level("accuracy", NEVER),
             "high < 50",
+            withdrawn="After 3,200 updates, four of six such models had more than 80 % right.",
         ),
     },
 )

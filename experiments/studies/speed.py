@@ -19,8 +19,6 @@ from transformer_lib.models.convert import to_hf
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.training.loss import chunked_loss
 
-SMOKE = bool(os.environ.get("SMOKE"))
-
 
 class PyTorch(nn.Module):
     """`nn.Transformer` with what a translator needs around it, and dropout and norms where the others have them."""
@@ -93,7 +91,8 @@ def sentences(count, words, apart, draw):
     """Sentences of 4 to 30 random words, with targets that are longer or shorter by at most `apart`."""
     lengths = torch.randint(4, 31, (count,), generator=draw)
     others = lengths + torch.randint(-apart, apart + 1, (count,), generator=draw)
-    sides = [[torch.randint(4, words, (n,), generator=draw).tolist() for n in side] for side in (lengths, others)]
+    some = partial(torch.randint, 4, words, generator=draw)
+    sides = [[some((n,)).tolist() for n in side] for side in (lengths, others)]
     return Rows(pad([*row, EOS] for row in sides[0]), pad([BOS, *row, EOS] for row in sides[1]))
 
 
@@ -133,7 +132,8 @@ def measure(seed, budget, kind, library, order, batch=32, apart=0, sizes=(5000, 
 
     `sizes`: words, layers and width. `lean`: the peers as fast as they can be.
     """
-    count, length, sizes = (4, 3, (200, 1, 64)) if SMOKE else (96, length, sizes)
+    smoke = os.environ.get("SMOKE")  # in miniature
+    count, length, sizes = (4, 3, (200, 1, 64)) if smoke else (96, length, sizes)
     rows = sentences(count, sizes[0], apart, torch.Generator().manual_seed(seed))
     picked = (rows.source != PAD).sum(1).argsort(stable=True) if order == "sorted" else torch.arange(count)
     batches = [rows.take(group) for group in picked.split(batch)]

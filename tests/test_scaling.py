@@ -120,9 +120,8 @@ def test_joined_pairs_are_lines_of_two_pairs_within_the_limit(tmp_path):
     corpus = joined("corpus")
     lines = [re.findall(r"\d+", WORDS.decode(source.tolist())) for source, _ in corpus][40:]
     twos = [tuple(" ".join(PAIRS[int(i)][side] for i in line) for side in (0, 1)) for line in lines]
-    examples = encode_pairs([*PAIRS, *twos], WORDS, WORDS)
-    assert [(s.tolist(), t.tolist()) for s, t in corpus] == examples and corpus.joined == 20
-    assert set(map(len, lines)) == {2} and len(set(map(tuple, lines))) > 15
+    assert [tuple(map(list, pair)) for pair in corpus] == encode_pairs([*PAIRS, *twos], WORDS, WORDS)
+    assert set(map(len, lines)) == {2} and len(set(map(tuple, lines))) > 15 and corpus.joined == 20
     assert joined("again").fingerprint == corpus.fingerprint != joined("other", seed=2).fingerprint
     sizes = corpus.lengths[40:].max(axis=1)
     short = joined("short", max_length=int(sizes.min()))

@@ -120,7 +120,7 @@ def test_joined_pairs_are_lines_of_two_pairs_within_the_limit(tmp_path):
     corpus = joined("corpus")
     lines = [re.findall(r"\d+", WORDS.decode(source.tolist())) for source, _ in corpus][40:]
     twos = [tuple(" ".join(PAIRS[int(i)][side] for i in line) for side in (0, 1)) for line in lines]
-    assert [tuple(map(list, pair)) for pair in corpus] == encode_pairs([*PAIRS, *twos], WORDS, WORDS)
+    assert [tuple(map(list, row)) for row in corpus] == encode_pairs(PAIRS + twos, WORDS, WORDS)
     assert set(map(len, lines)) == {2} and len(set(map(tuple, lines))) > 15 and corpus.joined == 20
     assert joined("again").fingerprint == corpus.fingerprint != joined("other", seed=2).fingerprint
     sizes = corpus.lengths[40:].max(axis=1)

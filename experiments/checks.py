@@ -38,6 +38,7 @@ LEARNED = {"learned positions": {}, "GPT-2's design": {}}
 STACKS = "Transformer", "Transformer, twice the updates"
 WITH_ATTENTION = "GRU with attention", "GRU with attention, twice the updates"
 STEPS = ("step, float32", "step, bfloat16")
+SPEED = [a for a in plain("speed") if "sorted" in a or a == "training, Hugging Face, as they come"]
 CHECKS = {
     "alignment": {
         "longer": Check(
@@ -538,6 +539,23 @@ CHECKS = {
             {"dot": {}, "location": {}},
             settings={"drawn": {"n": 4000, "longest": 6}},
             rates=(0.01, 0.015, 0.025),
+        ),
+    },
+    "speed": {
+        "larger": Check(
+            "a model four times as wide (512, with sixteen heads) and batches of 48; rounds 100 to 105, one pass each after one to warm up",
+            tuple(get_study("speed").findings),
+            range(100, 106),
+            {name: {} for name in SPEED},
+            budget=1,
+            settings={"sizes": (5000, 3, 512), "batch": 48},
+        ),
+        "lean": Check(
+            "the others as fast as they can be: they too compute the loss in chunks and without padding, and Hugging Face decodes in inference mode and needn't forbid the end of a sentence; Adam is fused for all. Also 1,000 words, batches of 8, targets that are longer or shorter than their sources by up to four words, 40 tokens written, and the turns in reverse; rounds 200 to 207, the median of three passes",
+            tuple(get_study("speed").findings),
+            range(200, 208),
+            {name: {} for name in reversed(SPEED)},
+            settings={"sizes": (1000, 3, 128), "batch": 8, "apart": 4, "length": 40, "lean": True},
         ),
     },
     "todays_decoder": {

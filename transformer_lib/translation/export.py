@@ -33,7 +33,8 @@ _TEXTS = {
 def command(options: TrainOptions) -> str:
     """The options that are not the default, as they are typed."""
     values = {name: value for name, value in asdict(options).items() if value != getattr(TrainOptions, name, {})}
-    return typed(values | values.pop("model_options", {}) | values.pop("training", {}))
+    values |= values.pop("model_options", {}) | values.pop("training", {})
+    return typed(values)
 
 
 def typed(values: dict[str, Any]) -> str:

@@ -60,7 +60,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_the_same_to_the_bit(tmp_path, mo
 
 
 def test_a_noisy_run_with_joined_pairs_resumes_to_the_bit(tmp_path):
-    plan = options(noise=0.2, joined=0.5, bpe_dropout=0.1, max_length=50)
+    plan = options(noise=0.2, joined=0.5, bpe_dropout=0.1, training={"max_tokens": 55})
     assert not create_run(plan, tmp_path / "whole")  # a joined line that is too long is no pair
     whole = open_run(tmp_path / "whole", CPU).trainer
     assert 108 < len(whole.train) == 108 + whole.train.joined < 162 and not whole.validation.joined

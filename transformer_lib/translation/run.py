@@ -79,7 +79,7 @@ class TrainOptions:
     skip_bad: bool = False
     """Leave out lines that are no pair or too long, and say how many, instead of refusing the file."""
     noise: Probability = 0.0
-    """Probability of a typing error, a missing capital, capitals alone and a missing full stop in a source in training."""
+    """Probability of a typing error, a missing capital, nothing but capitals, and a missing full stop in a training source."""
     joined: Probability = 0.0
     """Lines of two sentences to add for training, as a share of the pairs."""
     bpe_dropout: Probability = 0.0

@@ -192,8 +192,8 @@ def test_it_learns_to_fill_in() -> None:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             model = Bert(BertConfig(12, d_model=16, n_heads=2, n_layers=1, d_ff=32, max_length=4, dropout=0.0))
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-        for _ in range(250):
+        optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+        for _ in range(400):
             right = torch.randint(4, 7, (32,), generator=draw)
             rows = torch.stack([torch.full_like(right, BOS), right + 4, right, torch.full_like(right, EOS)], dim=1)
             read = rows.clone()

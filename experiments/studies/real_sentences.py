@@ -10,8 +10,8 @@ from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentEncoder, RecurrentSeq2Seq
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 
-RECURRENT = {"d_model": 96, "d_hidden": 192}
-STACKS = {"d_model": 96, "n_heads": 4, "d_ff": 192, "n_encoder_layers": 2, "n_decoder_layers": 2, "norm_first": True}
+RECURRENT = {"d_model": 64, "d_hidden": 128}
+STACKS = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2, "norm_first": True}
 
 
 class BothWays(RecurrentSeq2Seq):
@@ -23,7 +23,7 @@ class BothWays(RecurrentSeq2Seq):
 
 
 def build(kind, sizes, dropout):
-    """Models of about a million parameters."""
+    """Models of about half a million parameters."""
     if kind == "Transformer":
         return Transformer(TransformerConfig(*sizes, dropout=dropout, tie_embeddings="target", **STACKS))
     if kind == "Luong":
@@ -49,7 +49,7 @@ STUDY = Study(
     measure=measure,
     metric="BLEU",
     higher=True,
-    budget=1000,
+    budget=800,
     smoke=2,
     findings={
         "attention": Finding(

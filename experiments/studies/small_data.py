@@ -11,7 +11,7 @@ from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.training.loss import r_drop_loss
 from transformer_lib.training.transforms import BPEDropout, SpellingNoise, misspell
 
-SIZES = {"d_model": 96, "n_heads": 4, "d_ff": 192, "n_encoder_layers": 2, "n_decoder_layers": 2, "norm_first": True}
+SIZES = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2, "norm_first": True}
 
 
 def changed(batch, transform, rng):
@@ -47,7 +47,6 @@ ARMS = {
     "BPE-dropout": {"transform": "bpe"},
     "R-Drop": {"r_drop": True},
     "twice the updates": {"times": 2},
-    "dropout 0.3": {"dropout": 0.3},
 }
 STUDY = Study(
     chapter="translation/more_from_29000_pairs",
@@ -57,7 +56,7 @@ STUDY = Study(
     measure=measure,
     metric="BLEU",
     higher=True,
-    budget=1000,
+    budget=600,
     smoke=2,
     findings={
         "bpe": Finding(

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from transformer_lib.data.batching import Example, encode_pairs
 from transformer_lib.data.tokenizer import Tokenizer
 
-__all__ = ["TokenCorpus", "join_pairs", "read_pairs", "sample_pairs", "tokenize_corpus"]
+__all__ = ["TokenCorpus", "read_pairs", "sample_pairs", "tokenize_corpus"]
 
 CHUNK = 10_000
 LONGEST = 20_000  # letters of a line

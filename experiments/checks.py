@@ -4,7 +4,7 @@ A check that has run is in the record of its study. `python -m experiments check
 """
 
 from experiments.harness import Check, get_study
-from experiments.studies import alignment, luong
+from experiments.studies import alignment, luong, warm_up
 from experiments.studies.residuals import EYE, EYE_RESIDUAL, HE, PRE_NORM, SIX, SIX_PRE_NORM
 
 
@@ -617,10 +617,10 @@ CHECKS = {
             rates=PEAKS,
         ),
         "late": Check(
-            "the rate begins to fall only after forty updates, so that the variants differ in nothing but these and all reach their peak; Adam's betas are 0.9 and 0.999; the same updates; the best of four peak rates (0.0035 to 0.01 without warm-up, 0.005 to 0.014 with it); seeds 200 to 207",
-            WARM_UP,
+            "the rate begins to fall only after forty updates, so that the variants differ in nothing but these and all reach their peak; Adam's betas are 0.9 and 0.999; the same updates; for the variants with twice the updates, the best of four peak rates (0.0035 to 0.01 without warm-up, 0.005 to 0.014 with it); seeds 200 to 207",
+            ("gap", "first-step", "low-start", "twice"),
             range(200, 208),
-            plain("warm_up"),
+            plain("warm_up", *warm_up.GRID),
             settings={"late": True, "betas": (0.9, 0.999)},
             rates=PEAKS,
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from transformer_lib.data.captions import make_captions
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.training.checkpoints import save_tensors
-from transformer_lib.training.distributed import process, process_group
+from transformer_lib.training.distributed import process, process_group, whole_weights
 from transformer_lib.training.trainer import Trainer, TrainingConfig
 
 SIZES = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 1, "n_decoder_layers": 2, "dropout": 0.0}
@@ -27,7 +28,8 @@ CASES = {  # a type, settings of the model, settings of the run
     "plain": (torch.float64, {}, {"max_tokens": 150}),
     "accumulated": (torch.float64, {"norm_first": True}, {"max_tokens": 100, "accumulate": 3, "ema": 0.9}),
     "few": (torch.float64, {}, {"max_tokens": 25}),  # most batches hold one pair: some shares are empty
-    "dropout": (torch.float32, {"dropout": 0.3}, {"max_tokens": 200, "epochs": 3, "average": 2}),
+    "divided": (torch.float64, {"norm_first": True}, {"max_tokens": 100, "accumulate": 3, "ema": 0.9, "shard": True}),
+    "dropout": (torch.float32, {"dropout": 0.3}, {"max_tokens": 200, "epochs": 3, "average": 2, "ema": 0.9}),
 }
 
 
@@ -43,7 +45,7 @@ def note(trainer: Trainer, folder: Path, name: str) -> None:
     """Write down where this process has arrived."""
     progress = trainer.progress
     notes = {"step": progress.step, "best": progress.best, "losses": [line["loss"] for line in progress.log]}
-    save_tensors(folder / f"{name}-{process()[0]}.safetensors", trainer.model.state_dict(), notes)
+    save_tensors(folder / f"{name}-{process()[0]}.safetensors", whole_weights(trainer.model), notes)
 
 
 def equal(folder: Path) -> None:
@@ -76,16 +78,28 @@ def go_on(folder: Path) -> None:
     note(trainer, folder, "end")
 
 
-def stop(folder: Path) -> None:
+def stop(folder: Path, shard: bool = False) -> None:
     """The last process alone asks to stop after update 3; then the same processes go on."""
     rank, world = process()
-    trainer = Trainer(*prepare("dropout"), folder / "run")
+    *data, config = prepare("dropout")
+    config = replace(config, shard=shard)
+    trainer = Trainer(*data, config, folder / "run")
+    assert hasattr(trainer.parameters[0], "full_tensor") == shard
     assert not trainer.fit(watch=lambda loss: rank == world - 1 and trainer.progress.step == 3)
     note(trainer, folder, "stopped")
-    trainer = Trainer(*prepare("dropout"), folder / "run")
+    trainer = Trainer(*prepare("dropout", seed=5)[:3], config, folder / "run")
     trainer.resume()
     trainer.fit()
     note(trainer, folder, "end")
+
+
+def divided(folder: Path) -> None:
+    """The same, with each process keeping a share of the weights; and without a stop."""
+    stop(folder, shard=True)
+    *data, config = prepare("dropout")
+    trainer = Trainer(*data, replace(config, shard=True), folder / "whole")
+    trainer.fit()
+    note(trainer, folder, "straight")
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def test_several_processes_train_as_one(world, tmp_path):
 
 @pytest.mark.slow
 def test_a_resumed_group_ends_as_one_that_was_never_stopped(tmp_path):
-    run_processes([WORKER, "straight,stop", tmp_path], 2, tmp_path)
+    run_processes([WORKER, "straight,stop,divided", tmp_path], 2, tmp_path)
     run_processes([WORKER, "die", tmp_path], 2, tmp_path)
     (tmp_path / "die").rename(tmp_path / "go_on")
     run_processes([WORKER, "go_on", tmp_path], 2, tmp_path)
@@ -77,6 +77,12 @@ def test_a_resumed_group_ends_as_one_that_was_never_stopped(tmp_path):
         assert notes == ends["straight"][1]
     averages = [load_tensors(tmp_path / job / "run" / "averaged.safetensors")[0] for job in ("straight", "go_on")]
     assert distance(*averages) == 0
+    divided = [load_tensors(tmp_path / "divided" / f"{name}-0.safetensors")[0] for name in ("end", "straight")]
+    assert distance(*divided) == 0
+    averages = [tmp_path / job / "averaged.safetensors" for job in ("divided/run", "divided/whole", "straight/run")]
+    assert distance(load_tensors(averages[0])[0], load_tensors(averages[1])[0]) == 0
+    sizes = [file.stat().st_size for file in averages]
+    assert max(sizes) - min(sizes) < 100  # tied weights are written once
 
 
 @pytest.mark.slow

@@ -19,12 +19,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "transformer_lib"
 PARTS = {  # what is counted, and the most lines it may have
-    "the library": (7650, [LIBRARY]),  # planned: 5,200. It is the sum of its parts
+    "the library": (7695, [LIBRARY]),  # planned: 5,200. It is the sum of its parts
     "models": (2350, [LIBRARY / "models"]),  # planned: 1,900
     # Planned: 500. A run that resumes to the bit after a kill, on several processes, with corpora that do not fit into
     # memory, needs more: each of these is tested, and none of them can go.
     "training, with batching and corpora": (
-        1100,
+        1140,
         [LIBRARY / "training", LIBRARY / "data" / "batching.py", LIBRARY / "data" / "corpus.py"],
     ),
     "decoding": (310, [LIBRARY / "decoding"]),  # planned: 300
@@ -36,12 +36,12 @@ PARTS = {  # what is counted, and the most lines it may have
     "data, without batching and corpora": (1525, [LIBRARY / "data"]),
     "viz": (800, [LIBRARY / "viz"]),  # planned: 600. Eight viewers, and the figures of every page
     "the rest": (200, [*LIBRARY.glob("*.py")]),
-    "experiments": (4100, [ROOT / "experiments"]),  # planned: 1,900. About seventy lines for a study, and all checks
+    "experiments": (4150, [ROOT / "experiments"]),  # planned: 1,900. About seventy lines for a study, and all checks
     # About ten short tests a chapter, each with the results that well-known slips would give; not part of the library
     "what learners are tested with": (2850, [LIBRARY / "student"]),
     # Planned: 1,900, before there was a tool for the student's edition (84).
     "tools and extensions": (1925, [ROOT / "tools", ROOT / "book" / "_ext"]),
-    "tests": (13000, [ROOT / "tests"]),  # planned: 11,000. What mutations of the library would otherwise survive stays
+    "tests": (13050, [ROOT / "tests"]),  # planned: 11,000. What mutations of the library would otherwise survive stays
 }
 # Planned: 110 and 40. Every door (text, files, checkpoints, settings, options) names what is wrong with its input.
 # The longest function is beam search, which reads better as one loop.

@@ -16,6 +16,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from transformer_lib.data.files import write_atomically
+from transformer_lib.training.distributed import share
 
 __all__ = ["average_checkpoints", "load_tensors", "load_weights", "save_tensors"]
 
@@ -84,7 +85,7 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path | str)
             raise ValueError(f"{path}: {name} is {theirs.dtype}, but the model has {ours.dtype}")
         if not theirs.isfinite().all():
             raise ValueError(f"{path}: {name} holds NaN or an infinite number")
-    model.load_state_dict(weights)
+    model.load_state_dict({name: share(weights[name], tensor) for name, tensor in own.items()})
 
 
 def average_checkpoints(paths: Sequence[Path | str]) -> dict[str, Tensor]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
 
-__all__ = ["first", "process", "process_group", "total"]
+__all__ = ["first", "process", "process_group", "shard", "share", "total", "whole", "whole_weights"]
 
 
 def process() -> tuple[int, int]:
@@ -71,3 +72,44 @@ def first(task: AbstractContextManager[Any]) -> Iterator[None]:
     finally:
         if rank == 0:
             task.__exit__(None, None, None)
+
+
+def shard(module: nn.Module) -> nn.Module:
+    """The module, of whose weights (those of rank 0) each process keeps a share; a layer is put together when it runs.
+
+    Source: Zhao et al. (2023).
+    """
+    from torch.distributed.device_mesh import init_device_mesh  # slow to import
+    from torch.distributed.fsdp import fully_shard
+
+    for parameter in module.parameters():
+        dist.broadcast(parameter.data, 0)
+    mesh = init_device_mesh(next(module.parameters()).device.type, (process()[1],))
+    layers = [layer for part in module.modules() if isinstance(part, nn.ModuleList) for layer in part]
+    for part in (*layers, module):
+        fully_shard(part, mesh=mesh)
+    return module
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The tensor put together on the CPU, if each process has a share of it; then all call this together."""
+    return tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
+
+
+def share(tensor: Tensor, like: Tensor) -> Tensor:
+    """The share of a whole tensor that this process has of another one, if that is divided."""
+    if not hasattr(like, "full_tensor"):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
+
+
+def whole_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The model's state dict with whole tensors; all processes call it together, and tied weights stay tied."""
+    state, first = model.state_dict(), {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if id(parameter) not in first:
+            first[id(parameter)] = whole(state[name])
+        state[name] = first[id(parameter)]
+    return state

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from transformer_lib.data.batching import Batch, Example
 from transformer_lib.data.files import write_atomically
 from transformer_lib.training.checkpoints import average_checkpoints, load_tensors, load_weights, save_tensors
-from transformer_lib.training.distributed import process, total
+from transformer_lib.training.distributed import process, shard, share, total, whole, whole_weights
 from transformer_lib.training.loss import Loss, r_drop_loss, translation_loss
 from transformer_lib.training.transforms import Transform, batch_loader
 
@@ -84,12 +84,14 @@ class Objective(nn.Module):
         return self.loss(self.model, batch)
 
 
-def parallel(objective: nn.Module, compiled: bool) -> nn.Module:
+def parallel(objective: nn.Module, config: Any) -> nn.Module:
     """The objective compiled, if asked for, and with its gradients shared by all processes, if there are several."""
-    if compiled:
+    if config.compile:
         objective.compile(dynamic=True)
     if process()[1] == 1:
         return objective
+    if config.shard:
+        return shard(objective)
     objective._ddp_params_and_buffers_to_ignore = [name for name, _ in objective.named_buffers()]  # the same everywhere
     return DistributedDataParallel(objective)
 
@@ -136,6 +138,9 @@ class RunState:
         self.model, self.config, self.progress = model, config, Progress()
         self.train, self.validation = train, validation
         self.folder, self.device = None if folder is None else Path(folder), next(model.parameters()).device
+        default = partial(r_drop_loss, weight=config.consistency) if config.consistency else translation_loss
+        loss = loss or partial(default, smoothing=config.smoothing)
+        self.objective = parallel(Objective(model, loss), config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = checked(optimizer, model) or adam(self.parameters, config)
         self.batches = batch_loader(train, config, model, transforms, self.device, shuffle=True)
@@ -143,9 +148,6 @@ class RunState:
         self.total = config.epochs * math.ceil(len(self.batches) / config.accumulate)
         if config.warmup >= self.total:
             raise ValueError(f"warmup={config.warmup} must be less than the {self.total} updates of the run")
-        default = partial(r_drop_loss, weight=config.consistency) if config.consistency else translation_loss
-        self.loss = loss or partial(default, smoothing=config.smoothing)
-        self.objective = parallel(Objective(model, self.loss), config.compile)
         self.ema = [p.detach().clone() for p in self.parameters] if config.ema else None
         self.sums = torch.zeros(2, device=self.device)  # loss and refused updates, not yet in the progress
         self.clock, self._fingerprint = time.perf_counter(), ""
@@ -180,11 +182,11 @@ class RunState:
         Raises:
             ValueError: for such an update: at once on a CPU; on a GPU, which does not wait, at the next save.
         """
-        bad = ~norm.isfinite()
-        self.sums += torch.stack([loss, bad]).to(self.sums.dtype)
+        bad = ~whole(norm).isfinite()
+        self.sums += torch.stack([loss, bad.to(loss.device)]).to(self.sums.dtype)
         self.progress.tokens += n_tokens
         self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]  # for which a fused optimiser makes no step
-        if self.device.type == "cpu" or not self.optimizer.defaults.get("fused"):
+        if bad.device.type == "cpu" or not self.optimizer.defaults.get("fused"):
             del self.optimizer.found_inf  # type: ignore[attr-defined]
             if bad:
                 self.flush()
@@ -206,14 +208,19 @@ class RunState:
     def averaged(self) -> Iterator[None]:
         """A block in which the model has its averaged weights, if there is a running average."""
 
+        @torch.no_grad()
         def swap() -> None:
             for parameter, average in zip(self.parameters, self.ema or (), strict=self.ema is not None):
-                parameter.data, average.data = average.data, parameter.data
+                current = parameter.clone()
+                parameter.copy_(average)
+                average.copy_(current)
 
         swap()
         try:
             yield
         finally:
+            if hasattr(self.objective, "reshard"):
+                self.objective.reshard()  # which FSDP2 leaves to the backward pass
             swap()
 
     # ------------------------------------------------------------ epochs
@@ -269,14 +276,16 @@ class RunState:
 
     def _keep(self, line: dict[str, Any], better: bool) -> None:
         """The files of an epoch; ``last`` comes after the rest, so that a kill in between is harmless."""
-        if self.folder is None or process()[0] > 0:
+        if self.folder is None:
             return
+        names = ["best"] * better + [f"epoch-{self.progress.epoch}"] * (self.config.average > 0)
         with self.averaged():
-            weights = self.model.state_dict()
-            for name in ["best"] * better + [f"epoch-{self.progress.epoch}"] * (self.config.average > 0):
+            weights = whole_weights(self.model) if names else {}
+            for name in names if process()[0] == 0 else ():
                 save_tensors(self.folder / f"{name}.safetensors", weights, line)
-        log = "".join(json.dumps(entry) + "\n" for entry in self.progress.log)
-        write_atomically(self.folder / "log.jsonl", log.encode())
+        if process()[0] == 0:
+            log = "".join(json.dumps(entry) + "\n" for entry in self.progress.log)
+            write_atomically(self.folder / "log.jsonl", log.encode())
         self._write(self.folder / "last.safetensors")
         for old in range(1, self.progress.epoch - self.config.average + 1):
             (self.folder / f"epoch-{old}.safetensors").unlink(missing_ok=True)
@@ -299,21 +308,22 @@ class RunState:
         """
         self.flush()
         path = path or (self.folder and self.folder / "last.safetensors")
-        if path and process()[0] == 0:
+        if path:
             self._write(path)
 
     def _write(self, path: Path | str) -> None:
         state, plain = self.optimizer.state_dict(), {}
-        tensors = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
-        tensors |= {f"ema/{index}": tensor for index, tensor in enumerate(self.ema or ())}
+        tensors = {f"model/{name}": tensor for name, tensor in whole_weights(self.model).items()}
+        tensors |= {f"ema/{index}": whole(tensor) for index, tensor in enumerate(self.ema or ())}
         for index, slots in state["state"].items():
             for name, value in slots.items():
                 if isinstance(value, Tensor):
-                    tensors[f"optimizer/{index}/{name}"] = value
+                    tensors[f"optimizer/{index}/{name}"] = whole(value)
                 else:
                     plain[f"{index}/{name}"] = value
         notes = {"progress": asdict(self.progress), "groups": state["param_groups"], "plain": plain}
-        save_tensors(path, tensors, notes | {"identity": self.identity()})
+        if process()[0] == 0:
+            save_tensors(path, tensors, notes | {"identity": self.identity()})
 
     def resume(self, path: Path | str | None = None) -> None:
         """Go on from ``last.safetensors``, or from another file that ``save`` wrote.
@@ -335,20 +345,22 @@ class RunState:
             parts[kind][rest] = tensor
         load_weights(self.model, parts["model"], path)
         for index, average in enumerate(self.ema or ()):
-            average.copy_(parts["ema"][str(index)])
+            average.copy_(share(parts["ema"][str(index)], average))
         slots: dict[int, dict[str, Any]] = {}
-        for name, value in (parts["optimizer"] | notes["plain"]).items():
+        for name, value in sorted((parts["optimizer"] | notes["plain"]).items()):  # in the same order everywhere
             index, slot = name.split("/")
-            slots.setdefault(int(index), {})[slot] = value
+            parameter = self.parameters[int(index)]
+            same = isinstance(value, Tensor) and value.shape == parameter.shape
+            slots.setdefault(int(index), {})[slot] = share(value, parameter) if same else value
         self.optimizer.load_state_dict({"state": slots, "param_groups": notes["groups"]})
         self.progress = Progress(**notes["progress"])
         for part in self.folder.glob("*.part") if self.folder and process()[0] == 0 else ():
             part.unlink(missing_ok=True)  # what a killed process was writing
 
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint belongs to. A run may go on with more epochs, patience, workers, or compiled."""
+        """What a checkpoint belongs to. A run may go on with more epochs, patience, workers, compiled or divided."""
         self._fingerprint = self._fingerprint or f"{fingerprint(self.train)} {fingerprint(self.validation)}"
-        free = ("epochs", "patience", "workers", "compile")
+        free = ("epochs", "patience", "workers", "compile", "shard")
         shapes = {name: list(tensor.shape) for name, tensor in self.model.state_dict().items()}
         model = [type(self.model).__name__, repr(getattr(self.model, "config", None)), shapes]
         settings = {name: value for name, value in asdict(self.config).items() if name not in free}

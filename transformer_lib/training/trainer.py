@@ -63,6 +63,8 @@ class TrainingConfig:
     """bfloat16 is automatic mixed precision."""
     compile: bool = False
     """Compile model and loss with torch.compile."""
+    shard: bool = False
+    """Divide weights, gradients and Adam's means among the processes (FSDP2)."""
     average: Count = 5
     """Last epochs whose weights are averaged when training ends; 0 for none."""
     ema: Probability = 0.0
@@ -120,8 +122,9 @@ class Updater(RunState):
         n_tokens = total(sum(batch.n_tokens for batch in group))[0]
         loss = torch.zeros((), device=self.device)
         for number, batch in enumerate(group, start=1):
-            # processes exchange their gradients at the last batch
-            waits = world > 1 and number < len(group)
+            # with DDP, processes exchange gradients at the last batch
+            ddp = hasattr(self.objective, "no_sync")
+            waits = ddp and number < len(group)
             with self.objective.no_sync() if waits else nullcontext():
                 part = self.batch_loss(batch) * (world / n_tokens)
                 part.backward()
@@ -204,7 +207,7 @@ class Trainer(Updater):
         with self.averaged():
             self.model.eval()
             for batch in self.validation_batches:
-                loss = self.loss(self.model, batch.to(self.device))
+                loss = self.objective(batch.to(self.device))
                 sums += torch.tensor([loss.item(), batch.n_tokens])
         loss, n_tokens = total(*sums.tolist())
         return loss / n_tokens

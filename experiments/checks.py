@@ -38,6 +38,8 @@ LEARNED = {"learned positions": {}, "GPT-2's design": {}}
 STACKS = "Transformer", "Transformer, twice the updates"
 WITH_ATTENTION = "GRU with attention", "GRU with attention, twice the updates"
 STEPS = ("step, float32", "step, bfloat16")
+REAL, SMALL = plain("real_sentences", "one vector"), plain("small_data")
+VECTOR = "one vector, read both ways"
 SPEED = [a for a in plain("speed") if "sorted" in a or a == "training, Hugging Face, as they come"]
 CHECKS = {
     "alignment": {
@@ -450,6 +452,24 @@ CHECKS = {
             budget=3,
         ),
     },
+    "real_sentences": {
+        "wider": Check(
+            "from English to French, 5,000 pairs, 800 updates of 32 pairs rather than 64; the one vector has 256 numbers rather than 128, as have the states of its decoder, and the best of two rates (0.004 and 0.008); the others have 0.006; seeds 100 to 104",
+            tuple(get_study("real_sentences").findings),
+            range(100, 105),
+            {name: {"rate": 0.006} for name in REAL} | {VECTOR: {"hidden": 256}},
+            settings={"drawn": ("en", "fr", 5000), "size": 32},
+            rates=(0.004, 0.008),
+        ),
+        "longer": Check(
+            "from English to German, 1,200 updates of 32 pairs rather than 800 of 64, but from 3,000 pairs, so that a model sees each of them 13 times rather than 5; dropout of 0.1; a rate of 0.004 for all; seeds 200 to 204",
+            tuple(get_study("real_sentences").findings),
+            range(200, 205),
+            REAL,
+            budget=1200,
+            settings={"drawn": ("en", "de", 3000), "size": 32, "dropout": 0.1, "rate": 0.004},
+        ),
+    },
     "recurrence": {
         "longer": Check(
             "2,000 updates; the best of three rates for the GRU, and 0.008, the old rate, for the Transformer; seeds 100 to 105",
@@ -539,6 +559,24 @@ CHECKS = {
             {"dot": {}, "location": {}},
             settings={"drawn": {"n": 4000, "longest": 6}},
             rates=(0.01, 0.015, 0.025),
+        ),
+    },
+    "small_data": {
+        "fewer": Check(
+            "from German to English, 1,500 pairs rather than 5,000, 600 updates of 32 pairs rather than 64, so that a model sees each of them 13 times rather than 8; R-Drop with the best of two rates (0.004 and 0.008), the others with 0.006; seeds 300 to 304",
+            tuple(get_study("small_data").findings),
+            range(300, 305),
+            {name: {"rate": 0.006} for name in SMALL} | {"R-Drop": {}},
+            settings={"drawn": ("de", "en", 1500), "size": 32},
+            rates=(0.004, 0.008),
+        ),
+        "pieces": Check(
+            "from French to English, with 1,000 subwords rather than 2,000 and dropout of 0.1; 800 updates of 32 pairs rather than 600 of 64; a rate of 0.006 for all; seeds 400 to 404",
+            tuple(get_study("small_data").findings),
+            range(400, 405),
+            SMALL,
+            budget=800,
+            settings={"drawn": ("fr", "en", 5000, 1000), "size": 32, "dropout": 0.1, "rate": 0.006},
         ),
     },
     "speed": {

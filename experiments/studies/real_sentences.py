@@ -10,7 +10,6 @@ from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentEncoder, RecurrentSeq2Seq
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 
-RECURRENT = {"d_model": 64, "d_hidden": 128}
 STACKS = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2, "norm_first": True}
 
 
@@ -22,20 +21,21 @@ class BothWays(RecurrentSeq2Seq):
         self.encoder = RecurrentEncoder(config, bidirectional=True)
 
 
-def build(kind, sizes, dropout):
+def build(kind, sizes, dropout, hidden=128):
     """Models of about half a million parameters."""
+    recurrent = {"d_model": 64, "d_hidden": hidden, "dropout": dropout}
     if kind == "Transformer":
         return Transformer(TransformerConfig(*sizes, dropout=dropout, tie_embeddings="target", **STACKS))
     if kind == "Luong":
-        return LuongSeq2Seq(LuongConfig(*sizes, dropout=dropout, **RECURRENT))
+        return LuongSeq2Seq(LuongConfig(*sizes, **recurrent))
     one = {"one vector": RecurrentSeq2Seq, "one vector, read both ways": BothWays, "Bahdanau": BahdanauSeq2Seq}[kind]
-    return one(RecurrentConfig(*sizes, dropout=dropout, **RECURRENT))
+    return one(RecurrentConfig(*sizes, **recurrent))
 
 
-def measure(seed, budget, kind, rate, dropout=0.2, n=10_000):
+def measure(seed, budget, kind, rate, dropout=0.2, size=64, hidden=128, drawn=("de", "en", 10_000)):
     """BLEU of 500 new sentences."""
-    data = photos(seed, "de", "en", n)
-    model, batches = build(kind, data.sizes, dropout), stream(data.rows["train"], 64, seed)
+    data = photos(seed, *drawn)
+    model, batches = build(kind, data.sizes, dropout, hidden), stream(data.rows["train"], size, seed)
     fit(model, partial(translation_loss, smoothing=0.1), batches, rate, budget, rise(100))
     return {"valid": mean_loss(model, data.rows["valid"]), "bleu": data.bleu(model)}
 

@@ -21,11 +21,11 @@ def changed(batch, transform, rng):
     return Rows(*(pad(side) for side in zip(*rows, strict=True)))
 
 
-def measure(seed, budget, rate, transform=None, dropout=0.2, r_drop=False, times=1, n=5000):
+def measure(seed, budget, rate, transform=None, dropout=0.2, r_drop=False, times=1, size=64, drawn=("en", "de", 5000)):
     """BLEU of 500 new sentences, clean and with one typing error in each."""
-    data, rng, budget = photos(seed, "en", "de", n), random.Random(seed), times * budget
+    data, rng, budget = photos(seed, *drawn), random.Random(seed), times * budget
     model = Transformer(TransformerConfig(*data.sizes, dropout=dropout, tie_embeddings="target", **SIZES))
-    batches = stream(data.rows["train"], 64, seed)
+    batches = stream(data.rows["train"], size, seed)
     if transform:
         change = {"noise": lambda one: SpellingNoise(one, typo=0.3), "bpe": BPEDropout}[transform](data.tokenizers[0])
         batches = (changed(batch, change, rng) for batch in batches)

@@ -50,7 +50,7 @@ ARMS = {
 }
 STUDY = Study(
     chapter="translation/more_from_29000_pairs",
-    equal="pairs (5,000 of at most 12 words from Multi30k, by seed), subwords, batches, smoothing 0.1, Adam, clipping at 1, warm-up of 100, decay, updates",
+    equal="pairs (5,000 of at most 12 words from Multi30k, by seed), subwords, batches, smoothing 0.1, Adam, clipping at 1, warm-up of 100, decay, updates, the 500 test sentences",
     arms=ARMS,
     rates=(0.003, 0.006, 0.012),
     measure=measure,
@@ -60,24 +60,19 @@ STUDY = Study(
     smoke=2,
     findings={
         "bpe": Finding(
-            "BPE-dropout brings BLEU on misspelled sentences.",
+            "BPE-dropout in half of the sources brings BLEU on misspelled sentences.",
             difference("misspelled", "BPE-dropout", "plain"),
             "low > 0",
         ),
         "noise": Finding(
-            "Noise of the same kind brings BLEU on misspelled sentences.",
+            "Noise that includes such typing errors brings BLEU on misspelled sentences.",
             difference("misspelled", "noise", "plain"),
             "low > 0",
         ),
-        "clean": Finding(
-            "On clean sentences, BPE-dropout is within a point and a half of the plain recipe.",
-            difference("clean", "BPE-dropout", "plain", margin=1.5),
-            "low > -1.5 and high < 1.5",
-        ),
         "r-drop": Finding(
-            "In the time that R-Drop takes, twice the updates of the plain recipe bring at least as much BLEU.",
+            "Twice the updates of the plain recipe, which take about as long as R-Drop with a weight of 2, bring more BLEU.",
             difference("clean", "twice the updates", "R-Drop"),
-            "low > -0.5",
+            "low > 0",
         ),
     },
 )

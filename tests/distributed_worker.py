@@ -28,7 +28,11 @@ CASES = {  # a type, settings of the model, settings of the run
     "plain": (torch.float64, {}, {"max_tokens": 150}),
     "accumulated": (torch.float64, {"norm_first": True}, {"max_tokens": 100, "accumulate": 3, "ema": 0.9}),
     "few": (torch.float64, {}, {"max_tokens": 25}),  # most batches hold one pair: some shares are empty
-    "divided": (torch.float64, {"norm_first": True}, {"max_tokens": 100, "accumulate": 3, "ema": 0.9, "shard": True}),
+    "divided": (
+        torch.float64,
+        {"norm_first": True},
+        {"max_tokens": 100, "accumulate": 3, "epochs": 2, "ema": 0.9, "shard": True},
+    ),
     "dropout": (torch.float32, {"dropout": 0.3}, {"max_tokens": 200, "epochs": 3, "average": 2, "ema": 0.9}),
 }
 

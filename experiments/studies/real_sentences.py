@@ -53,7 +53,7 @@ STUDY = Study(
     smoke=2,
     findings={
         "attention": Finding(
-            "After 800 updates, Bahdanau's attention is at least three points ahead of one vector whose encoder reads in both directions, too.",
+            "After 800 updates, Bahdanau's attention is at least three points ahead of a single vector, even from a bidirectional encoder.",
             difference("bleu", "Bahdanau", "one vector, read both ways"),
             "low > 3",
         ),

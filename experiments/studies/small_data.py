@@ -60,17 +60,17 @@ STUDY = Study(
     smoke=2,
     findings={
         "bpe": Finding(
-            "BPE-dropout in half of the sources brings BLEU on misspelled sentences.",
+            "BPE-dropout on half of the source sentences raises BLEU on misspelled sentences.",
             difference("misspelled", "BPE-dropout", "plain"),
             "low > 0",
         ),
         "noise": Finding(
-            "Noise that includes such typing errors brings BLEU on misspelled sentences.",
+            "Training with noise that includes such typing errors raises BLEU on misspelled sentences.",
             difference("misspelled", "noise", "plain"),
             "low > 0",
         ),
         "r-drop": Finding(
-            "Twice the updates of the plain recipe, which take about as long as R-Drop with a weight of 2, bring more BLEU.",
+            "With twice as many updates, the plain recipe reaches a higher BLEU than R-Drop with a weight of 2.",
             difference("clean", "twice the updates", "R-Drop"),
             "low > 0",
         ),

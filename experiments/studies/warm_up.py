@@ -75,13 +75,13 @@ STUDY = Study(
             "After 200 updates, and each at the best of the peak rates we tried, a post-norm Transformer is a little better with warm-up.",
             difference("loss", "post-norm, no warm-up", "post-norm, warm-up"),
             "low > 0 and high < 0.6",
-            withdrawn="With 5,000 captions and closer rates, six seeds no longer show it.",
+            withdrawn="With 5,000 captions and more closely spaced rates, six seeds no longer showed a difference.",
         ),
         "pre-norm": Finding(
             "After 200 updates, and each at the best of the peak rates we tried, a pre-norm Transformer is a little better with warm-up too.",
             difference("loss", "pre-norm, no warm-up", "pre-norm, warm-up"),
             "low > 0 and high < 0.6",
-            withdrawn="With 5,000 captions and closer rates, it is better without warm-up.",
+            withdrawn="With 5,000 captions and more closely spaced rates, the model was better without warm-up.",
         ),
         "twice": Finding(
             "After 400 updates, and each at the best of the peak rates we tried, warm-up changes the loss of the post-norm Transformer by less than 0.1.",

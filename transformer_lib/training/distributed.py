@@ -75,7 +75,7 @@ def first(task: AbstractContextManager[Any]) -> Iterator[None]:
 
 
 def shard(module: nn.Module) -> nn.Module:
-    """The module, of whose weights (those of rank 0) each process keeps a share; a layer is put together when it runs.
+    """The module with its weights sharded: each process keeps a share of rank 0's. A layer's are gathered when it runs.
 
     Source: Zhao et al. (2023).
     """
@@ -92,12 +92,12 @@ def shard(module: nn.Module) -> nn.Module:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The tensor put together on the CPU, if each process has a share of it; then all call this together."""
+    """A sharded tensor gathered on the CPU (every process must call this); any other tensor as it is."""
     return tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
 
 
 def share(tensor: Tensor, like: Tensor) -> Tensor:
-    """The share of a whole tensor that this process has of another one, if that is divided."""
+    """This process's share of a whole tensor, split in the same way as ``like``; if that isn't sharded, the tensor itself."""
     if not hasattr(like, "full_tensor"):
         return tensor
     from torch.distributed.tensor import distribute_tensor
@@ -106,7 +106,7 @@ def share(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The model's state dict with whole tensors; all processes call it together, and tied weights stay tied."""
+    """The model's state dict with whole tensors. Tied weights stay tied. Every process must call this."""
     state, first = model.state_dict(), {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if id(parameter) not in first:

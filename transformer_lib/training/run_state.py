@@ -85,7 +85,7 @@ class Objective(nn.Module):
 
 
 def parallel(objective: nn.Module, config: Any) -> nn.Module:
-    """The objective compiled, if asked for, and with its gradients shared by all processes, if there are several."""
+    """The objective, compiled or sharded if asked for; several processes average its gradients."""
     if config.compile:
         objective.compile(dynamic=True)
     if process()[1] == 1:
@@ -220,7 +220,7 @@ class RunState:
             yield
         finally:
             if hasattr(self.objective, "reshard"):
-                self.objective.reshard()  # which FSDP2 leaves to the backward pass
+                self.objective.reshard()  # FSDP2 itself does this only after a backward pass
             swap()
 
     # ------------------------------------------------------------ epochs
@@ -347,7 +347,7 @@ class RunState:
         for index, average in enumerate(self.ema or ()):
             average.copy_(share(parts["ema"][str(index)], average))
         slots: dict[int, dict[str, Any]] = {}
-        for name, value in sorted((parts["optimizer"] | notes["plain"]).items()):  # in the same order everywhere
+        for name, value in sorted((parts["optimizer"] | notes["plain"]).items()):  # every process in the same order
             index, slot = name.split("/")
             parameter = self.parameters[int(index)]
             same = isinstance(value, Tensor) and value.shape == parameter.shape
@@ -358,7 +358,7 @@ class RunState:
             part.unlink(missing_ok=True)  # what a killed process was writing
 
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint belongs to. A run may go on with more epochs, patience, workers, compiled or divided."""
+        """What a checkpoint belongs to. Epochs, patience, workers, compile and shard may change when it is resumed."""
         self._fingerprint = self._fingerprint or f"{fingerprint(self.train)} {fingerprint(self.validation)}"
         free = ("epochs", "patience", "workers", "compile", "shard")
         shapes = {name: list(tensor.shape) for name, tensor in self.model.state_dict().items()}

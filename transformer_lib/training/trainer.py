@@ -64,7 +64,7 @@ class TrainingConfig:
     compile: bool = False
     """Compile model and loss with torch.compile."""
     shard: bool = False
-    """Divide weights, gradients and Adam's means among the processes (FSDP2)."""
+    """Shard weights, gradients and Adam's moments across processes (FSDP2)."""
     average: Count = 5
     """Last epochs whose weights are averaged when training ends; 0 for none."""
     ema: Probability = 0.0

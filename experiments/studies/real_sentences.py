@@ -48,7 +48,6 @@ STUDY = Study(
     rates=dict.fromkeys(KINDS[:3], (0.012, 0.024, 0.048)) | dict.fromkeys(KINDS[3:], (0.006, 0.012, 0.024)),
     measure=measure,
     metric="BLEU",
-    higher=True,
     budget=800,
     smoke=2,
     findings={

@@ -55,7 +55,6 @@ STUDY = Study(
     rates=(0.006, 0.012, 0.024),
     measure=measure,
     metric="BLEU",
-    higher=True,
     budget=600,
     smoke=2,
     findings={

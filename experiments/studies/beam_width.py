@@ -71,6 +71,7 @@ STUDY = Study(
             "Without a length penalty, our translators of Multi30k score lower with a beam of 16 than with one of 4.",
             difference("bleu", "beam 16, penalty 0", "beam 4, penalty 0"),
             "high < 0",
+            withdrawn="Only the translator into German does. The one into English, trained with the same smoothing, loses nothing that we could measure.",
         ),
         "cure": Finding(
             "With a length penalty of 1, our translators of Multi30k score within one point with beams of 16 and of 4.",

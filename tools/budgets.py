@@ -34,7 +34,7 @@ PARTS = {  # what is counted, and the most lines it may have
     # Planned: 1,000, half of it for the captions. Their grammar takes 940: it writes two languages with agreement, word
     # order, pronouns and gold alignments, and old seeds must go on giving the same sentences.
     "data, without batching and corpora": (1525, [LIBRARY / "data"]),
-    "viz": (800, [LIBRARY / "viz"]),  # planned: 600. Eight viewers, and the figures of every page
+    "viz": (805, [LIBRARY / "viz"]),  # planned: 600. Eight viewers, and the figures of every page
     "the rest": (200, [*LIBRARY.glob("*.py")]),
     "experiments": (4160, [ROOT / "experiments"]),  # planned: 1,900. About seventy lines for a study, and all checks
     # About ten short tests a chapter, each with the results that well-known slips would give; not part of the library

@@ -96,7 +96,7 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
 
 
-def share(tensor: Tensor, like: Tensor) -> Tensor:
+def share(tensor: Tensor, like: Any) -> Tensor:
     """This process's share of a whole tensor, split in the same way as ``like``; if that isn't sharded, the tensor itself."""
     if not hasattr(like, "full_tensor"):
         return tensor

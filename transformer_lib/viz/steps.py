@@ -93,14 +93,14 @@ def beam_viewer(
     sizes, penalties = sorted(sizes), sorted(penalties)
     at = sizes.index(chosen[0]), penalties.index(chosen[1])
     source, _ = _encode(translator, text)
-    model = deepcopy(translator.model).double()  # so that the last digit shown is the same on every machine
+    model = deepcopy(translator.model).cpu().double()  # the last digit shown is the same on every machine
     table, longest = [], 0
     for size in sizes:
         row = []
         for penalty in penalties:
             config = SearchConfig(size, penalty, max_length)
             steps: list[Step] = []
-            beam_search(model, source, config, on_step=steps.append)
+            beam_search(model, source.cpu(), config, on_step=steps.append)
             shown = _beam_steps(translator, steps, config)
             row.append([step + [0, 0, "", "", ""] * (2 * max(sizes) - len(step) // 5) for step in shown])
             longest = max(longest, len(steps))

@@ -26,8 +26,8 @@ def build(kind, sizes, dropout, hidden=128):
     recurrent = {"d_model": 64, "d_hidden": hidden, "dropout": dropout}
     if kind == "Transformer":
         return Transformer(TransformerConfig(*sizes, dropout=dropout, tie_embeddings="target", **STACKS))
-    if kind == "Luong":
-        return LuongSeq2Seq(LuongConfig(*sizes, **recurrent))
+    if kind.startswith("Luong"):
+        return LuongSeq2Seq(LuongConfig(*sizes, **recurrent, score="dot" if "dot" in kind else "general"))
     one = {"one vector": RecurrentSeq2Seq, "one vector, read both ways": BothWays, "Bahdanau": BahdanauSeq2Seq}[kind]
     return one(RecurrentConfig(*sizes, **recurrent))
 
@@ -40,7 +40,7 @@ def measure(seed, budget, kind, rate, dropout=0.2, size=64, hidden=128, drawn=("
     return {"valid": mean_loss(model, data.rows["valid"]), "bleu": data.bleu(model)}
 
 
-KINDS = ("one vector", "one vector, read both ways", "Bahdanau", "Luong", "Transformer")
+KINDS = ("one vector", "one vector, read both ways", "Bahdanau", "Luong", "Luong, dot product", "Transformer")
 STUDY = Study(
     chapter="translation/translating_real_sentences",
     equal="pairs (10,000 of at most 12 words from Multi30k, by seed), subwords, batches, dropout 0.2, smoothing 0.1, Adam, clipping at 1, warm-up of 100, decay, updates, the 500 test sentences",
@@ -60,6 +60,11 @@ STUDY = Study(
             "After 800 updates, Bahdanau's and Luong's attention are within two points of each other.",
             difference("bleu", "Luong", "Bahdanau", margin=2),
             "low > -2 and high < 2",
+        ),
+        "dot": Finding(
+            "After 800 updates, Luong's attention with the dot product is at least two points ahead of his general score.",
+            difference("bleu", "Luong, dot product", "Luong"),
+            "low > 2",
         ),
         "transformer": Finding(
             "After 800 updates, the Transformer is ahead of Bahdanau's attention.",

@@ -95,20 +95,6 @@ def test_licences_are_complete() -> None:
     assert re.findall(r"^Section (\d) --", prose, re.M) == list("12345678")
 
 
-def test_the_last_page_tells_what_the_records_say() -> None:
-    page = (ROOT / "book" / "ending" / "looking_back.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| .* \| ([\d.]+) million \| ([\d.]+) \|$", page, re.M)
-    ladder = json.loads((ROOT / "transformer_lib/results/ladder.json").read_text())["rows"]
-    scores = {row["model"]: row["beam 5"]["bleu"] for row in ladder}
-    assert rows == [(f"{row['parameters'] / 1e6:.1f}", f"{row['beam 5']['bleu'] + 1e-9:.1f}") for row in ladder]
-    attention, recurrent = (
-        scores["bahdanau"] - scores["gru"],
-        max(score for model, score in scores.items() if model != "transformer"),
-    )
-    assert f"it is {attention:.1f} points" in page and f"{scores['transformer'] - recurrent:.1f} more" in page
-    assert all(f"{score:.2f}" in README for score in scores.values())
-
-
 def test_the_first_page_quotes_the_record() -> None:
     page = " ".join((ROOT / "book" / "index.md").read_text(encoding="utf-8").split())
     record = json.loads((ROOT / "transformer_lib/results/multi30k-de-en.json").read_text())

@@ -6,12 +6,10 @@ import torch
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference
-from experiments.tasks import captions, fit, mean_loss, right, stream, translation_loss
+from experiments.tasks import SIZES, captions, fit, mean_loss, right, stream, translation_loss
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.greedy import collect_tokens
 from transformer_lib.models.transformer import Transformer, TransformerConfig
-
-SIZES = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2}
 
 
 def sampled(model, rows, seed):

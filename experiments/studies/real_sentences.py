@@ -4,13 +4,11 @@ from functools import partial
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference
-from experiments.tasks import fit, mean_loss, photos, rise, stream, translation_loss
+from experiments.tasks import SIZES, fit, mean_loss, photos, rise, stream, translation_loss
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentEncoder, RecurrentSeq2Seq
 from transformer_lib.models.transformer import Transformer, TransformerConfig
-
-STACKS = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2, "norm_first": True}
 
 
 class BothWays(RecurrentSeq2Seq):
@@ -25,7 +23,8 @@ def build(kind, sizes, dropout, hidden=128):
     """Models of about half a million parameters."""
     recurrent = {"d_model": 64, "d_hidden": hidden, "dropout": dropout}
     if kind == "Transformer":
-        return Transformer(TransformerConfig(*sizes, dropout=dropout, tie_embeddings="target", **STACKS))
+        options = {"dropout": dropout, "tie_embeddings": "target", "norm_first": True}
+        return Transformer(TransformerConfig(*sizes, **options, **SIZES))
     if kind.startswith("Luong"):
         return LuongSeq2Seq(LuongConfig(*sizes, **recurrent, score="dot" if "dot" in kind else "general"))
     one = {"one vector": RecurrentSeq2Seq, "one vector, read both ways": BothWays, "Bahdanau": BahdanauSeq2Seq}[kind]

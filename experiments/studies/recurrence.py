@@ -2,19 +2,18 @@
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference
-from experiments.tasks import captions, fit, mean_loss, right, rise, stream, translation_loss
+from experiments.tasks import SIZES, captions, fit, mean_loss, right, rise, stream, translation_loss
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 
 RECURRENT = {"d_model": 80, "d_hidden": 96, "dropout": 0.0}
-STACKS = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2, "dropout": 0.0}
 
 
 def build(kind, sizes, **own):
     """Models of about 230,000 parameters."""
     if kind == "Transformer":
-        return Transformer(TransformerConfig(*sizes, tie_embeddings="target", **STACKS | own))
+        return Transformer(TransformerConfig(*sizes, tie_embeddings="target", **SIZES | {"dropout": 0.0} | own))
     one = RecurrentSeq2Seq if kind == "GRU" else BahdanauSeq2Seq
     return one(RecurrentConfig(*sizes, **RECURRENT | own))
 

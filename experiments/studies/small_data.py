@@ -4,27 +4,26 @@ import random
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference
-from experiments.tasks import Rows, fit, mean_loss, pad, photos, rise, stream, translation_loss
+from experiments.tasks import SIZES, fit, mean_loss, pad, photos, rise, stream, translation_loss
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.training.loss import r_drop_loss
 from transformer_lib.training.transforms import BPEDropout, SpellingNoise, misspell
 
-SIZES = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2, "norm_first": True}
-
 
 def changed(batch, transform, rng):
     """The batch with other spellings of its sources."""
     rows = [[[token for token in row if token != PAD] for row in part.tolist()] for part in batch]
     rows = [transform(example, rng) for example in zip(*rows, strict=True)]
-    return Rows(*(pad(side) for side in zip(*rows, strict=True)))
+    return type(batch)(*map(pad, zip(*rows, strict=True)))
 
 
 def measure(seed, budget, rate, transform=None, dropout=0.2, r_drop=False, times=1, size=64, drawn=("en", "de", 5000)):
     """BLEU of 500 new sentences, clean and with one typing error in each."""
     data, rng, budget = photos(seed, *drawn), random.Random(seed), times * budget
-    model = Transformer(TransformerConfig(*data.sizes, dropout=dropout, tie_embeddings="target", **SIZES))
+    options = {"dropout": dropout, "tie_embeddings": "target", "norm_first": True}
+    model = Transformer(TransformerConfig(*data.sizes, **options, **SIZES))
     batches = stream(data.rows["train"], size, seed)
     if transform:
         change = {"noise": lambda one: SpellingNoise(one, typo=0.3), "bpe": BPEDropout}[transform](data.tokenizers[0])

@@ -4,10 +4,8 @@ from functools import partial
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference
-from experiments.tasks import captions, decay, fit, mean_loss, stream, translation_loss
+from experiments.tasks import SIZES, captions, decay, fit, mean_loss, stream, translation_loss
 from transformer_lib.models.transformer import Transformer, TransformerConfig
-
-SIZES = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2}
 
 
 def schedule(update, budget, start, late=False):

@@ -557,6 +557,20 @@ CHECKS = {
             budget=256_000,
             settings={"german": True},
         ),
+        "narrow": Check(
+            "widths of 6, 12, 18 and 24 rather than 6 to 64, so that the largest run is of width 24, and the law has to foresee where a small model with much text ends; as many characters; rates tuned again (for the new width from 0.006, 0.02 and 0.06); seeds 300 to 302",
+            ("too-high",),
+            range(300, 303),
+            plain("scaling_law", "width 36", "width 64") | {"width 18": {"width": 18}},
+            rates=get_study("scaling_law").rates | {"width 18": (0.006, 0.02, 0.06)},
+        ),
+        "faster": Check(
+            "rates that are not tuned on a tenth of the text, but fixed at twice the middle one of the study's three (0.06 for widths 6 and 12, 0.02 for 24 and 36, 0.006 for 64), in case short runs want higher ones and long runs lower ones; at most 512,000 characters in place of 1,024,000; seeds 400 to 403",
+            ("too-high",),
+            range(400, 404),
+            {name: {"rate": 2 * rates[1]} for name, rates in get_study("scaling_law").rates.items()},
+            budget=512_000,
+        ),
     },
     "scores": {
         "longer": Check(

@@ -468,14 +468,6 @@ CHECKS = {
             budget=1200,
             settings={"drawn": ("en", "de", 3000), "size": 32, "dropout": 0.1},
         ),
-        "french": Check(
-            "from English to French, and 1,600 updates of 16 pairs rather than 800 of 64, from 4,000 pairs rather than 10,000; dropout of 0.1; a rate of 0.008 for both scores; seeds 300 to 304",
-            ("dot",),
-            range(300, 305),
-            {"Luong": {"rate": 0.008}, "Luong, dot product": {"rate": 0.008}},
-            budget=1600,
-            settings={"drawn": ("en", "fr", 4000), "size": 16, "dropout": 0.1},
-        ),
         "narrow": Check(
             "states of 64 numbers rather than 128; 800 updates of 24 pairs rather than 64, from 5,000 pairs rather than 10,000; dropout of 0.1; the general score gets the best of three other rates (0.009, 0.016 and 0.03), chosen on two seeds, the dot product has 0.012; seeds 400 to 404",
             ("dot",),

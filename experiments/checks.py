@@ -450,6 +450,20 @@ CHECKS = {
             {name: {"n": 50_000_000} for name in ("one array", "two arrays")} | {name: {"n": 384} for name in STEPS},
             budget=3,
         ),
+        "narrow": Check(
+            "a model of width 16 rather than 256, so that little of a step is matrix products; the median of 31 timings rather than 7; ten rounds, 300 to 309, rather than nine",
+            ("emulated",),
+            range(300, 310),
+            dict.fromkeys(STEPS, {"n": 16}),
+            budget=31,
+        ),
+        "wide": Check(
+            "a model of width 512 rather than 256, so that most of a step is large matrix products and Adam's arrays are larger; the median of three timings rather than seven; five rounds, 400 to 404, rather than nine",
+            ("emulated",),
+            range(400, 405),
+            dict.fromkeys(STEPS, {"n": 512}),
+            budget=3,
+        ),
     },
     "real_sentences": {
         "wider": Check(

@@ -617,7 +617,7 @@ CHECKS = {
     "speed": {
         "larger": Check(
             "a model four times as wide (512, with sixteen heads) and batches of 48; rounds 100 to 105, one pass each after one to warm up",
-            tuple(get_study("speed").findings),
+            ("training", "training-hf", "greedy", "beam", "sorting"),
             range(100, 106),
             {name: {} for name in SPEED},
             budget=1,
@@ -625,7 +625,7 @@ CHECKS = {
         ),
         "lean": Check(
             "the others as fast as they can be: they too compute the loss in chunks and without padding, and Hugging Face decodes in inference mode and needn't forbid the end of a sentence; Adam is fused for all. Also 1,000 words, batches of 8, targets that are longer or shorter than their sources by up to four words, 40 tokens written, and the turns in reverse; rounds 200 to 207, the median of three passes",
-            tuple(get_study("speed").findings),
+            ("training", "training-hf", "greedy", "beam", "sorting"),
             range(200, 208),
             {name: {} for name in reversed(SPEED)},
             settings={"sizes": (1000, 3, 128), "batch": 8, "apart": 4, "length": 40, "lean": True},

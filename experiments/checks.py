@@ -630,6 +630,20 @@ CHECKS = {
             {name: {} for name in reversed(SPEED)},
             settings={"sizes": (1000, 3, 128), "batch": 8, "apart": 4, "length": 40, "lean": True},
         ),
+        "vocabulary": Check(
+            "37,000 words rather than 5,000, and one layer plus one rather than three plus three, so that more of the time goes into the logits, the same product for both; all 96 sentences in one batch; Hugging Face decodes in inference mode and needn't forbid the end of a sentence; rounds 300 to 304, the median of three passes",
+            ("greedy-small",),
+            range(300, 305),
+            {"greedy, library, sorted": {}, "greedy, Hugging Face, sorted": {}},
+            settings={"sizes": (37_000, 1, 128), "batch": 96, "lean": True},
+        ),
+        "paragraphs": Check(
+            "100 tokens written for each sentence rather than 20, 200 words rather than 5,000, and all 96 sentences in one batch, so that more of the time goes into attention and the growing caches; Hugging Face decodes in inference mode and needn't forbid the end of a sentence; the turns in reverse; rounds 400 to 404, the median of three passes",
+            ("greedy-small",),
+            range(400, 405),
+            {"greedy, Hugging Face, sorted": {}, "greedy, library, sorted": {}},
+            settings={"sizes": (200, 3, 128), "batch": 96, "length": 100, "lean": True},
+        ),
     },
     "todays_decoder": {
         "longer": Check(

@@ -36,7 +36,7 @@ PARTS = {  # what is counted, and the most lines it may have
     "data, without batching and corpora": (1525, [LIBRARY / "data"]),
     "viz": (805, [LIBRARY / "viz"]),  # planned: 600. Eight viewers, and the figures of every page
     "the rest": (200, [*LIBRARY.glob("*.py")]),
-    "experiments": (4200, [ROOT / "experiments"]),  # planned: 1,900. About seventy lines for a study, and all checks
+    "experiments": (4220, [ROOT / "experiments"]),  # planned: 1,900. About seventy lines for a study, and all checks
     # About ten short tests a chapter, each with the results that well-known slips would give; not part of the library
     "what learners are tested with": (2850, [LIBRARY / "student"]),
     # Planned: 1,900, before there was a tool for the student's edition (84).

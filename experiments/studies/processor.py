@@ -45,7 +45,7 @@ def step(what, n):
 
 def measure(seed, budget, kind, what, n):
     """The median of `budget` timings; one thread."""
-    n = n if budget > 1 else n // 8
+    n = n if budget > 1 else max(8, n // 8)
     f, work = {"sum": summing, "product": product, "step": step}[kind](what, n)
     f()
     times = sorted(Timer("f()", globals={"f": f}).timeit(1).median for _ in range(budget))

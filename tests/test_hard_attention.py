@@ -372,6 +372,7 @@ def test_the_baseline_starts_at_what_a_fresh_model_earns():
     assert evaluate_loss(model, [small_batch()]) == pytest.approx(-guess[0].item(), abs=0.3)
     assert HardSeq2Seq(HardConfig(**SIZES, baseline=False)).baseline is None
     assert HardSeq2Seq(HardConfig(**SIZES, estimator="gumbel")).baseline is None
+    assert HardAttention(DotScore()).temperature == HardConfig(**SIZES).temperature == 1.0
 
 
 def test_the_entropy_bonus_is_in_the_gradient():

@@ -38,7 +38,7 @@ LEARNED = {"learned positions": {}, "GPT-2's design": {}}
 STACKS = "Transformer", "Transformer, twice the updates"
 WITH_ATTENTION = "GRU with attention", "GRU with attention, twice the updates"
 STEPS = ("step, float32", "step, bfloat16")
-VECTOR, SMALL = "one vector, read both ways", plain("small_data")
+VECTOR = "one vector, read both ways"
 SPEED = [a for a in plain("speed") if "sorted" in a or a == "training, Hugging Face, as they come"]
 CHECKS = {
     "alignment": {
@@ -601,7 +601,7 @@ CHECKS = {
             "from German to English, 1,500 pairs rather than 5,000, 600 updates of 32 pairs rather than 64, so that a model sees each of them 13 times rather than 8; R-Drop gets the better of two rates (0.006 and 0.012), the others have 0.008; seeds 300 to 304",
             tuple(get_study("small_data").findings),
             range(300, 305),
-            {name: {"rate": 0.008} for name in SMALL} | {"R-Drop": {}},
+            {name: {"rate": 0.008} for name in plain("small_data", "R-Drop")} | {"R-Drop": {}},
             settings={"drawn": ("de", "en", 1500), "size": 32},
             rates=(0.006, 0.012),
         ),

@@ -107,7 +107,9 @@ def checked(optimizer: torch.optim.Optimizer | None, model: nn.Module) -> torch.
     """The same, if it holds no parameters of another model."""
     own = set(map(id, model.parameters()))
     if optimizer and any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
-        raise ValueError("the optimizer holds parameters of another model: make it from model.parameters(), or leave it out if shard=True")
+        raise ValueError(
+            "the optimizer holds parameters of another model: make it from model.parameters(), or leave it out if shard=True"
+        )
     return optimizer
 
 

@@ -90,12 +90,19 @@ def log_probability(model: nn.Module, row: Tensor, tokens: tuple[int, ...], pena
     return total
 
 
+def length_limit(row: Tensor, config: SearchConfig) -> int:
+    """The most tokens that the translation of a source may have."""
+    ratio = config.max_ratio or config.max_length
+    return max(1, min(config.max_length, int(ratio * int((row != PAD).sum()))))
+
+
 def exhaustive_search(
     model: nn.Module, source: Tensor, config: SearchConfig, prefix: Tensor | None = None
 ) -> list[list[Hypothesis]]:
     """The best of all translations of at most `max_length` tokens, for tiny vocabularies."""
-    results, longest = [], config.max_length
+    results = []
     for number, row in enumerate(source):
+        longest = max(length_limit(row, config), 1 if prefix is None else prefix.shape[1])
         words = range(EOS + 1, model(row[None], row.new_tensor([[BOS]])).shape[-1])
         every = [(*body, EOS) for n in range(config.min_length, longest) for body in product(words, repeat=n)]
         every += product(words, repeat=longest)
@@ -112,7 +119,8 @@ def plain_beam_search(model: nn.Module, row: Tensor, config: SearchConfig) -> li
     """Beam search in lists, for one sentence, that never stops before the longest translation."""
     live: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     finished: list[Hypothesis] = []
-    for length in range(1, config.max_length + 1):
+    longest = length_limit(row, config)
+    for length in range(1, longest + 1):
         candidates = []
         for tokens, total in live:
             logits = model(row[None], row.new_tensor([[BOS, *tokens]]))[:, -1]
@@ -122,7 +130,7 @@ def plain_beam_search(model: nn.Module, row: Tensor, config: SearchConfig) -> li
             candidates += [((*tokens, token), total + log_p[token]) for token in range(first, len(log_p))]
         candidates.sort(key=lambda candidate: -candidate[1])
         for tokens, total in candidates[: config.beam_size]:
-            if tokens[-1] == EOS or length == config.max_length:
+            if tokens[-1] == EOS or length == longest:
                 finished.append(Hypothesis(tokens, total / config.normalizer(length), total))
         live = [candidate for candidate in candidates if candidate[0][-1] != EOS][: config.beam_size]
     return sorted(finished, key=lambda h: -h.score)[: config.n_best]

@@ -78,6 +78,7 @@ CONFIGS = st.builds(
     min_length=st.integers(0, 3),
     repetition_penalty=st.sampled_from([1.0, 1.0, 1.5]),
     normalization=st.sampled_from(["wu", "mean"]),
+    max_ratio=st.sampled_from([None, 0.6, 1.0, 1.4]),
 )
 
 # ---------------------------------------------------------------- the referees
@@ -98,6 +99,7 @@ def test_a_beam_as_wide_as_the_space_equals_exhaustive_search(seed, words, n_bes
 def test_it_equals_a_plain_search_that_never_stops_early(seed, n_best, config):
     model, config = Oracle(seed), replace(config, n_best=min(n_best, config.beam_size))
     if config.beam_size == 1:  # greedy: the first translation, without a look at longer ones
+        config = replace(config, max_ratio=None)
         expected = [
             as_tokens(
                 greedy_decode(
@@ -247,6 +249,12 @@ def test_greedy_misses_what_a_beam_finds():
     assert as_tokens(greedy_decode(model, SOURCE[:1], max_length=3)) == [(3, EOS)]
     ((best,),) = as_lists(beam_search(model, SOURCE[:1], beam_size=2, length_penalty=0, max_length=3))
     assert best.tokens == (4, EOS) and math.exp(best.log_prob) == pytest.approx(0.36)
+
+
+def test_a_penalty_for_length_does_not_stop_the_search_before_the_next_token():
+    model = Table({(): [0.2, 0.8], (3,): [1.0, 0.0]})
+    ((best,),) = as_lists(beam_search(model, SOURCE[:1], beam_size=2, length_penalty=-2, max_length=50))
+    assert best.tokens == (3, EOS)
 
 
 def test_hypotheses_that_end_free_their_slots():

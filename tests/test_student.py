@@ -127,7 +127,7 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
         "Active weights",
     ),
     ("rate_factor", "return step / warmup", "return (step - 1) / warmup", "The first update is number zero"),
-    ("unfinished", " / max(divisors)", "", "A search that stops too early"),
+    ("unfinished", " / largest", "", "A search that stops too early"),
     ("sampling_probabilities", ") / temperature", ") * temperature", None),
     ("OneStack.read", "first=first, ", "", "Positions that slide with the source"),
     ("mask_tokens", "dice >= 0.9", "dice >= 0.8", None),

@@ -12,7 +12,7 @@ __all__ = ['Exponent', 'SearchConfig', 'Hypotheses', 'log_probabilities', 'exten
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -43,6 +43,7 @@ class SearchConfig:
     min_length: Count = 0  # no EOS among the first so many tokens
     repetition_penalty: Positive = 1.0  # above 1: repeated tokens are less likely
     normalization: Literal["wu", "mean"] = "wu"
+    max_ratio: Positive | None = None  # the limit for each token of the source
 
     def __post_init__(self) -> None:
         if self.n_best > self.beam_size:
@@ -50,7 +51,7 @@ class SearchConfig:
                 f"n_best={self.n_best} is more than beam_size={self.beam_size}"
             )
 
-    def normalizer(self, length: int) -> float:
+    def normalizer(self, length: int | Tensor) -> Any:
         """The divisor of a log-probability. Source: Wu et al. (2016), eq. 14."""
         base = (5 + length) / 6 if self.normalization == "wu" else length
         return base**self.length_penalty
@@ -153,12 +154,12 @@ def unfinished(
     top: Hypotheses,
     live: Hypotheses,
     length: int,
-    longest: int,
+    limits: Int[Tensor, " M"],
     config: SearchConfig,
 ) -> Int[Tensor, " G"]:
     """The sentences whose live hypotheses may still reach a better score."""
-    divisors = map(config.normalizer, (length + 1, longest))
-    going = top.scores[:, -1] < live.scores[:, 0] / max(divisors)
+    largest = config.normalizer(limits).clamp(min=config.normalizer(length + 1))
+    going = top.scores[:, -1] < live.scores[:, 0] / largest
     if config.beam_size == 1:  # greedy search: the first to end is the result
         going &= top.scores[:, 0].isneginf()
     return going.nonzero()[:, 0]  # waits for the device, once a step
@@ -200,6 +201,8 @@ def beam_search(
     """
     config = replace(config or SearchConfig(), **options)
     longest, prefix = check_search(model, source, config.max_length, prefix)
+    sizes = (source != PAD).sum(1).clamp(min=1) * (config.max_ratio or longest)
+    limits = sizes.clamp(max(1, prefix.shape[1]), longest).long()
     B, K, n = len(source), config.beam_size, config.n_best
     left, empty = torch.arange(B, device=source.device), source.new_empty(B, n, 0)
     live = Hypotheses(empty[:, :1], *torch.zeros(2, B, 1, device=left.device))
@@ -212,15 +215,16 @@ def beam_search(
             written = live.tokens.flatten(0, 1)
             log_p = log_probabilities(logits, written, forced, config)
             candidates, rows = extend(live, log_p, 2 * K)
-            ends = (candidates.tokens[:, :, -1] == EOS) | (length == longest)
-            ends |= candidates.scores.isnan()  # refused by `checked`
+            ends = candidates.tokens[:, :, -1] == EOS
+            # NaN ends a hypothesis, and `checked` refuses it
+            ends |= (length >= limits[left])[:, None] | candidates.scores.isnan()
             ended, divisor = candidates.only(ends, K), config.normalizer(length)
             best, top = finish(best, left, ended, divisor)
             live, rank = candidates.only(~ends).best(K)
             if on_step is not None:
                 on = torch.zeros_like(ends).scatter(1, rank, live.scores.isfinite())
                 on_step(Step(left, candidates, ends, on, best))
-            going = unfinished(top, live, length, longest, config)
+            going = unfinished(top, live, length, limits[left], config)
             if not len(going):
                 break
             kept = going if len(going) < len(left) else None

@@ -54,8 +54,7 @@ def check_search(
         ValueError: if the limit is below 1, or the prefix is longer, of another batch, not padded
             on the right, or holds BOS or EOS.
     """
-    limit = getattr(model, "max_target_length", None)
-    max_length = min(max_length, limit or max_length)
+    max_length = min(max_length, getattr(model, "max_target_length", None) or max_length)
     if not hasattr(model, "encode"):  # a language model
         if prefix is not None:
             raise ValueError("the prompt of a language model is its prefix: give one of them")
@@ -115,14 +114,12 @@ def generate(
         if not scores.amax(-1).isfinite().all():
             raise ValueError(f"token {length + 1}: logits with NaN, or no token is possible")
         token = choose(scores).to(source.dtype)
-        ended = (token == EOS).tolist()  # waits for the device
+        left = (token != EOS).nonzero()[:, 0]  # waits for the device
         yield rows, token
         written = torch.cat([written, token[:, None]], 1)
-        if all(ended):
+        if not len(left):
             return
-        if any(ended):  # finished sentences leave the batch
-            left = [row for row, end in enumerate(ended) if not end]
-            left = torch.tensor(left, device=rows.device)
+        if len(left) < len(rows):  # finished sentences leave the batch
             state = reorder(state, left, left)
             rows, token, written = rows[left], token[left], written[left]
 

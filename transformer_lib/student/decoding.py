@@ -142,12 +142,12 @@ def what_may_still_win() -> None:
     """
     top, live = hypotheses([[[4]], [[4]]], [[-1.5], [-1.5]]), hypotheses([[[4]], [[4]]], [[-2.0], [-4.0]])
     none, config = tensor([], dtype=torch.long), SearchConfig(length_penalty=1.0)  # the divisor of 7 tokens is 2
-    equal(unfinished(top, live, 1, 7, config), tensor([0]), {"A search that stops too early": none})
+    equal(unfinished(top, live, 1, tensor([7, 7]), config), tensor([0]), {"A search that stops too early": none})
     short = SearchConfig(length_penalty=-1.0)  # the largest divisor is that of the next token, 6 / 7
     live = hypotheses([[[4]], [[4]]], [[-1.2], [-1.4]])
-    equal(unfinished(top, live, 1, 7, short), tensor([0]), {"the divisor of the longest is not the largest": none})
+    equal(unfinished(top, live, 1, tensor([7, 7]), short), tensor([0]), {"the divisor of the longest is not the largest": none})
     top, live = hypotheses([[[4]], [[0]]], [[-1.5], [-math.inf]]), hypotheses([[[4]], [[4]]], [[-2.0], [-4.0]])
-    equal(unfinished(top, live, 1, 7, SearchConfig(beam_size=1, length_penalty=1.0)), tensor([1]))
+    equal(unfinished(top, live, 1, tensor([7, 7]), SearchConfig(beam_size=1, length_penalty=1.0)), tensor([1]))
 
 
 @check(beam_search, "The library's beam search")

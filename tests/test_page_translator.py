@@ -104,14 +104,14 @@ def test_every_transformer_that_can_be_saved(changes: dict[str, Any], half: bool
     folder = Translator(model, tokenizer, tokenizer, text=TextPreparation()).save_pretrained(tmp_path / "x", half=half)
     translator = Translator.from_pretrained(folder, device="cpu")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config["decoding"] = {"length_penalty": 1.0}  # the folder says how it is best searched
+    config["decoding"] = {"length_penalty": 1.0, "max_ratio": 0.7}  # the folder says how it is best searched
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     for beam_size, penalty in ((1, 0.6), (4, 1.0)):
         options = {"beamSize": beam_size, "maxLength": 12}
         options |= {"lengthPenalty": penalty} if penalty != 1.0 else {}
         found = ask_node(folder=str(folder), jobs=SENTENCES, options=options)
         for text, one in zip(SENTENCES, found, strict=True):
-            (best,) = translator.search([text], beam_size=beam_size, length_penalty=penalty, max_length=12)[0]
+            (best,) = translator.search([text], beam_size=beam_size, length_penalty=penalty, max_length=12, max_ratio=0.7)[0]
             assert one["text"] == best.text
             assert one["score"] == pytest.approx(best.score, abs=1e-3)
 

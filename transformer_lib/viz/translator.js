@@ -182,9 +182,12 @@ export class Transformer {
   // Beam search; with a beam of one, greedy search. Yields the hypotheses after each
   // token and returns the finished ones, best first. The score is the log-probability
   // over ((5 + length) / 6) ** lengthPenalty.
-  *search(source, { beamSize = 1, lengthPenalty = 0.6, maxLength = 100 } = {}) {
+  *search(source, options = {}) {
+    const { beamSize = 1, lengthPenalty = 0.6 } = options;
+    const { maxLength = 100, maxRatio = Infinity } = options;
     const memory = this.encode(source);
-    const limit = Math.min(maxLength, this.config.max_length);
+    const ratio = Math.max(1, Math.floor(maxRatio * source.length));
+    const limit = Math.min(maxLength, this.config.max_length, ratio);
     const normalizer = (length) => ((5 + length) / 6) ** lengthPenalty;
     const cache = this.decoder.layers.map(() => []);
     let live = [{ tokens: [], logProbability: 0, cross: [], cache }];
@@ -429,8 +432,9 @@ export class Translator {
       const written = this.target.decode(one.tokens);
       return { ...one, source, text: this.restore(written, text, prepared, whole) };
     };
-    const lengthPenalty = this.decoding.length_penalty;
-    const search = this.model.search(source, { lengthPenalty, ...options });
+    const { length_penalty: lengthPenalty, max_ratio: ratio } = this.decoding;
+    const own = { lengthPenalty, maxRatio: ratio ?? Infinity };
+    const search = this.model.search(source, { ...own, ...options });
     for (;;) {
       const { value, done } = search.next();
       if (done) return shown(value[0], true);

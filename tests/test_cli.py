@@ -256,8 +256,11 @@ def test_the_command_averages_again(tmp_path, capsys):
 
 
 def test_the_command_exports(tmp_path, capsys):
-    assert main(["export", str(run_folder("transformer")), "--output", str(tmp_path / "x")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path}/x\n" and (tmp_path / "x" / "README.md").exists()
+    folder, out = str(run_folder("transformer")), str(tmp_path / "x")
+    assert main(["export", folder, "--beam-size", "3", "--max-ratio", "2.5", "--output", out]) == 0
+    assert capsys.readouterr().out == f"{out}\n"
+    assert "export RUN --beam-size 3 --max-ratio 2.5 --output x`" in (tmp_path / "x" / "README.md").read_text()
+    assert Translator.from_pretrained(out, device="cpu").decoding == SearchConfig(beam_size=3, max_ratio=2.5)
 
 
 @pytest.mark.parametrize(("data", "count"), [("multi30k", 15), ("zapier", 1)])

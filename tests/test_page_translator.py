@@ -111,7 +111,9 @@ def test_every_transformer_that_can_be_saved(changes: dict[str, Any], half: bool
         options |= {"lengthPenalty": penalty} if penalty != 1.0 else {}
         found = ask_node(folder=str(folder), jobs=SENTENCES, options=options)
         for text, one in zip(SENTENCES, found, strict=True):
-            (best,) = translator.search([text], beam_size=beam_size, length_penalty=penalty, max_length=12, max_ratio=0.7)[0]
+            (best,) = translator.search(
+                [text], beam_size=beam_size, length_penalty=penalty, max_length=12, max_ratio=0.7
+            )[0]
             assert one["text"] == best.text
             assert one["score"] == pytest.approx(best.score, abs=1e-3)
 

@@ -358,6 +358,8 @@ class Average:
 class Export:
     """Write a small folder that translates: half precision, with a card; --onnx adds model.onnx, checked.
 
+    The search options are those that the translator will use unless it is told otherwise.
+
     examples:
       transformer-lib export runs/mine --output mine
       transformer-lib export captions-en-de --onnx --output x
@@ -369,6 +371,7 @@ class Export:
     """Folder to write."""
     onnx: bool = False
     """Write model.onnx too."""
+    search: _BestSearch = field(default_factory=_BestSearch)
     weights: Weights = None
     """averaged, best or epoch-N; averaged if there is one."""
 
@@ -376,7 +379,7 @@ class Export:
         """Write the folder."""
         if self.onnx:  # refuses before anything is written
             import_onnxruntime(Translator.from_pretrained(self.translator, device="cpu", weights=self.weights))
-        folder = export_run(self.translator, self.output, self.weights)
+        folder = export_run(self.translator, self.output, self.weights, **typed(self.search))
         write(f"{folder}\n")
         if self.onnx:
             largest = export_onnx(Translator.from_pretrained(folder, device="cpu"), folder / "model.onnx")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from transformer_lib.data.files import write_atomically
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
+from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.models.seq2seq import eval_mode
 from transformer_lib.models.transformer import Transformer
 from transformer_lib.translation.run import CORPORA, TrainOptions, read_options
@@ -49,12 +50,13 @@ def typed(values: dict[str, Any]) -> str:
     return shlex.join(words)
 
 
-def export_run(folder: Path | str, target: Path | str, weights: str | None = None) -> Path:
+def export_run(folder: Path | str, target: Path | str, weights: str | None = None, **search: Any) -> Path:
     """Write what it takes to translate, and no more: configuration, vocabularies, half-precision weights, a card.
 
     Args:
         folder: of the run, or the name of a shipped model.
         target: must not hold a translator.
+        search: fields of ``SearchConfig`` for the searches of the exported translator.
 
     Raises:
         ValueError: if the one folder holds no run, or the other holds one.
@@ -62,6 +64,7 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
     folder, target = find_pretrained(folder), Path(target)
     config, options = read_options(folder)
     translator = Translator.from_pretrained(folder, device="cpu", weights=weights)
+    translator.decoding = replace(translator.decoding, **search)
     name = options.data if options.data.startswith("hf:") else Path(options.data).name
     # the folders of this machine are nobody's business
     start = options.start_from and Path(options.start_from).name
@@ -70,6 +73,7 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
     resumed = [typed({"resume": True} | changes) for changes in config.notes.get("resumed", [])]
     more = {"options": asdict(options), "training": config.training, "data": data, "notes": config.notes}
     translator.save_pretrained(target, half=True, **more)
+    changed = sorted(asdict(translator.decoding).items() - asdict(SearchConfig()).items())
     card = MODEL_CARD.format(
         name=target.name,
         kind=options.model,
@@ -78,6 +82,7 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
         data=name if name in CORPORA or name.startswith("hf:") else "a file of sentence pairs",
         text=_TEXTS[text.kind],
         weights=weights_file(folder, weights).stem,
+        search=f" {typed(dict(changed))}" * bool(changed),
         command=" --output RUN`, then `transformer-lib train ".join([command(options), *resumed]),
         license=DATA_LICENSES.get(name, "The terms are those of the sentences it was trained on."),
     )

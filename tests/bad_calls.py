@@ -41,6 +41,7 @@ pairs | encode_pairs(['ab'], tokenizer, tokenizer)
 token id | transformer(source + 50, target)
 token id | transformer(source, target + 50)
 mask | attention(x, x, x, torch.ones(3, 3))
+3 keys and 2 values | attention(x, x, x[..., :2, :])
 pair up | transformer(source, target[:1])
 
 # settings
@@ -79,7 +80,7 @@ going on | Translator.from_pretrained(run(), weights='last')
 no options | read_options(run(options=None))
 device | Translator.from_pretrained('captions-en-de', device='meta')
 no-such-model | Translator.from_pretrained('no-such-model')
-choose another | captions.save_pretrained('')
+choose a folder of its own | captions.save_pretrained('')
 NaN|nan | load_weights(transformer, {name: tensor * float('nan') for name, tensor in transformer.state_dict().items()}, 'x')
 
 # models

@@ -119,7 +119,7 @@ def test_the_command_translates_files_and_streams(tmp_path, capsys, monkeypatch)
 
 def test_the_command_searches_as_the_folder_says_unless_told_otherwise(tmp_path, capsys, monkeypatch):
     translator = Translator.from_pretrained("captions-en-de", device="cpu")
-    translator.decoding = SearchConfig(beam_size=2, length_penalty=1.25)
+    translator.decoding = SearchConfig(beam_size=2, length_penalty=1.25, n_best=2)  # the lines would not say of what
     translator.save_pretrained(tmp_path / "own")
     seen = []
     monkeypatch.setattr(Translator, "search", lambda self, lines, config: seen.append(config) or [[Translation("")]])
@@ -338,6 +338,19 @@ def test_what_was_translated_is_kept_whatever_happens(stop, tmp_path):
     assert process.returncode == 128 + stop and f"stopped after {len(lines)} lines of {out}" in error
 
 
+def test_what_nobody_reads_and_a_file_onto_itself_lose_no_lines(tmp_path):
+    """Messages go into a pipe that is closed; then a file is standard input and output."""
+    path, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    path.write_text("the zzz\n" * 40)
+    command = [sys.executable, "-m", "transformer_lib", "translate", "captions-en-de", "--output"]
+    with subprocess.Popen([*command, str(out), str(path)], stderr=subprocess.PIPE) as process:
+        process.stderr.close()
+    assert process.wait() == 0 and len(out.read_text().splitlines()) == 40
+    with path.open() as stream:
+        done = subprocess.run([*command, str(path)], stdin=stream, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "is the input" in done.stderr and len(path.read_text().splitlines()) == 40
+
+
 def test_the_lines_before_a_bad_one_are_kept(tmp_path, capsys):
     (tmp_path / "in.txt").write_bytes(b"the cat\n" * 40 + b"\xff\n" + b"the cat\n")
     assert translate(str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.txt")) == 1
@@ -381,8 +394,16 @@ BAD_COMMANDS = {
     "too few captions": ("train --output {tmp}/x --n-captions 1", "n_captions=1"),
     "an endless seed": ("train --output {tmp}/x --seed 99999999999999999999999", "seed="),
     "width of nothing": ("train --output {tmp}/x --d-model 0", "d_model"),
+    "a folder of other files": ("train --output {tmp} --data {pairs}", "'in.txt' is in it"),
+    "None": ("train --output {tmp}/x --data {pairs} --learning-rate None", "None is no value"),
+    "a model that does not translate": ("train --output {tmp}/x --data {pairs} --model gpt-lm", "does not translate"),
+    "captions of a file": ("train --output {tmp}/x --data {pairs} --simple 0.5", "are for data=captions"),
+    "another model's weights": ("train --output {tmp}/x --data {pairs} --from {run} --model luong", "the model 'gru'"),
+    "more bytes than there are": ("train --output {tmp}/x --data {pairs} --d-ff 4611686018427387904", "overflow"),
+    "resume with another model": ("train --output {run} --resume --model luong", "leave out model"),
+    "export over files": ("export {run} --output {tmp}", "'in.txt' is in it"),
     "a run is there": ("train --output {run} --data {pairs}", "holds a run already"),
-    "no name for the run": ("train --output '' --data {pairs}", "name one for the run"),
+    "no name for the run": ("train --output '' --data {pairs}", "choose a folder of its own"),
     "nothing to resume": ("train --output {tmp}/none --resume", "holds no run"),
     "resume with options": ("train --output {run} --resume --clip 9", "leave out clip"),
     "save never": ("train --output {tmp}/x --data {pairs} --save-every 0", "save_every=0"),

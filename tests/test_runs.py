@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from runs import CPU, assert_same_run, begin, everything, options, run_folder, write_pairs
+from runs import CPU, assert_same_run, begin, everything, options, pairs_file, run_folder, write_pairs
 
 import transformer_lib.translation.run as run_module
+from transformer_lib.data.corpus import tokenize_corpus
+from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models import registry
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.training.trainer import Trainer
 from transformer_lib.translation.run import TrainOptions, create_run, locked, open_run, read_options
-from transformer_lib.translation.translator import Translator, find_pretrained, read_config
+from transformer_lib.translation.translator import Translator, find_pretrained, read_config, weights_file
 
 
 def test_training_lowers_the_loss_and_leaves_a_complete_folder():
@@ -206,6 +208,44 @@ def test_a_run_keeps_its_corpus(tmp_path):
     shutil.rmtree(tmp_path / "run" / "corpus")
     with pytest.raises(ValueError, match="was not trained here"):
         open_run(tmp_path / "run", CPU)
+
+
+@pytest.mark.parametrize("place", ["corpus/mine.tsv", "corpus.txt", "source.json", "x/corpus/train"])
+def test_other_files_in_the_folder_of_a_run_are_left_alone(place, tmp_path):
+    folder, path = tmp_path / "run", tmp_path / "run" / place
+    path.parent.mkdir(parents=True)
+    write_pairs(path)
+    for data in (path, pairs_file()):
+        with pytest.raises(ValueError, match="is not empty"):
+            create_run(options(data=str(data)), folder)
+    words = Tokenizer.train(["a b"], level="word")
+    with pytest.raises(ValueError, match="is not empty"):
+        tokenize_corpus([("a", "b")], words, words, path.parent)
+    assert path.read_text() and [one for one in folder.rglob("*") if one.is_file()] == [path]
+
+
+def test_a_run_that_was_killed_before_its_first_update_is_begun_anew(tmp_path):
+    begin(options(), tmp_path / "run")
+    (tmp_path / "run" / "config.json").unlink()
+    assert len(begin(options(), tmp_path / "run").trainer.train) == 108
+
+
+def test_an_average_of_fewer_epochs_is_not_taken_for_the_present_one(tmp_path):
+    folder = shutil.copytree(run_folder("transformer"), tmp_path / "copy")
+    planned = read_options(folder)[1].training["epochs"]
+    assert weights_file(folder).stem == "averaged"
+    trainer = open_run(folder, CPU, epochs=planned + 9).trainer
+    (folder / f"mine.{'x' * 32}.part").write_text("mine")
+    assert not trainer.fit(watch=lambda _: trainer.progress.epoch > planned)
+    assert weights_file(folder).stem == "best" and (folder / f"mine.{'x' * 32}.part").exists()
+
+
+def test_a_translator_is_fine_tuned_with_its_own_model(tmp_path):
+    create_run(
+        options("transformer", start_from=str(run_folder("gru")), model_options={}, vocab_size=None), tmp_path / "run"
+    )
+    config, plan = read_options(tmp_path / "run")
+    assert plan.model == config.model.name == "gru"
 
 
 def test_a_pair_that_is_too_long_is_told_or_left_out(tmp_path):

@@ -205,7 +205,7 @@ def test_a_translator_is_saved_and_loaded(tmp_path):
     assert (folder / "weights.safetensors").stat().st_size < 4.1 * sum(p.numel() for p in again.model.parameters())
     half = translator.save_pretrained(tmp_path / "half", half=True)
     assert (half / "weights.safetensors").stat().st_size < 2.1 * sum(p.numel() for p in again.model.parameters())
-    with pytest.raises(ValueError, match="holds a model already"):
+    with pytest.raises(ValueError, match="is not empty"):
         translator.save_pretrained(folder)
 
 
@@ -343,7 +343,7 @@ def test_nothing_is_left_of_a_translator_that_cannot_be_saved(tmp_path):
         next(translator.model.parameters()).fill_(1e6)
     with pytest.raises(ValueError, match="not finite in half precision"):
         translator.save_pretrained(tmp_path / "x", half=True)
-    with pytest.raises(ValueError, match="choose another"):
+    with pytest.raises(ValueError, match="choose a folder of its own"):
         translator.save_pretrained("")
     assert not (tmp_path / "x").exists()
 

@@ -6,7 +6,6 @@ Chapter: Scaling out.
 import hashlib
 import json
 import random
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from transformer_lib.data.batching import Example, encode_pairs
+from transformer_lib.data.files import check_empty
 from transformer_lib.data.tokenizer import Tokenizer
 
 __all__ = ["TokenCorpus", "read_pairs", "sample_pairs", "tokenize_corpus"]
@@ -42,7 +42,7 @@ class TokenCorpus(Sequence[Example]):
         self.lengths = np.memmap(folder / "lengths.bin", dtype=np.uint32, mode="r").reshape(-1, 2)
         self.ends = self.lengths.sum(axis=1, dtype=np.int64).cumsum()
         if len(self.ends) != notes["pairs"] or self.ends[-1] != len(self.tokens):
-            raise ValueError(f"{folder} is damaged: delete it, and it is made again")
+            raise ValueError(f"{folder} is damaged: tokenise the corpus again, in another folder")
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -78,11 +78,12 @@ def tokenize_corpus(
         joined: lines of two pairs to add, as a share of the pairs; the seed decides which.
 
     Raises:
-        ValueError: if no pair is left.
+        ValueError: if no pair is left, or the folder holds anything else.
     """
     folder = Path(folder)
     if (folder / "corpus.json").is_file():
         return TokenCorpus(folder)
+    check_empty(folder)
     size = max(source_tokenizer.vocab_size, target_tokenizer.vocab_size)
     dtype, digest, count = np.uint16 if size <= 2**16 else np.uint32, hashlib.sha256(), 0
     rng, added = random.Random(seed), 0
@@ -106,7 +107,8 @@ def tokenize_corpus(
         raise ValueError(f"there are no pairs of at most {max_length} tokens to train on")
     notes = {"pairs": count, "joined": added, "dtype": np.dtype(dtype).name, "sha256": digest.hexdigest()}
     (part / "corpus.json").write_text(json.dumps(notes))
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        folder.rmdir()
     part.replace(folder)
     return TokenCorpus(folder)
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DataFile", "fetch", "write_atomically", "write_json"]
+__all__ = ["DataFile", "check_empty", "fetch", "write_atomically", "write_json"]
 
 
 def read_table(name: str) -> dict[str, list[str]]:
@@ -26,6 +26,16 @@ def read_table(name: str) -> dict[str, list[str]]:
         elif line and not line.startswith("#"):
             rows.append(line)
     return tables
+
+
+def check_empty(folder: Path | str, *own: str) -> None:
+    """Refuse a folder in which there is more than its own files: the others would be overwritten or deleted.
+
+    Raises:
+        ValueError: the message names one of them.
+    """
+    if others := sorted(path.name for path in Path(folder).glob("*") if path.name not in own):
+        raise ValueError(f"{folder} is not empty: {others[0][:80]!r} is in it; choose a folder of its own")
 
 
 def write_atomically(path: Path | str, content: bytes) -> None:
@@ -50,7 +60,8 @@ def write_atomically(path: Path | str, content: bytes) -> None:
             os.fsync(file.fileno())  # on the disk before the name changes
         part.replace(path)
     except OSError as error:
-        error.filename, error.filename2 = str(path), None  # a full disk names no file by itself
+        if error.filename is None and error.errno:  # a full disk names no file
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
         if part.exists():

@@ -127,7 +127,7 @@ class _Vocabulary:
         if isinstance(ids, bytes | str):
             raise TypeError(f"ids is {ids!r:.60}: text that is already decoded?")
         pieces: list[bytes] = []
-        for index in ids.tolist() if isinstance(ids, Tensor) else ids:
+        for index in ids.tolist() if hasattr(ids, "tolist") else ids:
             if type(index) is not int or not 0 <= index < self.vocab_size:
                 raise ValueError(
                     f"{index!r} is no id: they go from 0 to {self.vocab_size - 1}"

@@ -201,8 +201,8 @@ def beam_search(
     """
     config = replace(config or SearchConfig(), **options)
     longest, prefix = check_search(model, source, config.max_length, prefix)
-    sizes = (source != PAD).sum(1).clamp(min=1) * (config.max_ratio or longest)
-    limits = sizes.clamp(max(1, prefix.shape[1]), longest).long()
+    sizes = (source != PAD).sum(1).clamp(min=1) * float(config.max_ratio or longest)
+    limits = sizes.clamp(max(1, prefix.shape[1]), min(longest, 10**9)).long()
     B, K, n = len(source), config.beam_size, config.n_best
     left, empty = torch.arange(B, device=source.device), source.new_empty(B, n, 0)
     live = Hypotheses(empty[:, :1], *torch.zeros(2, B, 1, device=left.device))

@@ -99,12 +99,15 @@ def attention(
 
     Raises:
         TypeError: if the mask is not boolean: the kernel would add it to scores.
+        ValueError: if keys and values do not pair up.
     """
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(
             f"mask is {mask.dtype}, expected torch.bool (True: may attend)"
         )
     T, S = q.shape[-2], k.shape[-2]
+    if v.shape[-2] != S:  # the kernel would read past the end of the shorter one
+        raise ValueError(f"{S} keys and {v.shape[-2]} values do not pair up")
     # what the kernel's own flag is for
     square = causal and mask is None and bool(T == S)
     if causal and not square and T > 1:  # a single query is the last one

@@ -288,6 +288,7 @@ class RunState:
         if process()[0] == 0:
             log = "".join(json.dumps(entry) + "\n" for entry in self.progress.log)
             write_atomically(self.folder / "log.jsonl", log.encode())
+            (self.folder / "averaged.safetensors").unlink(missing_ok=True)  # of fewer epochs
         self._write(self.folder / "last.safetensors")
         for old in range(1, self.progress.epoch - self.config.average + 1):
             (self.folder / f"epoch-{old}.safetensors").unlink(missing_ok=True)
@@ -356,7 +357,7 @@ class RunState:
             slots.setdefault(int(index), {})[slot] = share(value, parameter) if same else value
         self.optimizer.load_state_dict({"state": slots, "param_groups": notes["groups"]})
         self.progress = Progress(**notes["progress"])
-        for part in self.folder.glob("*.part") if self.folder and process()[0] == 0 else ():
+        for part in self.folder.glob(f"*.{'[0-9a-f]' * 32}.part") if self.folder and process()[0] == 0 else ():
             part.unlink(missing_ok=True)  # what a killed process was writing
 
     def identity(self) -> dict[str, Any]:

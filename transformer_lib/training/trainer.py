@@ -55,7 +55,7 @@ class TrainingConfig:
     """Added to the root of Adam's second mean."""
     smoothing: Probability = 0.1
     """Label smoothing."""
-    consistency: Annotated[float, Field(ge=0)] = 0.0
+    consistency: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Weight of the divergence between two passes (R-Drop); 0 for one pass."""
     clip: Positive | None = 1.0
     """The longest gradient; a longer one is scaled down."""

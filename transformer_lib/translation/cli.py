@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -134,7 +134,7 @@ class Train:
     def begun(self) -> Iterator[None]:
         """The locked folder of the run, new or resumed."""
         options, training, model = typed(self.plan), typed(self.training), typed(self.model)
-        fixed = sorted({**options, **training, **model}.keys() - {"epochs", "patience", "model"})
+        fixed = sorted({**options, **training, **model}.keys() - {"epochs", "patience"})
         with runs.locked(self.output):
             if self.resume and fixed:
                 raise ValueError(f"--resume goes on with the run's own options; leave out {', '.join(fixed)}")
@@ -199,7 +199,7 @@ class Translate:
     def run(self) -> int:
         """Translate the input, and keep what was written whatever happens."""
         translator = Translator.from_pretrained(self.translator, device=self.device, weights=self.weights)
-        config, lines = replace(translator.decoding, **typed(self.search)), None
+        config, lines = replace(translator.decoding, **{"n_best": 1} | typed(self.search)), None
         with self.streams() as (stream, out):
             if stream.seekable() and stream.tell() == 0:  # a file
                 lines = sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 20), b""))
@@ -253,8 +253,9 @@ class Translate:
             if self.output is None:
                 yield stream, sys.stdout.buffer
                 return
-            if self.input != "-" and self.output.is_file() and self.output.samefile(self.input):
-                raise ValueError(f"{self.output} is the input: name another file for the output")
+            with suppress(io.UnsupportedOperation):  # by a stream in memory
+                if self.output.is_file() and os.path.samestat(os.fstat(stream.fileno()), self.output.stat()):
+                    raise ValueError(f"{self.output} is the input: name another file for the output")
             self.output.parent.mkdir(parents=True, exist_ok=True)
             yield stream, stack.enter_context(self.output.open("wb"))
 
@@ -276,10 +277,11 @@ def read_lines(stream: Any, most: int = 32) -> Iterator[list[bytes]]:
 
 def _tell(bar: Any, text: str) -> None:
     """A line on standard error, above the progress on a terminal."""
-    if sys.stderr.isatty():
-        bar.write(text, file=sys.stderr)
-    else:
-        print(text, file=sys.stderr, flush=True)
+    with suppress(BrokenPipeError):  # nobody reads the messages, but the translations may be wanted
+        if sys.stderr.isatty():
+            bar.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
 
 def _problem(line: bytes, text: str, translator: Translator) -> str | None:
@@ -430,6 +432,8 @@ def train_command(arguments: Sequence[str]) -> Any:
 
 def parse(arguments: list[str]) -> Any:
     """The command that the arguments name, with its options."""
+    if any(word == "None" or word.endswith("=None") for word in arguments):
+        raise ValueError("None is no value of an option: leave the option out")
     commands = {one.__name__.lower(): one for one in (Download, Train, Translate, Evaluate, Average, Export)}
     commands["train"] = train_command(arguments if arguments[:1] == ["train"] else ())
     if arguments[:1] in (["--help"], ["-h"]):  # one line for each
@@ -465,11 +469,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
         return fail(error)
     except RuntimeError as error:
-        if "memory" not in str(error):
+        if not any(word in str(error) for word in ("memory", "overflow", "home")):
             raise
         return fail(error)
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as stop:
+        return 143 if stop.args else 130
 
 
 def import_modules(arguments: Sequence[str]) -> list[str]:

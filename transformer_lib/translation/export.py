@@ -55,11 +55,11 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
 
     Args:
         folder: of the run, or the name of a shipped model.
-        target: must not hold a translator.
+        target: must be new or empty.
         search: fields of ``SearchConfig`` for the searches of the exported translator.
 
     Raises:
-        ValueError: if the one folder holds no run, or the other holds one.
+        ValueError: if the one folder holds no run, or the other is not empty.
     """
     folder, target = find_pretrained(folder), Path(target)
     config, options = read_options(folder)

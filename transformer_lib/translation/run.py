@@ -19,6 +19,7 @@ from pydantic import Field
 
 from transformer_lib.data.batching import TokenBatches, pair_lengths
 from transformer_lib.data.captions import Pair, make_captions
+from transformer_lib.data.files import check_empty
 from transformer_lib.data.corpus import TokenCorpus, read_pairs, sample_pairs, tokenize_corpus
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.tokenizer import Tokenizer
@@ -94,8 +95,12 @@ class TrainOptions:
     def __post_init__(self) -> None:
         if self.source is not None and self.source == self.target:
             raise ValueError(f"source and target are both {self.source!r}; choose two languages")
+        if self.data != "captions" and (self.n_captions, self.simple) != (TrainOptions.n_captions, TrainOptions.simple):
+            raise ValueError(f"n_captions and simple are for data=captions, not {self.data!r}; leave them out")
         if self.start_from is None:
             model_config(self, 300, 300)  # refuses options that the model does not have
+        elif self.model not in (TrainOptions.model, name := read_config(self.start_from).model.name):
+            raise ValueError(f"start_from={self.start_from!r} is of the model {name!r}, not {self.model!r}")
         elif self.preset or self.vocab_size or self.text or self.model_options:
             raise ValueError(f"start_from={self.start_from!r} brings model, vocabularies and text: leave these out")
         training_config(self)
@@ -117,7 +122,7 @@ def model_config(options: TrainOptions, source_vocab_size: int, target_vocab_siz
     """The configuration of the model, with every size filled in.
 
     Raises:
-        ValueError: for an option that the model does not have, or a value out of range.
+        ValueError: for a model that does not translate, an option that it does not have, or a value out of range.
     """
     make: Any = model_entry(options.model).config_class
     names = {entry.name for entry in fields(make)}
@@ -130,6 +135,8 @@ def model_config(options: TrainOptions, source_vocab_size: int, target_vocab_siz
         chosen = {"tie_embeddings": "all" if subwords(options) else "target", **chosen}
     elif options.preset is not None:
         chosen = chosen | {"preset": options.preset}
+    if not hasattr(model_entry(options.model).model_class, "encode"):
+        raise ValueError(f"model {options.model!r} does not translate")
     if unknown := sorted(chosen.keys() - names):
         raise ValueError(f"{', '.join(unknown)}: no option of the model {options.model!r}; leave it out")
     return make(**sizes, **chosen)
@@ -260,7 +267,7 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
     if options.data in CORPORA:
         return CORPORA[options.data](options, text or options.preparation())
     if not options.data.startswith("hf:") and not Path(options.data).is_file():
-        raise ValueError(f"data={options.data!r} is no file, and none of {', '.join(CORPORA)}, hf:NAME")
+        raise ValueError(f"data={options.data!r} is no file (has it moved?), and none of {', '.join(CORPORA)}, hf:NAME")
     stream = PairStream(options)
     skipped = stream.skipped or []
     note = f"left out {len(skipped):,} lines that are no pair: {shown([*map(str, skipped)])}"
@@ -299,19 +306,21 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
         ValueError: if the folder holds a run already, or there is nothing to train on; nothing is left then.
     """
     folder = Path(folder)
-    if folder == Path():
-        raise ValueError("output is the present folder: name one for the run")
     if (folder / "config.json").exists():
         raise ValueError(f"{folder} holds a run already: add --resume to go on with it, or choose another folder")
+    begun = (folder / "corpus").is_dir()  # and killed before its first update
+    check_empty(folder, *("corpus", "source.json", "target.json") * begun)
+    check_empty(folder / "corpus", "train", "validation", "train.part", "validation.part")
     if Path(options.data).is_file():
         options = replace(options, data=str(Path(options.data).absolute()))
     if options.start_from is not None:
         start = find_pretrained(options.start_from)
+        options = replace(options, model=read_config(start).model.name)
         options = replace(options, start_from=start.name if start.parent == SHIPPED else str(start.absolute()))
     corpus = load_corpus(options)
     translator = untrained(options, corpus)
     notes = [*corpus.notes, *unknown_targets(options, corpus, translator)]
-    shutil.rmtree(folder / "corpus", ignore_errors=True)  # of a run that did not come to its first update
+    shutil.rmtree(folder / "corpus", ignore_errors=True)
     try:
         for part in ("train", "validation"):
             notes += tokenize(getattr(corpus, part), part, translator, options, folder)

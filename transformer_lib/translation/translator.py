@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from transformer_lib.data.files import write_json
+from transformer_lib.data.files import check_empty, write_json
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_lib.decoding.beam_search import SearchConfig, beam_search
 from transformer_lib.decoding.greedy import generate
@@ -61,7 +61,7 @@ class TextPreparation:
         """The translation as people write it; ``whole`` is False if more words are to come."""
         if self.kind == "raw" or text.split() == prepared.split():
             return written
-        stop = text[len(text.rstrip(_STOPS)) :].strip() if whole else ""
+        stop = " ".join(text[len(text.rstrip(_STOPS)) :].split()) if whole else ""
         if text.strip()[:1].isupper():
             written = written[:1].upper() + written[1:]
         return written.replace(" ,", ",") + stop
@@ -95,7 +95,7 @@ class TranslatorConfig:
     """The content of ``config.json``, of runs, exported and shipped translators alike."""
 
     model: ModelEntry
-    tokenizers: dict[Literal["source", "target"], str]
+    tokenizers: Annotated[dict[Literal["source", "target"], str], Field(min_length=2)]
     """File names of the two vocabularies."""
     text: TextPreparation = TextPreparation()
     decoding: SearchConfig = SearchConfig()
@@ -321,12 +321,11 @@ class Translator:
             more: other fields of ``TranslatorConfig``.
 
         Raises:
-            ValueError: if the folder holds a translator, or this one cannot be saved; nothing is written then.
+            ValueError: if the folder is not empty, or this one cannot be saved; nothing is written then.
         """
         folder, config = Path(folder), self.config(notes=dict(notes or {}), **more)
         TypeAdapter(TranslatorConfig).dump_json(config)  # refuses notes that JSON cannot hold
-        if folder == Path() or (folder / "config.json").exists():
-            raise ValueError(f"{folder} holds a model already, or is this folder: choose another")
+        check_empty(folder)
         weights = (deepcopy(self.model).half() if half else self.model).state_dict()
         for name, tensor in weights.items():
             if not tensor.isfinite().all():

@@ -30,7 +30,7 @@ PARTS = {  # what is counted, and the most lines it may have
     "decoding": (310, [LIBRARY / "decoding"]),  # planned: 300
     # Planned: 700. The command names the option, the file or the line that is wrong, shows progress, keeps what it has
     # written, locks its folder and refuses damaged ones. A translator that does none of this is short.
-    "translation and the command": (1440, [LIBRARY / "translation"]),
+    "translation and the command": (1445, [LIBRARY / "translation"]),
     # Planned: 1,000, half of it for the captions. Their grammar takes 940: it writes two languages with agreement, word
     # order, pronouns and gold alignments, and old seeds must go on giving the same sentences.
     "data, without batching and corpora": (1525, [LIBRARY / "data"]),

@@ -241,11 +241,13 @@ def test_an_average_of_fewer_epochs_is_not_taken_for_the_present_one(tmp_path):
 
 
 def test_a_translator_is_fine_tuned_with_its_own_model(tmp_path):
-    create_run(
-        options("transformer", start_from=str(run_folder("gru")), model_options={}, vocab_size=None), tmp_path / "run"
-    )
+    folder = shutil.copytree(run_folder("gru"), tmp_path / "copy")
+    plan = options("transformer", start_from=str(folder), model_options={}, vocab_size=None)
+    create_run(plan, tmp_path / "run")
     config, plan = read_options(tmp_path / "run")
     assert plan.model == config.model.name == "gru"
+    shutil.rmtree(folder)  # the translator that it began with
+    assert read_options(tmp_path / "run")[1] == plan
 
 
 def test_a_pair_that_is_too_long_is_told_or_left_out(tmp_path):

@@ -99,8 +99,6 @@ class TrainOptions:
             raise ValueError(f"n_captions and simple are for data=captions, not {self.data!r}; leave them out")
         if self.start_from is None:
             model_config(self, 300, 300)  # refuses options that the model does not have
-        elif self.model not in (TrainOptions.model, name := read_config(self.start_from).model.name):
-            raise ValueError(f"start_from={self.start_from!r} is of the model {name!r}, not {self.model!r}")
         elif self.preset or self.vocab_size or self.text or self.model_options:
             raise ValueError(f"start_from={self.start_from!r} brings model, vocabularies and text: leave these out")
         training_config(self)
@@ -315,7 +313,10 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
         options = replace(options, data=str(Path(options.data).absolute()))
     if options.start_from is not None:
         start = find_pretrained(options.start_from)
-        options = replace(options, model=read_config(start).model.name)
+        name = read_config(start).model.name
+        if options.model not in (TrainOptions.model, name):
+            raise ValueError(f"start_from={options.start_from!r} is of the model {name!r}, not {options.model!r}")
+        options = replace(options, model=name)
         options = replace(options, start_from=start.name if start.parent == SHIPPED else str(start.absolute()))
     corpus = load_corpus(options)
     translator = untrained(options, corpus)

@@ -88,7 +88,7 @@ STUDY = Study(
             "Its translations of short sentences have more BLEU than those of long ones.",
             level("gap", "length of the source"),
             "low > 0",
-            withdrawn="With the other translator, and with other sentences, the interval contains zero.",
+            withdrawn="The interval contains zero, and so does that of the other translator.",
         ),
         "beyond-length": Finding(
             "The probability per token separates good from bad translations better than the length does.",

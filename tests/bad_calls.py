@@ -80,7 +80,7 @@ going on | Translator.from_pretrained(run(), weights='last')
 no options | read_options(run(options=None))
 device | Translator.from_pretrained('captions-en-de', device='meta')
 no-such-model | Translator.from_pretrained('no-such-model')
-choose a folder of its own | captions.save_pretrained('')
+choose an empty folder | captions.save_pretrained('')
 NaN|nan | load_weights(transformer, {name: tensor * float('nan') for name, tensor in transformer.state_dict().items()}, 'x')
 
 # models

@@ -343,7 +343,7 @@ def test_nothing_is_left_of_a_translator_that_cannot_be_saved(tmp_path):
         next(translator.model.parameters()).fill_(1e6)
     with pytest.raises(ValueError, match="not finite in half precision"):
         translator.save_pretrained(tmp_path / "x", half=True)
-    with pytest.raises(ValueError, match="choose a folder of its own"):
+    with pytest.raises(ValueError, match="choose an empty folder"):
         translator.save_pretrained("")
     assert not (tmp_path / "x").exists()
 

@@ -29,13 +29,13 @@ def read_table(name: str) -> dict[str, list[str]]:
 
 
 def check_empty(folder: Path | str, *own: str) -> None:
-    """Refuse a folder in which there is more than its own files: the others would be overwritten or deleted.
+    """Refuse a folder that contains files other than ``own``, because they could be overwritten or deleted.
 
     Raises:
-        ValueError: the message names one of them.
+        ValueError: if there are such files; the message names one.
     """
     if others := sorted(path.name for path in Path(folder).glob("*") if path.name not in own):
-        raise ValueError(f"{folder} is not empty: {others[0][:80]!r} is in it; choose a folder of its own")
+        raise ValueError(f"{folder} is not empty: {others[0][:80]!r} is in it; choose an empty folder")
 
 
 def write_atomically(path: Path | str, content: bytes) -> None:
@@ -60,7 +60,7 @@ def write_atomically(path: Path | str, content: bytes) -> None:
             os.fsync(file.fileno())  # on the disk before the name changes
         part.replace(path)
     except OSError as error:
-        if error.filename is None and error.errno:  # a full disk names no file
+        if error.filename is None and error.errno:  # the error for a full disk names no file
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:

@@ -43,7 +43,7 @@ class SearchConfig:
     min_length: Count = 0  # no EOS among the first so many tokens
     repetition_penalty: Positive = 1.0  # above 1: repeated tokens are less likely
     normalization: Literal["wu", "mean"] = "wu"
-    max_ratio: Positive | None = None  # the limit for each token of the source
+    max_ratio: Positive | None = None  # most tokens for each token of the source
 
     def __post_init__(self) -> None:
         if self.n_best > self.beam_size:

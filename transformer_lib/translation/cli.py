@@ -253,7 +253,7 @@ class Translate:
             if self.output is None:
                 yield stream, sys.stdout.buffer
                 return
-            with suppress(io.UnsupportedOperation):  # by a stream in memory
+            with suppress(io.UnsupportedOperation):  # a stream in memory has no file number
                 if self.output.is_file() and os.path.samestat(os.fstat(stream.fileno()), self.output.stat()):
                     raise ValueError(f"{self.output} is the input: name another file for the output")
             self.output.parent.mkdir(parents=True, exist_ok=True)
@@ -360,7 +360,7 @@ class Average:
 class Export:
     """Write a small folder that translates: half precision, with a card; --onnx adds model.onnx, checked.
 
-    The search options are those that the translator will use unless it is told otherwise.
+    The exported translator will use the search options given here unless it is told otherwise.
 
     examples:
       transformer-lib export runs/mine --output mine
@@ -433,7 +433,7 @@ def train_command(arguments: Sequence[str]) -> Any:
 def parse(arguments: list[str]) -> Any:
     """The command that the arguments name, with its options."""
     if any(word == "None" or word.endswith("=None") for word in arguments):
-        raise ValueError("None is no value of an option: leave the option out")
+        raise ValueError("None is not a valid value for an option: leave the option out")
     commands = {one.__name__.lower(): one for one in (Download, Train, Translate, Evaluate, Average, Export)}
     commands["train"] = train_command(arguments if arguments[:1] == ["train"] else ())
     if arguments[:1] in (["--help"], ["-h"]):  # one line for each

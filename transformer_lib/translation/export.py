@@ -59,7 +59,7 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
         search: fields of ``SearchConfig`` for the searches of the exported translator.
 
     Raises:
-        ValueError: if the one folder holds no run, or the other is not empty.
+        ValueError: if ``folder`` holds no run, or ``target`` is not empty.
     """
     folder, target = find_pretrained(folder), Path(target)
     config, options = read_options(folder)

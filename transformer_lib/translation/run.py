@@ -265,7 +265,7 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
     if options.data in CORPORA:
         return CORPORA[options.data](options, text or options.preparation())
     if not options.data.startswith("hf:") and not Path(options.data).is_file():
-        raise ValueError(f"data={options.data!r} is no file (has it moved?), and none of {', '.join(CORPORA)}, hf:NAME")
+        raise ValueError(f"data={options.data!r} is not a file (has it moved?) or one of {', '.join(CORPORA)}, hf:NAME")
     stream = PairStream(options)
     skipped = stream.skipped or []
     note = f"left out {len(skipped):,} lines that are no pair: {shown([*map(str, skipped)])}"
@@ -306,7 +306,7 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
     folder = Path(folder)
     if (folder / "config.json").exists():
         raise ValueError(f"{folder} holds a run already: add --resume to go on with it, or choose another folder")
-    begun = (folder / "corpus").is_dir()  # and killed before its first update
+    begun = (folder / "corpus").is_dir()  # a run that was killed before its first update
     check_empty(folder, *("corpus", "source.json", "target.json") * begun)
     check_empty(folder / "corpus", "train", "validation", "train.part", "validation.part")
     if Path(options.data).is_file():
@@ -315,7 +315,7 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
         start = find_pretrained(options.start_from)
         name = read_config(start).model.name
         if options.model not in (TrainOptions.model, name):
-            raise ValueError(f"start_from={options.start_from!r} is of the model {name!r}, not {options.model!r}")
+            raise ValueError(f"start_from={options.start_from!r} is a {name!r} model, not {options.model!r}")
         options = replace(options, model=name)
         options = replace(options, start_from=start.name if start.parent == SHIPPED else str(start.absolute()))
     corpus = load_corpus(options)

@@ -321,7 +321,7 @@ class Translator:
             more: other fields of ``TranslatorConfig``.
 
         Raises:
-            ValueError: if the folder is not empty, or this one cannot be saved; nothing is written then.
+            ValueError: if the folder is not empty, or this translator cannot be saved; nothing is written then.
         """
         folder, config = Path(folder), self.config(notes=dict(notes or {}), **more)
         TypeAdapter(TranslatorConfig).dump_json(config)  # refuses notes that JSON cannot hold

@@ -95,8 +95,6 @@ class TrainOptions:
     def __post_init__(self) -> None:
         if self.source is not None and self.source == self.target:
             raise ValueError(f"source and target are both {self.source!r}; choose two languages")
-        if self.data != "captions" and (self.n_captions, self.simple) != (TrainOptions.n_captions, TrainOptions.simple):
-            raise ValueError(f"n_captions and simple are for data=captions, not {self.data!r}; leave them out")
         if self.start_from is None:
             model_config(self, 300, 300)  # refuses options that the model does not have
         elif self.preset or self.vocab_size or self.text or self.model_options:
@@ -306,6 +304,9 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
     folder = Path(folder)
     if (folder / "config.json").exists():
         raise ValueError(f"{folder} holds a run already: add --resume to go on with it, or choose another folder")
+    own = options.n_captions, options.simple
+    if options.data != "captions" and own != (TrainOptions.n_captions, TrainOptions.simple):
+        raise ValueError(f"n_captions and simple are for data=captions, not {options.data!r}; leave them out")
     begun = (folder / "corpus").is_dir()  # a run that was killed before its first update
     check_empty(folder, *("corpus", "source.json", "target.json") * begun)
     check_empty(folder / "corpus", "train", "validation", "train.part", "validation.part")
@@ -316,8 +317,8 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
         name = read_config(start).model.name
         if options.model not in (TrainOptions.model, name):
             raise ValueError(f"start_from={options.start_from!r} is a {name!r} model, not {options.model!r}")
-        options = replace(options, model=name)
-        options = replace(options, start_from=start.name if start.parent == SHIPPED else str(start.absolute()))
+        place = start.name if start.parent == SHIPPED else str(start.absolute())
+        options = replace(options, model=name, start_from=place)
     corpus = load_corpus(options)
     translator = untrained(options, corpus)
     notes = [*corpus.notes, *unknown_targets(options, corpus, translator)]

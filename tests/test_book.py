@@ -447,7 +447,7 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools" / "chapters.py", tmp_path / "tools")
     (tmp_path / "transformer_lib" / "results").mkdir(parents=True)
-    record = {"command": "run it", "title": "Scores <compared>", "rows": [{"model": "gru", "bleu": 24.312}]}
+    record = {"command": "run it", "title": "Scores <compared>", "metrics": {"bleu": {"value": 24.312}}}
     (tmp_path / "transformer_lib" / "results" / "first-run.json").write_text(json.dumps(record), encoding="utf-8")
     (tmp_path / "book" / "appendix").mkdir()
     write_notebook(tmp_path / "book" / "appendix" / "pictures.ipynb", APPENDIX)

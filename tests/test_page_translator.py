@@ -14,6 +14,7 @@ import pytest
 import torch
 from browser import NARROW, launch, serve
 
+from tools import page_example
 from transformer_lib import Tokenizer, Transformer, TransformerConfig, Translator, make_captions, results
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.translation.translator import TextPreparation, find_pretrained
@@ -145,6 +146,13 @@ def test_the_recorded_example_is_what_the_model_does() -> None:
         pronoun = next(i for i, word in enumerate(one["target"]) if word in ("er", "sie", "es"))
         noun, weight = max(one["weights"][pronoun], key=lambda pair: pair[1])
         assert one["source"][noun] == (place if reason == "wide" else animal) and weight > 900
+    assert page_example.examples(RECORD["head"]) == RECORD["examples"]
+
+
+@pytest.mark.slow
+def test_the_recorded_head_is_the_one_that_points_most_often() -> None:
+    translator = Translator.from_pretrained("captions-en-de", device="cpu")
+    assert page_example.pointing(translator) == (RECORD["head"], RECORD["metrics"])
 
 
 @needs_node

@@ -45,9 +45,9 @@ def plain(value: Any) -> str:
 
 
 def rows_of(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The heads and cells of a record's table: means and ranges of a study's arms, or the short columns of older rows."""
-    rows = record.get("rows", [])
+    """The heads and cells of a record's table: means and ranges of a study's arms, or the metrics of a model."""
     if "findings" in record:
+        rows = record["rows"]
         tuned = {arm: choice["rate"] for arm, choice in record["tuned"].items()}
         arms: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
@@ -71,18 +71,9 @@ def rows_of(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
             ]
             cells.append([arm, plain(tuned.get(arm, "")), *spread])
         return ["Variant", "Rate", *(key.replace("_", " ") for key in keys)], cells
-    if not rows:
-        rows = [
-            {"measure": name, "value": entry}
-            for name, entry in record["metrics"].items()
-        ]
-    keys = [
-        key
-        for key in rows[0]
-        if all(len(plain(row.get(key, ""))) < 60 for row in rows)
-    ][:MOST_COLUMNS]
-    return [key.replace("_", " ") for key in keys], [
-        [plain(row.get(key, "")) for key in keys] for row in rows
+    return ["measure", "value"], [
+        [name.replace("_", " "), plain(entry)]
+        for name, entry in record["metrics"].items()
     ]
 
 

@@ -96,7 +96,6 @@ def test_collate():
     assert batch.source.tolist() == [[5, 6, EOS], [8, EOS, PAD]]
     assert batch.target.tolist() == [[BOS, 7, EOS, PAD], [BOS, 9, 9, EOS]]
     assert batch.source.dtype == batch.target.dtype == torch.long
-    assert batch.source_mask.tolist() == [[True, True, True], [True, True, False]]
     assert batch.target_input.tolist() == [[BOS, 7, EOS], [BOS, 9, 9]]
     assert batch.target_output.tolist() == [[7, EOS, PAD], [9, 9, EOS]]
     assert batch.n_tokens == 5

@@ -127,6 +127,10 @@ def test_a_class_of_ones_own_is_refused():
 
     with pytest.raises(TypeError, match="Mine"):
         from_torch(Mine(16, 4, 32))
+    stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32), 2, enable_nested_tensor=False)
+    stack.layers[1] = Mine(16, 4, 32)
+    with pytest.raises(ValueError, match=r"Mine at layers\.1"):
+        from_torch(stack)
 
 
 @pytest.mark.parametrize("changes", [{"d_key": 5}, {"bias": False}])

@@ -64,7 +64,7 @@ def server(tmp_path, monkeypatch):
 
 def published(url: str, content: bytes = CONTENT) -> DataFile:
     """A file as the table describes it."""
-    return DataFile("multi30k", "val.en.gz", url, hashlib.sha256(content).hexdigest(), 2)
+    return DataFile("multi30k", "val.en.gz", url, hashlib.sha256(content).hexdigest())
 
 
 def in_cache(tmp_path: Path) -> list[str]:

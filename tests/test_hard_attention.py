@@ -255,7 +255,7 @@ def expected_objective(model: HardSeq2Seq, batch: Batch) -> torch.Tensor:
     forced = force(model)
     for row in range(len(batch)):
         n_words = int((batch.target_output[row] != PAD).sum())
-        length = int(batch.source_mask[row].sum())
+        length = int((batch.source[row] != PAD).sum())
         forced.paths = torch.cartesian_prod(*[torch.arange(length)] * n_words).view(-1, n_words)
         source = batch.source[row, :length].expand(len(forced.paths), -1)
         target = batch.target[row, : n_words + 1].expand(len(forced.paths), -1)
@@ -275,7 +275,7 @@ def trained_weights(model: HardSeq2Seq) -> list[nn.Parameter]:
 def estimates(model: HardSeq2Seq, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """For one sentence: each path's probability, and the gradient that ``loss`` gives when it is drawn."""
     forced, gradients, log_p = force(model), [], []
-    length, n_words = int(batch.source_mask.sum()), batch.n_tokens
+    length, n_words = int((batch.source != PAD).sum()), batch.n_tokens
     for path in torch.cartesian_prod(*[torch.arange(length)] * n_words).view(-1, n_words):
         forced.paths = path.unsqueeze(0)
         gradient = torch.autograd.grad(model.loss(batch), trained_weights(model))

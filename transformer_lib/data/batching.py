@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Sampler
@@ -69,11 +69,6 @@ class Batch:
         return len(self.source)
 
     @property
-    def source_mask(self) -> Bool[Tensor, "B S"]:
-        """True at the tokens of the source."""
-        return self.source != PAD
-
-    @property
     def target_input(self) -> Int[Tensor, "B T"]:
         """The decoder's input: the target without its last column."""
         return self.target[:, :-1]
@@ -113,9 +108,8 @@ def collate(examples: Sequence[Example], *, indices: Sequence[int] | None = None
 def pair_lengths(examples: Sequence[Example]) -> Int[np.ndarray, "N 2"]:
     """The number of source and of target tokens of every example."""
     known: Any = getattr(examples, "lengths", None)  # of a corpus on disk
-    if known is not None:
-        return np.asarray(known, dtype=np.int64)
-    return np.array([(len(source), len(target)) for source, target in examples]).reshape(-1, 2)
+    rows = [(len(source), len(target)) for source, target in examples] if known is None else known
+    return np.asarray(rows, dtype=np.int64).reshape(-1, 2)
 
 
 class TokenBatches(Sampler[list[int]]):
@@ -178,6 +172,6 @@ def batches(examples: Sequence[Example], max_tokens: int, seed: int | None = Non
 
     Source: Vaswani et al. (2017), section 5.1.
     """
-    sampler = TokenBatches(pair_lengths(examples).max(axis=1), max_tokens, seed) if len(examples) else TokenBatches([], 1)
+    sampler = TokenBatches(pair_lengths(examples).max(axis=1), max_tokens, seed)
     sampler.epoch = epoch
     return (collate([examples[i] for i in rows], indices=rows) for rows in sampler)

@@ -1,6 +1,7 @@
 """Captions: English sentences that a grammar writes together with their German translations."""
 
 from dataclasses import dataclass
+from itertools import permutations
 
 from transformer_lib.data.grammar import (
     BEFORE_NOUNS,
@@ -93,9 +94,9 @@ def any_noun(w: Writer) -> Noun:
     return w.fresh(tuple(NOUNS.values()))
 
 
-def quality(w: Writer, phrase: Phrase) -> Adjective:
-    """An adjective to say of a phrase, unlike those it bears already."""
-    borne = {word.dimension for word in phrase.adjectives}
+def quality(w: Writer, phrase: Phrase, *said: Adjective) -> Adjective:
+    """An adjective to say of a phrase, unlike those it bears and those said already."""
+    borne = {word.dimension for word in (*phrase.adjectives, *said)}
     borne |= {"age", "youth"} if borne & {"age", "youth"} else set()
     return w.fresh([word for word in phrase.noun.adjectives if word.dimension not in borne])
 
@@ -121,9 +122,7 @@ def is_so(w: Writer) -> Text:
     degree = w.weighted(degrees)
     text = (linked(*degree) if degree else Text()) + linked(first.english, first.german)
     if not degree and w.below(100) < 20:
-        second = quality(
-            w, Phrase(phrase.noun, phrase.plural, 0, (*phrase.adjectives, first), Text())
-        )
+        second = quality(w, phrase, first)
         text += linked("and", "und") + linked(second.english, second.german)
     front = time_phrase(w, w.weighted(slot_of("1:50 2:20 3:30"))) if w.below(100) < 12 else Text()
     order = "front who be so | front be who so" if front.english else "who be so | who be so"
@@ -164,7 +163,7 @@ def it_is(w: Writer) -> Text:
     noun = w.fresh([noun for noun in NOUNS.values() if "person" not in noun.tags])
     phrase = simple_phrase(w, noun, number="one")
     one = quality(w, phrase)
-    two = quality(w, Phrase(noun, False, 0, (*phrase.adjectives, one), Text()))
+    two = quality(w, phrase, one)
     it = linked("it", PRONOUN[noun.gender])
     w.referents.append((it.english[0][1][0], phrase.label))
     first = phrase.text + be(False) + linked(one.english, one.german)
@@ -183,14 +182,8 @@ def contrast(w: Writer) -> Text:
     """The small dog is tired and the big dog is not."""
     noun, other = any_noun(w), any_noun(w)
     if w.below(2):  # one noun, told apart by an adjective
-        alike = [
-            (a, b)
-            for a in noun.adjectives
-            for b in noun.adjectives
-            if a is not b
-            and a.dimension == b.dimension
-            and a.dimension in ("size", "age", "colour")
-        ]
+        pairs, kinds = permutations(noun.adjectives, 2), ("size", "age", "colour")
+        alike = [(a, b) for a, b in pairs if a.dimension == b.dimension and a.dimension in kinds]
         one, two = w.pick(alike)
         plural = "mass" not in noun.tags and w.below(4) == 0
         pair = [build_phrase(noun, "the", plural, (a,), "nom") for a in (one, two)]

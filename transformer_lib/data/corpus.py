@@ -9,7 +9,6 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -97,10 +96,11 @@ def tokenize_corpus(
             more = join_pairs(rows, joined, rng)
             more = [row for row in more if max_length is None or max(map(len, row)) <= max_length]
             rows, added = rows + more, added + len(more)
-            content, sizes = _as_bytes(rows, dtype)
-            digest.update(content + sizes)
-            tokens.write(content)
-            lengths.write(sizes)
+            ids = np.array([i for row in rows for side in row for i in side], dtype=dtype)
+            sizes = np.array([len(side) for row in rows for side in row], dtype=np.uint32)
+            for file, numbers in ((tokens, ids), (lengths, sizes)):
+                digest.update(numbers.tobytes())
+                file.write(numbers.tobytes())
             count += len(rows)
             bar.update(len(chunk))
     if not count:
@@ -111,12 +111,6 @@ def tokenize_corpus(
         folder.rmdir()
     part.replace(folder)
     return TokenCorpus(folder)
-
-
-def _as_bytes(rows: list[Example], dtype: Any) -> tuple[bytes, bytes]:
-    """All ids of some examples, and the lengths of their sides."""
-    content = np.array([i for row in rows for side in row for i in side], dtype=dtype)
-    return content.tobytes(), np.array([len(side) for row in rows for side in row], dtype=np.uint32).tobytes()
 
 
 def read_pairs(

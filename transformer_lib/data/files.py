@@ -82,7 +82,6 @@ class DataFile:
     name: str
     url: str
     sha256: str
-    lines: int
 
     def holds(self, path: Path) -> bool:
         """Whether a file is the published one."""

@@ -55,16 +55,10 @@ def linked(english: str, german: str) -> Text:
     return Text(labelled(english, label), labelled(german, label))
 
 
-@cache
-def sides(order: str) -> list[list[str]]:
-    """The names of the parts on each side of the bar."""
-    return [side.split() for side in order.split("|")]
-
-
 def weave(order: str, **parts: Text) -> Text:
     """Parts in the order of each language, such as "be very word | very word be"."""
     parts[","] = Text((), ((",", ()),))
-    english, german = sides(order)
+    english, german = (side.split() for side in order.split("|"))
     return Text(
         tuple(word for name in english for word in parts[name].english),
         tuple(word for name in german for word in parts[name].german),
@@ -99,9 +93,7 @@ class Writer:
 
     def weighted(self, options: Any) -> Any:
         """One of the options, given as (option, whole-number weight)."""
-        total = 0
-        for _, weight in options:
-            total += weight
+        total = sum(weight for _, weight in options)
         if not total:
             raise DeadEnd
         rest = int(self.random() * total)
@@ -363,11 +355,8 @@ def who_wears(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
 def who_lives(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     """The man who lives in the city, the fox that lives in the forest."""
     person = phrase.is_a("person")
-    forms = [("lives live in", "lebt leben in")]
-    if person:
-        come = ("comes come from", "kommt kommen aus")
-        forms = [("lives live in", "wohnt wohnen in"), come]
-    pair = w.pick(forms) if person else forms[0]
+    homes = ("lives live in", "wohnt wohnen in"), ("comes come from", "kommt kommen aus")
+    pair = w.pick(homes) if person else ("lives live in", "lebt leben in")
     (one, many, english), (eins, viele, german) = (side.split() for side in pair)
     place = choose_noun(w, nouns_tagged("village city" if person else "forest"), size - 3)
     inner = noun_phrase(w, place, size - 3, "dat", "one")
@@ -380,8 +369,7 @@ def that_belongs(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     """The ball that belongs to the boy: in German the owner is in the dative."""
     noun = choose_noun(w, nouns_tagged("person"), size - 3)
     owner = noun_phrase(w, noun, size - 3, "dat", "few").text
-    one, many = linked("belongs to", "gehört"), linked("belong to", "gehören")
-    verb = many if phrase.plural else one
+    verb = linked("belong to", "gehören") if phrase.plural else linked("belongs to", "gehört")
     relative_clause(phrase, "nom", weave("verb owner | owner verb", verb=verb, owner=owner))
 
 

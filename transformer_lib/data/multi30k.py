@@ -16,8 +16,8 @@ ADDRESS = (
 )
 LANGUAGES = ("en", "de", "fr")
 MULTI30K: dict[str, DataFile] = {
-    name: DataFile("multi30k", name, ADDRESS + name, sha256, int(lines))
-    for name, lines, sha256 in map(str.split, read_table("multi30k")[""])
+    name: DataFile("multi30k", name, ADDRESS + name, sha256)
+    for name, sha256 in map(str.split, read_table("multi30k")[""])
 }
 
 

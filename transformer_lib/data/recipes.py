@@ -206,7 +206,6 @@ ZAPIER = DataFile(
     "https://raw.githubusercontent.com/Jungyhuk/Latent-Attention/"
     "047ae6d88469d4233da68fd53ae06bde877a62a1/dataset/Zapier/Zapier_test.json",
     "b57ea329e78eda43a4341218b32e01775c7856019addda9168e9c4ec1c3ac918",
-    68028,
 )
 ZAPIER_SIZES = {"test": 500, "val": 500}
 

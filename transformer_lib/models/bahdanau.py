@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformer_lib.data.batching import collate, encode_pairs
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.tokenizer import Tokenizer
-from transformer_lib.models.attention import masked_softmax
+from transformer_lib.models.attention import attend
 from transformer_lib.models.recurrent import (
     GRU,
     RecurrentBase,
@@ -117,8 +117,7 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Contexts (B, T, D) and weights (B, T, S); only windows need positions."""
         scores = self.score.compare(queries, memory.keys)
-        weights = masked_softmax(scores, memory.mask[:, None])
-        return weights @ memory.outputs, weights
+        return attend(scores, memory.outputs, memory.mask[:, None])
 
 # %% ../../book/history/learning_to_align.ipynb #b7d8a958
 class AlignedSeq2Seq(RecurrentBase):

@@ -107,7 +107,8 @@ def seeds_table(study, found, record, challenges):
 
 def render(study, name, record):
     """One finding as Markdown, and what became of it."""
-    found, tried = record["findings"][name], [c for c in record["challenges"] if name in c.get("findings", ())]
+    found = record["findings"][name]
+    tried = [c for c in record["challenges"] if name in c.get("findings", ())]
     became = verdict(found, [c["findings"][name] for c in tried])
     shown = {key: show(found[key]) for key in ("value", "low", "high")}
     shown |= {"text": study.findings[name].text, "how": found["how"].replace(" seeds", f" {study.each}s")}
@@ -127,8 +128,7 @@ def section(study, record):
     """A study with all its findings."""
     rows = [row for part in (record, *record["challenges"]) for row in part["rows"]]
     last, minutes = record["runs"][-1], sum(row["seconds"] for row in rows) / 60
-    words = {"torch": last["versions"]["torch"], "hardware": last["hardware"], "commit": last["commit"]}
-    text = STUDY.format(name=study.name, label=study.name.replace("_", "-"), runs=len(rows), minutes=minutes, budget=record["budget"], **words,
+    text = STUDY.format(name=study.name, label=study.name.replace("_", "-"), runs=len(rows), minutes=minutes, budget=record["budget"], torch=last["versions"]["torch"], **last,
                         **{key: getattr(study, key) for key in ("question", "chapter", "equal", "unit", "metric")})  # fmt: skip
     parts = [render(study, name, record) for name in study.findings if name in record["findings"]]
     edges = [f"{arm} ({choice['rate']})" for arm, choice in record["tuned"].items() if choice["edge"]]

@@ -13,7 +13,6 @@ import re
 import subprocess
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -25,8 +24,10 @@ import torch
 from tqdm import tqdm
 
 from transformer_lib import results
+from transformer_lib.data.files import write_atomically
 
 TUNING = (50, 51)  # the seeds on which rates are chosen
+ABOUT = ("question", "chapter", "equal", "metric", "unit", "fell")  # what a record says of its study
 # sentences of earlier editions that broke, and what broke them
 WITHDRAWN = json.loads(Path(__file__).with_name("withdrawn.json").read_text(encoding="utf-8"))
 
@@ -132,15 +133,15 @@ def provenance(command):
     }
 
 
-def train(name, settings, seed, budget):
-    """The numbers of one row."""
+def train(name, settings, job):
+    """One row."""
     torch.set_num_threads(1)
-    torch.manual_seed(seed)
+    torch.manual_seed(job["seed"])
     start = time.perf_counter()
-    numbers = get_study(name).measure(seed=seed, budget=budget, **settings)
+    numbers = get_study(name).measure(seed=job["seed"], budget=job["budget"], **settings)
     torch.set_flush_denormal(False)  # some studies switch it on
     rounded = {key: float(f"{value:.5g}") for key, value in numbers.items()}
-    return rounded | {"seconds": round(time.perf_counter() - start, 1)}
+    return job | rounded | {"seconds": round(time.perf_counter() - start, 1)}
 
 
 def key_of(row):
@@ -152,36 +153,35 @@ def fill(study, section, jobs, workers, save):
     """Add the rows that are not there yet, saving after each of them."""
     done = set(map(key_of, section["rows"]))
     jobs = [job for job in jobs if key_of(job) not in done]
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn")) if workers > 1 and jobs else nullcontext()
-    calls = {}
-    for number, job in enumerate(jobs):
-        settings = study.arms[job["arm"]] | ({} if job["rate"] is None else {"rate": job["rate"]})
-        calls[number] = study.name, settings, job["seed"], job["budget"]
-    with pool, tqdm(total=len(jobs), desc=study.name, unit="run", disable=not jobs) as bar:
-        if workers > 1 and jobs:
-            futures = {pool.submit(train, *call): number for number, call in calls.items()}
-            finished = ((futures[future], future.result()) for future in as_completed(futures))
+    calls = []
+    for job in jobs:
+        rate = {} if job["rate"] is None else {"rate": job["rate"]}
+        calls.append(partial(train, study.name, study.arms[job["arm"]] | rate, job))
+    # the pool starts no process before it is used
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        if workers > 1:
+            rows = (done.result() for done in as_completed(map(pool.submit, calls)))
         else:
-            finished = ((number, train(*call)) for number, call in calls.items())
-        for number, numbers in finished:
-            section["rows"].append(jobs[number] | numbers | {"run": len(section["runs"]) - 1})
+            rows = (call() for call in calls)
+        for row in tqdm(rows, study.name, len(jobs), unit="run", disable=not jobs):
+            section["rows"].append(row | {"run": len(section["runs"]) - 1})
             save()
-            bar.update()
 
 
 def choose(study, rows):
     """For each tuned arm the best rate on the tuning seeds, and whether it lies at the edge of its grid."""
-    tuned = {}
+    tuned, rows = {}, [row for row in rows if row["tuning"]]
     for arm in study.arms:
         losses = {}
         for rate in study.rates_of(arm):
-            values = [row["valid"] for row in rows if row["tuning"] and (row["arm"], row["rate"]) == (arm, rate)]
+            values = [row["valid"] for row in rows if (row["arm"], row["rate"]) == (arm, rate)]
             mean = sum(values) / len(values)
             losses[rate] = -mean if study.higher else mean
             losses[rate] = math.inf if math.isnan(mean) else losses[rate]
         if losses:
             best = min(losses, key=losses.get)
-            tuned[arm] = {"rate": best, "edge": best in (min(losses), max(losses)) and len(losses) > 1}
+            edge = len(losses) > 1 and best in (min(losses), max(losses))
+            tuned[arm] = {"rate": best, "edge": edge}
     return tuned
 
 
@@ -207,11 +207,15 @@ def run(study, seeds, budget, command, *, tried=None, folder=None, workers=1, sm
     """Train what the record lacks, writing it after every row, and judge. `tried`: a referee's words for their rows."""
     if overlap := set(seeds) & set(TUNING):
         raise SystemExit(f"rates are tuned on the seeds {sorted(overlap)}: choose others")
+    if smoke:  # the middle of each grid
+        grids = {arm: study.rates_of(arm) for arm in study.arms}
+        middle = {arm: grid[len(grid) // 2 :][:1] for arm, grid in grids.items()}
+        study = replace(study, rates=middle)
     path = Path(folder or Path(results.__file__).parent, f"{study.name}.json")
-    record = (
-        json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"challenges": [], "rows": [], "runs": []}
-    )
-    record |= {key: getattr(study, key) for key in ("question", "chapter", "equal", "metric", "unit", "fell")}
+    record = {"challenges": [], "rows": [], "runs": []}
+    if path.exists():
+        record = json.loads(path.read_text(encoding="utf-8"))
+    record |= {key: getattr(study, key) for key in ABOUT}
     section = record
     if tried:
         known = {old["tried"]: old for old in record["challenges"]}
@@ -222,8 +226,7 @@ def run(study, seeds, budget, command, *, tried=None, folder=None, workers=1, sm
         section["runs"].append(source)
     section |= {"seeds": list(seeds), "budget": budget}
 
-    def save():
-        write(record, path)
+    save = partial(write, record, path)
 
     def jobs(seeds, tuning, rates):
         return [  # in turns: timings of one repetition stand side by side
@@ -233,30 +236,20 @@ def run(study, seeds, budget, command, *, tried=None, folder=None, workers=1, sm
             for rate in rates(arm)
         ]
 
-    def grid(arm):
-        rates = study.rates_of(arm)
-        return rates[len(rates) // 2 :][:1] if smoke else rates
-
     def final(arm):
-        return (grid(arm) if arm in study.every_rate else ()) or [section["tuned"].get(arm, {}).get("rate")]
+        rates = study.rates_of(arm) if arm in study.every_rate else ()
+        return rates or [section["tuned"].get(arm, {}).get("rate")]
 
-    fill(study, section, jobs(TUNING[: 1 if smoke else None], True, grid), workers, save)
-    section["tuned"] = (
-        choose(study, section["rows"])
-        if not smoke
-        else {a: {"rate": grid(a)[0], "edge": False} for a in study.arms if grid(a)}
-    )
+    fill(study, section, jobs(TUNING[: 1 if smoke else None], True, study.rates_of), workers, save)
+    section["tuned"] = choose(study, section["rows"])
     fill(study, section, jobs(seeds, False, final), workers, save)
-    arms = list(study.arms)
-    section["rows"].sort(
-        key=lambda row: (
-            row["budget"],
-            not row["tuning"],
-            arms.index(row["arm"]) if row["arm"] in arms else -1,
-            row["rate"] or 0,
-            row["seed"],
-        )
-    )
+    arms = {arm: place for place, arm in enumerate(study.arms)}
+
+    def place(row):
+        at = arms.get(row["arm"], -1)  # an arm that the study had once
+        return row["budget"], not row["tuning"], at, row["rate"] or 0, row["seed"]
+
+    section["rows"].sort(key=place)
     section["findings"] = judge(study, section)
     save()
     return section
@@ -266,7 +259,7 @@ def rejudge(study):
     """Judge the rows of a record again, and those of its challenges for the findings that they were made to judge."""
     path = Path(results.__file__).with_name(f"{study.name}.json")
     record = json.loads(path.read_text(encoding="utf-8"))
-    record |= {key: getattr(study, key) for key in ("question", "chapter", "equal", "metric", "unit", "fell")}
+    record |= {key: getattr(study, key) for key in ABOUT}
     record["findings"] = judge(study, record)
     for old in record["challenges"]:
         findings = {name: study.findings[name] for name in old["findings"] if name in study.findings}
@@ -278,6 +271,4 @@ def write(record, path):
     """Write JSON with a row a line, so that a diff can be read, and never half a file."""
     text = json.dumps(record, indent=1, ensure_ascii=False)
     text = re.sub(r"\{[^{}]*(\{[^{}]*\}[^{}]*)?\}|\[[^][{}]*\]", lambda match: re.sub(r"\n *", " ", match[0]), text)
-    part = path.with_suffix(".part")
-    part.write_text(text + "\n", encoding="utf-8")
-    part.replace(path)
+    write_atomically(path, f"{text}\n".encode())

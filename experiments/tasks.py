@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from transformer_lib.data.batching import encode_pairs
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.recipes import RecipeCoder, make_recipes
-from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.data.tokenizer import PAD, Tokenizer
 from transformer_lib.decoding.greedy import translate
 from transformer_lib.metrics import bleu
 
@@ -35,6 +36,11 @@ class Rows(NamedTuple):
         return len(self.source)
 
 
+def encode(pairs, *tokenizers):
+    """Sources with EOS, targets between BOS and EOS."""
+    return Rows(*map(pad, zip(*encode_pairs(pairs, *tokenizers), strict=True)))
+
+
 def pad(rows):
     """Lists of numbers as a tensor."""
     return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
@@ -54,12 +60,7 @@ class Captions:
         self.en = Tokenizer.train([pair.source for pair in train], level="word")
         self.de = Tokenizer.train([pair.target for pair in train], level="word")
         self.sizes = len(self.en), len(self.de)
-        self.rows = {name: self.encode(pairs) for name, pairs in self.pairs.items()}
-
-    def encode(self, pairs):
-        """Sources with EOS, targets between BOS and EOS."""
-        sources = pad([*self.en.encode(pair.source), EOS] for pair in pairs)
-        return Rows(sources, pad([BOS, *self.de.encode(pair.target), EOS] for pair in pairs))
+        self.rows = {name: encode(pairs, self.en, self.de) for name, pairs in self.pairs.items()}
 
 
 captions = lru_cache(16)(Captions)
@@ -155,17 +156,11 @@ class Photos:
         self.tokenizers = [Tokenizer.train(texts, pieces) for texts in self.sides(sets[0])]
         self.sizes = tuple(len(tokenizer) for tokenizer in self.tokenizers)
         self.pairs = dict(zip(("train", "valid", "test"), sets, strict=True))
-        self.rows = {name: self.encode(pairs) for name, pairs in self.pairs.items()}
+        self.rows = {name: encode(pairs, *self.tokenizers) for name, pairs in self.pairs.items()}
 
     def sides(self, pairs):
         """Sources and targets."""
         return [pair.source for pair in pairs], [pair.target for pair in pairs]
-
-    def encode(self, pairs):
-        """Sources with EOS, targets between BOS and EOS."""
-        sides = zip(self.tokenizers, self.sides(pairs), strict=True)
-        sources, targets = (one.encode_batch(texts) for one, texts in sides)
-        return Rows(pad([*row, EOS] for row in sources), pad([BOS, *row, EOS] for row in targets))
 
     def bleu(self, model, change=lambda text: text):
         """BLEU of greedy translations of the new sentences, cased."""

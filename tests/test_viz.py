@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_lib import viz
+from transformer_lib.viz.plots import CURVES, HEAT
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = ["ein", "kleiner", "Hund"]
@@ -64,7 +65,7 @@ def test_text_and_lines_stand_out_from_the_paper():
     paper = viz.PALETTE["paper"]
     assert contrast(viz.PALETTE["ink"], paper) >= 7
     assert contrast(viz.PALETTE["muted"], paper) >= 4.5
-    assert all(contrast(viz.PALETTE[name], paper) >= 3 for name in (*viz.CURVES, "grey"))
+    assert all(contrast(viz.PALETTE[name], paper) >= 3 for name in (*CURVES, "grey"))
 
 
 def test_the_palette_is_that_of_the_pages():
@@ -112,7 +113,7 @@ def test_a_row_is_a_target_word(ax):
         x, y = ax.transData.transform((column, row))
         return seen[seen.shape[0] - 1 - round(y), round(x)]
 
-    dark, light = matplotlib.colors.to_rgb(viz.HEAT[-1]), matplotlib.colors.to_rgb(viz.HEAT[0])
+    dark, light = matplotlib.colors.to_rgb(HEAT[-1]), matplotlib.colors.to_rgb(HEAT[0])
     assert np.allclose(shade(2, 2), np.array(dark) * 255, atol=1)  # Hund looks at dog, in the third row from above
     assert np.allclose(shade(2, 3), np.array(light) * 255, atol=1)
     assert np.allclose(shade(1, 3), np.array(light) * 255, atol=1)
@@ -121,8 +122,8 @@ def test_a_row_is_a_target_word(ax):
 def test_the_scale_begins_at_zero_whatever_the_weights(ax):
     image = viz.heatmap(ax, [[0.4, 0.5]], ["x"], ["a", "b"])
     assert image.get_clim() == (0, 1)
-    image = viz.heatmap(ax, [[4.0, 5.0]], ["x"], ["a", "b"], largest=None)
-    assert image.get_clim() == (0, 5)
+    image = viz.heatmap(ax, [[4.0, 5.0]], ["x"], ["a", "b"], largest=8)
+    assert image.get_clim() == (0, 8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -163,30 +164,12 @@ def test_words_do_not_clash(count, inches):
     assert cell * slant >= 1.1 * thickness
 
 
-# ---- curves and bars ----
-
-
-def test_a_curve_has_its_numbers_name_and_band(ax):
-    line = viz.length_curve(ax, [5, 10, 20], torch.tensor([0.9, 0.8, 0.4]), label="GRU", spread=[0.1, 0.1, 0.2])
-    assert np.allclose(line.get_xydata(), [[5, 0.9], [10, 0.8], [20, 0.4]])
-    assert line.get_label() == "GRU" and line.get_color() == viz.PALETTE["blue"]
-    (band,) = ax.collections
-    low, high = band.get_paths()[0].get_extents().get_points()[:, 1]
-    assert np.allclose([low, high], [0.2, 1.0])
-    assert "words" in ax.get_xlabel()
-
-
-def test_curves_differ_in_colour_and_marker(ax):
-    lines = [viz.length_curve(ax, [1, 2], [i, i + 1], label=str(i)) for i in range(5)]
-    assert len({line.get_color() for line in lines}) == len({line.get_marker() for line in lines}) == 5
-    named = viz.length_curve(ax, [1, 2], [1, 2], label="named", colour="orange")
-    assert named.get_color() == viz.PALETTE["orange"]
-    assert viz.length_curve(ax, [1, 2], [1, 2], label="hex", colour="#123456").get_color() == "#123456"
+# ---- bars ----
 
 
 @pytest.mark.parametrize("horizontal", [False, True])
 def test_bars_start_at_zero_and_carry_their_numbers(ax, horizontal):
-    drawn = viz.bars(ax, ["a", "b"], [20.04, 25], ["blue", "orange"], errors=[1, 2], horizontal=horizontal)
+    drawn = viz.bars(ax, ["a", "b"], [20.04, 25], ["blue", "orange"], horizontal=horizontal)
     sizes = [bar.get_width() if horizontal else bar.get_height() for bar in drawn]
     assert np.allclose(sizes, [20.04, 25])
     assert [text.get_text() for text in ax.texts] == ["20.0", "25.0"]
@@ -195,7 +178,6 @@ def test_bars_start_at_zero_and_carry_their_numbers(ax, horizontal):
     assert [label.get_text() for label in labels] == ["a", "b"]
     assert matplotlib.colors.to_hex(drawn[1].get_facecolor()).upper() == viz.PALETTE["orange"]
     assert ax.yaxis_inverted() == horizontal  # the first bar is at the top
-    assert drawn.errorbar is not None
 
 
 # ---- boxes and arrows ----
@@ -261,7 +243,7 @@ def test_the_viewer_holds_words_and_weights():
     assert sources_and_targets(viewer) == (COLUMNS, ROWS)
     assert np.allclose(np.array(data_of(viewer)[0]["table"]) / 100, WEIGHTS, atol=0.0071)
     assert viewer._repr_html_() == viewer.html
-    assert "html" not in repr(viewer) and " at 0x" not in repr(viewer) and "3 x 4" in repr(viewer)
+    assert "html" not in repr(viewer) and " at 0x" not in repr(viewer)
 
 
 def test_heads_layers_and_named_maps_have_menus():
@@ -279,13 +261,10 @@ def test_heads_layers_and_named_maps_have_menus():
     assert menus({"first": one, "<b>": one}) == [("Weights", ["first", "&lt;b&gt;"])]
 
 
-def test_the_viewer_opens_where_it_is_told_or_at_the_map_that_reaches_most():
+def test_the_viewer_opens_at_the_map_that_reaches_most():
     flat, pointing = np.full((2, 2), 0.5), np.eye(2)
     viewer = viz.attention_viewer([[flat, flat], [flat, pointing]], ["x", "y"], ["a", "b"])
     assert "It opens at layer 2, head 2" in viewer.html and viewer.html.count("<option selected>2</option>") == 2
-    viewer = viz.attention_viewer({"f": flat, "p": pointing}, ["x", "y"], ["a", "b"], start=(0, 1), note="why")
-    assert "<option selected>f</option>" in viewer.html and "<p>why</p>" in viewer.html
-    assert 'checked><span dir="auto">y</span>' in viewer.html
 
 
 @settings(max_examples=60, deadline=None)
@@ -308,6 +287,7 @@ class Blocker:
             raise ImportError(name)
 sys.meta_path.insert(0, Blocker())
 from transformer_lib import viz
+from transformer_lib.viz.plots import CURVES, HEAT
 viz.attention_viewer([[1.0]], ["a"], ["b"])
 for draw in (viz.use_style, viz.attention_colours, lambda: viz.canvas(3, 3)):
     try:
@@ -330,10 +310,9 @@ REFUSED = {
     "transposed": (lambda ax: viz.heatmap(ax, np.transpose(WEIGHTS), ROWS, COLUMNS), "rows=.*expected 4 words"),
     "one string": (lambda ax: viz.heatmap(ax, [[1.0] * 3], ["x"], "abc"), "columns='abc'"),
     "NaN": (lambda ax: viz.heatmap(ax, [[NAN]], ["x"], ["y"]), "matrix holds nan"),
-    "infinity": (lambda ax: viz.heatmap(ax, [[float("inf")]], ["x"], ["y"], largest=None), "matrix holds inf"),
+    "infinity": (lambda ax: viz.heatmap(ax, [[float("inf")]], ["x"], ["y"]), "matrix holds inf"),
     "negative": (lambda ax: viz.heatmap(ax, [[-0.1]], ["x"], ["y"]), "-0.1 to -0.1: expected numbers from 0 to 1"),
     "above one": (lambda ax: viz.heatmap(ax, [[3.0]], ["x"], ["y"]), "3 to 3: expected numbers from 0 to 1"),
-    "no such colour": (lambda ax: viz.length_curve(ax, [1], [1], "x", colour="bleu"), "bleu"),
     "a box without place": (lambda ax: viz.draw_boxes(ax, ["a"], 0, x=[]), "zip"),
     "a NaN map": (lambda ax: viz.attention_viewer({"a": [[NAN]]}, ["x"], ["y"]), r"weights\['a'\] holds nan"),
     "viewer words": (lambda ax: viz.attention_viewer(WEIGHTS, COLUMNS, ROWS), "rows=.*expected 3 words"),

@@ -19,33 +19,33 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "transformer_lib"
 PARTS = {  # what is counted, and the most lines it may have
-    "the library": (7740, [LIBRARY]),  # planned: 5,200. It is the sum of its parts
-    "models": (2350, [LIBRARY / "models"]),  # planned: 1,900
+    "the library": (7560, [LIBRARY]),  # planned: 5,200. It is the sum of its parts
+    "models": (2335, [LIBRARY / "models"]),  # planned: 1,900
     # Planned: 500. A run that resumes to the bit after a kill, on several processes, with corpora that do not fit into
     # memory, needs more: each of these is tested, and none of them can go.
     "training, with batching and corpora": (
-        1145,
+        1090,
         [LIBRARY / "training", LIBRARY / "data" / "batching.py", LIBRARY / "data" / "corpus.py"],
     ),
     "decoding": (310, [LIBRARY / "decoding"]),  # planned: 300
     # Planned: 700. The command names the option, the file or the line that is wrong, shows progress, keeps what it has
     # written, locks its folder and refuses damaged ones. A translator that does none of this is short.
-    "translation and the command": (1445, [LIBRARY / "translation"]),
+    "translation and the command": (1380, [LIBRARY / "translation"]),
     # Planned: 1,000, half of it for the captions. Their grammar takes 940: it writes two languages with agreement, word
     # order, pronouns and gold alignments, and old seeds must go on giving the same sentences.
-    "data, without batching and corpora": (1525, [LIBRARY / "data"]),
-    "viz": (805, [LIBRARY / "viz"]),  # planned: 600. Eight viewers, and the figures of every page
+    "data, without batching and corpora": (1510, [LIBRARY / "data"]),
+    "viz": (750, [LIBRARY / "viz"]),  # planned: 600. Eight viewers, and the figures of every page
     "the rest": (200, [*LIBRARY.glob("*.py")]),
-    "experiments": (4220, [ROOT / "experiments"]),  # planned: 1,900. About seventy lines for a study, and all checks
+    "experiments": (4175, [ROOT / "experiments"]),  # planned: 1,900. About seventy lines for a study, and all checks
     # About ten short tests a chapter, each with the results that well-known slips would give; not part of the library
     "what learners are tested with": (2850, [LIBRARY / "student"]),
     # Planned: 1,900, before there were tools for the student's edition (84) and for the example of the first page (68).
     "tools and extensions": (1990, [ROOT / "tools", ROOT / "book" / "_ext"]),
-    "tests": (13145, [ROOT / "tests"]),  # planned: 11,000. What mutations of the library would otherwise survive stays
+    "tests": (13125, [ROOT / "tests"]),  # planned: 11,000. What mutations of the library would otherwise survive stays
 }
 # Planned: 110 and 40. Every door (text, files, checkpoints, settings, options) names what is wrong with its input.
 # The longest function is beam search, which reads better as one loop.
-RAISES, HEADS, FUNCTION = 212, 60, 55
+RAISES, HEADS, FUNCTION = 210, 60, 52
 
 
 @cache

@@ -35,7 +35,7 @@ def pointing(translator: Translator) -> tuple[list[int], dict[str, Any]]:
         for it, noun in pair.referents:
             pronouns = [t for s, t in pair.alignment if s == it and pair.target.split()[t] in ("er", "sie", "es")]
             if pronouns:
-                cross = translator.attention(pair.source, pair.target, prepared=True).cross
+                cross = translator.attention(pair.source, pair.target).cross
                 hits, total = hits + (cross[:, :, pronouns[0]].argmax(-1) == noun), total + 1
     (first, second), best = (hits / total).flatten().topk(2)
     shares = {"head_points_to_the_noun": round(first.item(), 3), "no_other_head_more_than": round(second.item(), 3)}

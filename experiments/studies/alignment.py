@@ -6,7 +6,7 @@ import torch
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference, level, share
-from experiments.tasks import captions, fit, mean_loss, stream, translation_loss
+from experiments.tasks import captions, encode, fit, mean_loss, stream, translation_loss
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
@@ -91,7 +91,7 @@ def pronouns(model, data, pairs, among=False, relative=False):
     hits, preferred = {"nothing": [], "the right noun": [], "the wrong noun": [], "the clause": []}, []
     three, ours = data.de.encode("er sie es"), []
     for k, pair in enumerate(pairs):
-        rows, partner = data.encode([pair]), pairs[k ^ 1]
+        rows, partner = encode([pair], data.en, data.de), pairs[k ^ 1]
         (it, mine), other = pair.referents[0], partner.referents[0][1]
         (t,) = (t for s, t in pair.alignment if s == it)
         hidden = {"nothing": [], "the right noun": phrase(pair, mine), "the wrong noun": phrase(pair, other)}

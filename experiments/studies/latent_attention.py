@@ -8,6 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from experiments.harness import Finding, Study
 from experiments.statistics import difference, share
 from experiments.tasks import fit, recipes, stream
+from transformer_lib.data.recipes import UNSEEN
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 
@@ -97,9 +98,11 @@ class Placed(nn.Module):
 
 def loss(model, batch):
     """The sum over the four outputs."""
-    return sum(map(F.cross_entropy, model(batch.source), batch.target.unbind(1)))
+    pairs = zip(model(batch.source), batch.target.unbind(1), strict=True)
+    return sum(F.cross_entropy(logits, labels, ignore_index=UNSEEN) for logits, labels in pairs)
 
 
+@torch.no_grad()
 def accuracy(model, rows):
     """Percent of the recipes with all four outputs right."""
     best = torch.stack([logits.argmax(-1) for logits in model(rows.source)], 1)

@@ -5,13 +5,12 @@ import random
 from functools import lru_cache
 
 import torch
-from torch.nn import functional as F
 
 from experiments.harness import Finding, Study
 from experiments.statistics import difference
-from experiments.studies.latent_attention import Placed, open_gates
+from experiments.studies.latent_attention import Placed, accuracy, loss, open_gates
 from experiments.tasks import Rows, fit, pad, stream
-from transformer_lib.data.recipes import UNSEEN, RecipeCoder, group_twins, load_zapier, make_recipes
+from transformer_lib.data.recipes import RecipeCoder, group_twins, load_zapier, make_recipes
 from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 
 TEXTS = ("title", "description")
@@ -49,19 +48,6 @@ def titles(split=None):
     coder = RecipeCoder.train(parts[0], min_count=2)
     rows = (zip(*coder.encode(part), strict=True) for part in parts)
     return (len(coder.words), coder.n_labels), *(Rows(pad(ids), torch.tensor(labels)) for ids, labels in rows)
-
-
-def loss(model, batch):
-    """The sum over the four outputs."""
-    pairs = zip(model(batch.source), batch.target.unbind(1), strict=True)
-    return sum(F.cross_entropy(logits, labels, ignore_index=UNSEEN) for logits, labels in pairs)
-
-
-def accuracy(model, rows):
-    """Percent of the recipes with all four outputs right; a label that training does not have is wrong."""
-    with torch.no_grad():
-        best = torch.stack([logits.argmax(-1) for logits in model(rows.source)], 1)
-    return 100 * (best == rows.target).all(1).float().mean().item()
 
 
 def measure(seed, budget, encoder, attention, rate, redrawn=False, placed=False, gates=False):

@@ -113,21 +113,18 @@ def tokenize_corpus(
     return TokenCorpus(folder)
 
 
-def read_pairs(
-    name: str | Path, split: str = "train", skipped: list[int] | None = None
-) -> Iterator[tuple[str, str]]:
+def read_pairs(name: str | Path, skipped: list[int] | None = None) -> Iterator[tuple[str, str]]:
     """A stream of the pairs in a tab-separated file, or in ``hf:NAME``, a data set of Hugging Face.
 
     Args:
         name: a path, or ``hf:NAME`` or ``hf:NAME:CONFIGURATION``.
-        split: of a Hugging Face data set.
         skipped: gets the numbers of lines that are no pair; None to refuse them.
 
     Raises:
         ValueError: for a line or row that is no pair.
     """
     if str(name).startswith("hf:"):
-        yield from _published_pairs(str(name)[3:], split)
+        yield from _published_pairs(str(name)[3:])
         return
     with open(name, "rb") as file:
         for number, line in enumerate(file, start=1):
@@ -147,13 +144,13 @@ def read_pairs(
                 raise ValueError(f"{name}, line {number}: {reason}; repair it, or skip such lines with --skip-bad")
 
 
-def _published_pairs(name: str, split: str) -> Iterator[tuple[str, str]]:
+def _published_pairs(name: str) -> Iterator[tuple[str, str]]:
     """The pairs of a Hugging Face data set, which is downloaded once."""
     try:
         from datasets import load_dataset
     except ImportError as error:
         raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from error
-    for row in load_dataset(*name.split(":"), split=split):
+    for row in load_dataset(*name.split(":"), split="train"):
         texts = [text for text in row.get("translation", row).values() if isinstance(text, str)]
         if len(texts) != 2:
             raise ValueError(f"hf:{name} has rows with {', '.join(row)}: expected two texts, or a translation")

@@ -96,22 +96,20 @@ def average_checkpoints(paths: Sequence[Path | str]) -> dict[str, Tensor]:
     Raises:
         ValueError: for no file, or files of different models.
     """
-    if isinstance(paths, str | Path) or not paths:
-        raise ValueError(f"paths={paths!r} must be a list of at least one file")
     first, _ = load_tensors(paths[0])
-    owners = _owners(first)
-    total = {name: first[name].double() for name in set(owners.values())}
+    layout = _layout(first)
+    total = {owner: first[owner].double() for owner, _ in layout.values()}
     for path in paths[1:]:
         weights, _ = load_tensors(path)
-        if {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in first.items()} or _owners(weights) != owners:
+        if _layout(weights) != layout:
             raise ValueError(f"{path} and {paths[0]} are not of the same model: their names, shapes or ties differ")
         for name, tensor in total.items():
             tensor += weights[name]
     mean = {name: (tensor / len(paths)).to(first[name].dtype) for name, tensor in total.items()}
-    return {name: mean[owner] for name, owner in owners.items()}
+    return {name: mean[owner] for name, (owner, _) in layout.items()}
 
 
-def _owners(weights: dict[str, Tensor]) -> dict[str, str]:
-    """For each name, the first name of the same tensor."""
+def _layout(weights: dict[str, Tensor]) -> dict[str, tuple[str, torch.Size]]:
+    """For each name, the first name of the same tensor, and its shape."""
     first: dict[int, str] = {}
-    return {name: first.setdefault(id(tensor), name) for name, tensor in weights.items()}
+    return {name: (first.setdefault(id(x), name), x.shape) for name, x in weights.items()}

@@ -5,14 +5,14 @@ Chapter: Scaling out.
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-__all__ = ["first", "process", "process_group", "shard", "share", "total", "whole", "whole_weights"]
+__all__ = ["process", "process_group", "shard", "share", "total", "whole", "whole_weights"]
 
 
 def process() -> tuple[int, int]:
@@ -48,30 +48,17 @@ def process_group(
     if place.type == "cuda":
         torch.cuda.set_device(place)
     dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
-    try:
-        with first(lock or nullcontext()):
-            yield place
-    finally:
-        dist.destroy_process_group()
-
-
-@contextmanager
-def first(task: AbstractContextManager[Any]) -> Iterator[None]:
-    """A context that rank 0 enters before the other processes, for example to prepare files."""
-    rank, _ = process()
     error = None
-    try:
-        if rank == 0:
-            task.__enter__()
-    except Exception as caught:
-        error = caught
-    if total(float(error is not None))[0]:
-        raise error or ValueError("rank 0 could not begin: its message says why")
-    try:
-        yield
-    finally:
-        if rank == 0:
-            task.__exit__(None, None, None)
+    with ExitStack() as stack:
+        stack.callback(dist.destroy_process_group)
+        try:
+            if dist.get_rank() == 0:
+                stack.enter_context(lock or nullcontext())
+        except Exception as caught:
+            error = caught
+        if total(float(error is not None))[0]:
+            raise error or ValueError("rank 0 could not begin: its message says why")
+        yield place
 
 
 def shard(module: nn.Module) -> nn.Module:

@@ -96,13 +96,6 @@ def parallel(objective: nn.Module, config: Any) -> nn.Module:
     return DistributedDataParallel(objective)
 
 
-def adam(parameters: list[nn.Parameter], config: Any) -> torch.optim.Optimizer:
-    """Adam over some parameters; the schedule sets its learning rate."""
-    if not parameters:
-        raise ValueError("every parameter of the model is frozen: there is nothing to train")
-    return torch.optim.Adam(parameters, lr=0.0, betas=config.betas, eps=config.eps, fused=True)
-
-
 def checked(optimizer: torch.optim.Optimizer | None, model: nn.Module) -> torch.optim.Optimizer | None:
     """The same, if it holds no parameters of another model."""
     own = set(map(id, model.parameters()))
@@ -144,7 +137,9 @@ class RunState:
         loss = loss or partial(default, smoothing=config.smoothing)
         self.objective = parallel(Objective(model, loss), config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = checked(optimizer, model) or adam(self.parameters, config)
+        self.optimizer = checked(optimizer, model) or torch.optim.Adam(
+            self.parameters, lr=0.0, betas=config.betas, eps=config.eps, fused=True
+        )
         self.batches = batch_loader(train, config, model, transforms, self.device, shuffle=True)
         self.validation_batches = batch_loader(validation, config, model, (), self.device)
         self.total = config.epochs * math.ceil(len(self.batches) / config.accumulate)
@@ -304,17 +299,16 @@ class RunState:
 
     # ------------------------------------------------------------ checkpoints
 
-    def save(self, path: Path | str | None = None) -> None:
-        """Write all that it takes to go on exactly from here, to ``last.safetensors`` or another file.
+    def save(self) -> None:
+        """Write all that it takes to go on exactly from here to ``last.safetensors``, if there is a folder.
 
         All processes of a group call it together.
         """
         self.flush()
-        path = path or (self.folder and self.folder / "last.safetensors")
-        if path:
-            self._write(path)
+        if self.folder is not None:
+            self._write(self.folder / "last.safetensors")
 
-    def _write(self, path: Path | str) -> None:
+    def _write(self, path: Path) -> None:
         state, plain = self.optimizer.state_dict(), {}
         tensors = {f"model/{name}": tensor for name, tensor in whole_weights(self.model).items()}
         tensors |= {f"ema/{index}": whole(tensor) for index, tensor in enumerate(self.ema or ())}
@@ -328,16 +322,16 @@ class RunState:
         if process()[0] == 0:
             save_tensors(path, tensors, notes | {"identity": self.identity()})
 
-    def resume(self, path: Path | str | None = None) -> None:
-        """Go on from ``last.safetensors``, or from another file that ``save`` wrote.
+    def resume(self) -> None:
+        """Go on from ``last.safetensors``.
 
         Raises:
             ValueError: if it cannot be read, or belongs to another model, corpus or configuration.
         """
-        if path is None and self.folder is None:
+        if self.folder is None:
             raise ValueError("folder is None: this run keeps nothing that it could resume from")
         total(0.0)  # rank 0 may still be writing
-        path = Path(path or Path(self.folder or "") / "last.safetensors")
+        path = self.folder / "last.safetensors"
         tensors, notes = load_tensors(path)
         identity, stored = self.identity(), notes.get("identity", {})
         if differs := [name for name in identity if stored.get(name) != identity[name]]:
@@ -357,7 +351,7 @@ class RunState:
             slots.setdefault(int(index), {})[slot] = share(value, parameter) if same else value
         self.optimizer.load_state_dict({"state": slots, "param_groups": notes["groups"]})
         self.progress = Progress(**notes["progress"])
-        for part in self.folder.glob(f"*.{'[0-9a-f]' * 32}.part") if self.folder and process()[0] == 0 else ():
+        for part in self.folder.glob(f"*.{'[0-9a-f]' * 32}.part") if process()[0] == 0 else ():
             part.unlink(missing_ok=True)  # what a killed process was writing
 
     def identity(self) -> dict[str, Any]:

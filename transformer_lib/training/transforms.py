@@ -29,7 +29,8 @@ def misspell(text: str, rng: random.Random) -> str:
         return text
     word = rng.choice(words)
     i = rng.randrange(word.start() + 1, word.end() - 1)  # neither the first letter nor the last
-    middle = rng.choice([text[i + 1] + text[i], text[i + 1], text[i] + text[i : i + 2], rng.choice("aeinrst") + text[i + 1]])
+    a, b = text[i], text[i + 1]
+    middle = rng.choice([b + a, b, a + a + b, rng.choice("aeinrst") + b])
     return text[:i] + middle + text[i + 2 :]
 
 
@@ -78,14 +79,19 @@ class BPEDropout:
         if rng.random() >= self.share:
             return example
         text = self.tokenizer.decode(map(int, example[0]))
-        return [*self.tokenizer.encode(text, dropout=self.dropout, seed=rng.getrandbits(32)), EOS], example[1]
+        ids = self.tokenizer.encode(text, dropout=self.dropout, seed=rng.getrandbits(32))
+        return [*ids, EOS], example[1]
 
 
+@dataclass
 class Transformed(Dataset[Example]):
     """Examples after the transforms, which depend on the seed, the epoch and the example alone."""
 
-    def __init__(self, data: Sequence[Example], transforms: Sequence[Transform], seed: int, longest: int) -> None:
-        self.data, self.transforms, self.seed, self.longest, self.epoch = data, transforms, seed, longest, 0
+    data: Sequence[Example]
+    transforms: Sequence[Transform]
+    seed: int
+    longest: int
+    epoch: int = 0
 
     def __len__(self) -> int:
         return len(self.data)
@@ -118,8 +124,8 @@ def batch_loader(
     Raises:
         ValueError: if there are no examples, or one is too long for a batch or for the model.
     """
-    lengths, (rank, world) = pair_lengths(data), process()
-    sampler = TokenBatches(lengths.max(axis=1, initial=0), config.max_tokens, config.seed if shuffle else None, rank, world)
+    lengths, seed = pair_lengths(data), config.seed if shuffle else None
+    sampler = TokenBatches(lengths.max(axis=1), config.max_tokens, seed, *process())
     limits = [getattr(model, f"max_{side}_length", None) for side in ("source", "target")]
     for side, limit, column in zip(("source", "target"), limits, (lengths[:, 0], lengths[:, 1] - 1), strict=True):
         if limit is not None and column.max() > limit:

@@ -126,8 +126,8 @@ class Train:
             place = pick_device(self.device)
             with self.begun():
                 return self.follow(place)
-        device = "cuda" if self.device == "auto" and torch.cuda.is_available() else self.device.replace("auto", "cpu")
-        with process_group(device, self.begun()) as place:
+        auto = "cuda" if torch.cuda.is_available() else "cpu"
+        with process_group(self.device.replace("auto", auto), self.begun()) as place:
             return self.follow(place)
 
     @contextmanager
@@ -147,7 +147,7 @@ class Train:
     def follow(self, device: Any) -> int:
         """Train, and tell how it goes."""
         changes = typed(self.training) if self.resume else {}
-        folder, _, _, trainer = runs.open_run(self.output, device, **changes)
+        folder, _, trainer = runs.open_run(self.output, device, **changes)
         config, (rank, world) = trainer.config, process()
 
         def say(line: str) -> None:
@@ -416,8 +416,9 @@ def train_command(arguments: Sequence[str]) -> Any:
     words = [part for one in arguments for part in one.split("=", 1)]
     name = words[words.index("--model") + 1] if "--model" in words[:-1] else TrainOptions.model
     config = model_entry(name).config_class
-    own = {entry.name for entry in fields(TrainOptions)} | {entry.name for entry in fields(TrainingConfig)}
-    sizes = [entry.name for entry in fields(config) if entry.name.endswith("vocab_size") or entry.name in own]
+    own = {entry.name for one in (TrainOptions, TrainingConfig) for entry in fields(one)}
+    names = [entry.name for entry in fields(config)]
+    sizes = [name for name in names if name.endswith("vocab_size") or name in own]
     recipe = runs.TRANSFORMER_TRAINING if name in runs.TRANSFORMERS else runs.OTHER_TRAINING
     defaults = vars(runs.model_config(TrainOptions(model=name), 300, 300))
     parts = {

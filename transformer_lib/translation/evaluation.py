@@ -60,20 +60,15 @@ def evaluate_run(
     corpus = load_corpus(options, stored.text)
     if (stored.data or {}).get("fingerprint", {}).get(part) != corpus.fingerprint(part):
         raise ValueError(f"{options.data} has changed since the training began: its {part} part holds other sentences")
-    pairs, kept, examples = getattr(corpus, part), [], []
-    tokenizers, longest = (
-        (translator.source_tokenizer, translator.target_tokenizer),
-        longest_pair(translator.model, options),
-    )
-    for pair, example in zip(pairs, encode_pairs(pairs, *tokenizers), strict=True):
-        if max(map(len, example)) <= longest:
-            kept.append(pair)
-            examples.append(example)
+    pairs, longest = getattr(corpus, part), longest_pair(translator.model, options)
+    encoded = encode_pairs(pairs, translator.source_tokenizer, translator.target_tokenizer)
+    fitting = [i for i, example in enumerate(encoded) if max(map(len, example)) <= longest]
+    kept, examples = [pairs[i] for i in fitting], [encoded[i] for i in fitting]
     if not kept:
         raise ValueError(f"{options.data} has no pairs of at most {longest} tokens in its {part} part")
     config = replace(translator.decoding, n_best=1, **search)
     best = translator.search([pair.source for pair in kept], config, prepared=True)
-    log, planned, text = folder / "log.jsonl", (stored.training or {}).get("epochs"), translator.text
+    log, text = folder / "log.jsonl", translator.text
     scores: dict[str, Any] = {
         "data": Path(options.data).name,
         "part": part,
@@ -81,7 +76,9 @@ def evaluate_run(
         "target": text.target,
     }
     scores |= {"model": options.model, "weights": weights_file(folder, weights).stem}
-    scores["epochs"] = f"{len(log.read_bytes().splitlines())} of {planned}" if log.is_file() else None
+    planned = (stored.training or {}).get("epochs")
+    done = f"{len(log.read_bytes().splitlines())} of {planned}" if log.is_file() else None
+    scores["epochs"] = done
     scores |= {"beam_size": config.beam_size, "length_penalty": config.length_penalty}
     scores["parameters"] = sum(parameter.numel() for parameter in translator.model.parameters())
     scores |= {"sentences": len(kept), "left_out": len(pairs) - len(kept)}

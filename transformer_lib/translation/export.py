@@ -71,8 +71,8 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
     options, text = replace(options, data=name, start_from=start), translator.text
     data = dict(config.data or {}) | {"name": name}
     resumed = [typed({"resume": True} | changes) for changes in config.notes.get("resumed", [])]
-    more = {"options": asdict(options), "training": config.training, "data": data, "notes": config.notes}
-    translator.save_pretrained(target, half=True, **more)
+    notes = {"training": config.training, "data": data, "notes": config.notes}
+    translator.save_pretrained(target, half=True, options=asdict(options), **notes)
     changed = [("weights", weights)] * bool(weights)
     changed += sorted(asdict(translator.decoding).items() - asdict(SearchConfig()).items())
     card = MODEL_CARD.format(

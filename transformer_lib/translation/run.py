@@ -153,7 +153,8 @@ def training_config(options: TrainOptions, lengths: Sequence[int] | np.ndarray =
         lengths: of the training pairs, on their longer side; none to check the options alone.
     """
     chosen = TRANSFORMER_TRAINING if options.model in TRANSFORMERS else OTHER_TRAINING
-    chosen = chosen | {"seed": options.seed} | (FINE_TUNING if options.start_from else {}) | options.training
+    start = FINE_TUNING if options.start_from else {}
+    chosen = chosen | {"seed": options.seed} | start | options.training
     if len(lengths):
         chosen.setdefault("max_tokens", max(int(max(lengths)), min(2000, int(sum(lengths)) // 12), 100))
         updates = math.ceil(len(TokenBatches(lengths, chosen["max_tokens"])) / chosen.get("accumulate", 1))
@@ -290,7 +291,6 @@ class Run(NamedTuple):
     """A translator in training."""
 
     folder: Path
-    options: TrainOptions
     translator: Translator
     trainer: Trainer
 
@@ -326,13 +326,15 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
     try:
         for part in ("train", "validation"):
             notes += tokenize(getattr(corpus, part), part, translator, options, folder)
-        training = training_config(options, pair_lengths(TokenCorpus(folder / "corpus" / "train")).max(axis=1))
+        lengths = pair_lengths(TokenCorpus(folder / "corpus" / "train")).max(axis=1)
+        training = training_config(options, lengths)
     except BaseException:
         shutil.rmtree(folder / "corpus", ignore_errors=True)
         raise
     parts = {part: corpus.fingerprint(part) for part in ("validation", "test")}
-    more = {"options": asdict(options), "training": asdict(training), "sha256": translator.save_vocabularies(folder)}
-    write_config(folder, translator.config(data={"name": options.data, "fingerprint": parts}, **more))
+    more = {"data": {"name": options.data, "fingerprint": parts}, "training": asdict(training)}
+    sums = translator.save_vocabularies(folder)
+    write_config(folder, translator.config(options=asdict(options), sha256=sums, **more))
     return notes
 
 
@@ -344,7 +346,8 @@ def untrained(options: TrainOptions, corpus: Corpus) -> Translator:
         return translator
     tokenizers = make_tokenizers(corpus, subwords(options))
     with torch.device("meta"):
-        model = build_model(options.model, model_config(options, *(one.vocab_size for one in tokenizers)))
+        sizes = [one.vocab_size for one in tokenizers]
+        model = build_model(options.model, model_config(options, *sizes))
     return Translator(model, *tokenizers, text=options.preparation())
 
 
@@ -383,8 +386,9 @@ def unknown_targets(options: TrainOptions, corpus: Corpus, translator: Translato
     """A note about target words that a vocabulary taken over from another translator cannot write."""
     if options.start_from is None:
         return []
-    text = " ".join(pair.target if isinstance(pair, Pair) else pair[1] for pair in corpus.train)
-    unknown = unknown_words(text, translator.target_tokenizer)
+    targets = (pair.target if isinstance(pair, Pair) else pair[1] for pair in corpus.train)
+    words = dict.fromkeys(word for text in targets for word in text.split())
+    unknown = unknown_words(" ".join(words), translator.target_tokenizer)
     note = (
         f"{len(unknown):,} target words are unknown to {options.start_from}, whose vocabulary cannot grow; "
         f"it will learn to write <unk> for them: {shown(unknown)}"
@@ -446,7 +450,7 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     if planned != TrainingConfig(**config.training) and process()[0] == 0:
         notes = config.notes | {"resumed": [*config.notes.get("resumed", []), changes]}
         write_config(folder, replace(config, training=asdict(planned), notes=notes))
-    return Run(folder, options, translator, trainer)
+    return Run(folder, translator, trainer)
 
 
 @contextmanager

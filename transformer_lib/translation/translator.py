@@ -310,20 +310,17 @@ class Translator:
         self.target_tokenizer.save(folder / "target.json")
         return {name: checksum(folder / name) for name in ("source.json", "target.json")}
 
-    def save_pretrained(
-        self, folder: Path | str, *, half: bool = False, notes: Mapping[str, Any] | None = None, **more: Any
-    ) -> Path:
+    def save_pretrained(self, folder: Path | str, *, half: bool = False, **more: Any) -> Path:
         """Write model, vocabularies and configuration to a folder for ``from_pretrained``.
 
         Args:
             half: store the weights in half precision.
-            notes: anything else worth knowing, such as how the model was trained.
-            more: other fields of ``TranslatorConfig``.
+            more: other fields of ``TranslatorConfig``, such as ``notes``.
 
         Raises:
             ValueError: if the folder is not empty, or this translator cannot be saved; nothing is written then.
         """
-        folder, config = Path(folder), self.config(notes=dict(notes or {}), **more)
+        folder, config = Path(folder), self.config(**more)
         TypeAdapter(TranslatorConfig).dump_json(config)  # refuses notes that JSON cannot hold
         check_empty(folder)
         weights = (deepcopy(self.model).half() if half else self.model).state_dict()
@@ -395,16 +392,12 @@ class Translator:
                 hypotheses = beam_search(self.model, batch.to(self.device), config)
             for row, *found in zip(rows, *map(Tensor.tolist, hypotheses), strict=True):
                 unknown = unknown_words(ready[row], self.source_tokenizer) if UNK in ids[row] else ()
-                original = None if prepared else lines[row]
-                best[row] = [self._translation(ready[row], original, unknown, *one) for one in zip(*found, strict=True)]
+                best[row] = []
+                for tokens, score, log_p in zip(*found, strict=True):
+                    text = self.target_tokenizer.decode(tokens)
+                    text = text if prepared else self.text.restore(text, lines[row], ready[row])
+                    best[row].append(Translation(text, log_p, score, unknown))
         return [[one for one in row if one.score > -math.inf] for row in best]  # there may be fewer than n_best
-
-    def _translation(
-        self, ready: str, line: str | None, unknown: tuple[str, ...], tokens: list[int], score: float, log_p: float
-    ) -> Translation:
-        """One translation in words; ``line`` is the text before its preparation, None to leave the words as they are."""
-        text = self.target_tokenizer.decode(tokens)
-        return Translation(text if line is None else self.text.restore(text, line, ready), log_p, score, unknown)
 
     def stream(self, text: str, *, max_length: int = 100, **options: Any) -> Iterator[str]:
         """Translate one sentence greedily; the pieces, each as soon as its words are whole.
@@ -432,12 +425,11 @@ class Translator:
                 done = words
         yield self.text.restore(self.target_tokenizer.decode(tokens), text, ready)[len(done) :]
 
-    def attention(self, text: str, translation: str | None = None, *, prepared: bool = False) -> AttentionMap:
+    def attention(self, text: str, translation: str | None = None) -> AttentionMap:
         """The attention of the model while it writes the translation of a sentence, on the CPU.
 
         Args:
             translation: a sentence that it is made to write; None for its own translation.
-            prepared: both are as in the training data.
 
         Raises:
             ValueError: if a sentence is blank, or the model has no attention.
@@ -445,11 +437,11 @@ class Translator:
         texts = _checked([text] if translation is None else [text, translation])
         if not all(map(str.strip, texts)):
             raise ValueError("an empty sentence has nothing to attend to")
-        source = text if prepared else self.prepare(text)
+        source = self.prepare(text)
         if translation is None:
             target = self.search([source], prepared=True)[0][0].text
         else:
-            target = translation if prepared else self.text.prepare(translation, self.target_tokenizer)
+            target = self.text.prepare(translation, self.target_tokenizer)
         one, other = self.source_tokenizer, self.target_tokenizer
         tokens = [*one.tokens(source), "<eos>"], [*other.tokens(target), "<eos>"]
         ids = torch.tensor([[*one.encode(source), EOS]], device=self.device)

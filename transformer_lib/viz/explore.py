@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformer_lib.viz.viewer import Control, Part, Viewer, make_viewer, percent
+from transformer_lib.viz.viewer import Control, Part, Viewer, lights, make_viewer, percent
 
 _TEXT = '<td class="tl-fit" data-part="0"></td>'
 _BAR = '<td class="tl-bar" data-part="0"><span dir="auto" data-part="0"></span></td>'
@@ -38,11 +38,10 @@ def query_viewer(
             note = "A word whose share is negative pulls the output back, so the others can exceed 100 %."
         numbers = scores.tolist(), percent(weights), (100 * share).round().int().tolist()
         table.append([_query_row(words, *row) for row in zip(words, *numbers, strict=True)])
-    lights = [f'<span dir="auto" class="tl-light" data-part="0"><b>{html.escape(one)}</b></span>' for one in words]
     body = "".join(f'<tr><th dir="auto">{html.escape(one)}</th>{_TEXT}{_BAR}{_BAR}</tr>' for one in words)
     head = "<tr><th>word</th><th>score</th><th>weight</th><th>share of the output</th></tr>"
     controls = [Control("Show", list(projected))] * (len(projected) > 1)
-    controls.append(Control("Query of", words, "words", word, labels=lights))
+    controls.append(Control("Query of", words, "words", word, labels=lights(words)))
     scene = f"<!--{len(controls) - 1}--><table><thead>{head}</thead><tbody>{body}</tbody></table>"
     part = Part((0, 1), table) if len(controls) > 1 else Part((0,), table[0])
     return make_viewer(title, controls, scene, [part], note=note)

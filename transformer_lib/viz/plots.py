@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CURVES", "HEAT", "PALETTE", "attention_colours", "bars", "heatmap", "length_curve", "use_style"]
+__all__ = ["CURVES", "HEAT", "PALETTE", "attention_colours", "bars", "heatmap", "use_style"]
 
 PALETTE: dict[str, str] = {
     # for lines, markers and text
@@ -27,7 +27,6 @@ PALETTE: dict[str, str] = {
     "paper": "#FBFAF7",
 }
 CURVES = ("blue", "red", "green", "purple", "brown")  # the colours of curves, in this order
-MARKERS = ("o", "s", "^", "D", "v")  # a second sign beside the colour
 HEAT = "#FBFAF7 #D6DEEA #B0C3DD #8AA9D0 #5F90C3 #2478B5 #075C94 #0A3F6E #08254A".split()  # noqa: SIM905
 # Text is 11 points on a figure six inches wide: at least 9 pixels high on a phone. The ground is
 # opaque, so a figure reads the same on a light and on a dark page.
@@ -83,7 +82,7 @@ def attention_colours() -> Any:
     return LinearSegmentedColormap.from_list("attention", HEAT)
 
 
-def as_weights(values: Any, name: str, largest: float | None = 1.0) -> np.ndarray:
+def as_weights(values: Any, name: str, largest: float = 1.0) -> np.ndarray:
     """Tensors, arrays or nested lists as an array of numbers from zero to ``largest``."""
 
     def plain(one: Any) -> Any:
@@ -92,12 +91,8 @@ def as_weights(values: Any, name: str, largest: float | None = 1.0) -> np.ndarra
         return [plain(x) for x in one] if isinstance(one, list | tuple) else one
 
     array = np.asarray(plain(values), dtype=np.float64)
-    top = np.inf if largest is None else largest * 1.001
-    if not (array >= 0).all() or not (array <= top).all() or np.isinf(array).any():  # NaN, too
-        raise ValueError(
-            f"{name} holds {array.min():.4g} to {array.max():.4g}: expected numbers from 0 to "
-            f"{largest or 'any size'}"
-        )
+    if not ((array >= 0) & (array <= 1.001 * largest)).all():  # NaN, too
+        raise ValueError(f"{name} holds {array.min():.4g} to {array.max():.4g}: expected numbers from 0 to {largest}")
     return array
 
 
@@ -115,7 +110,7 @@ def heatmap(
     columns: Sequence[str] | None,
     gold: Iterable[tuple[int, int]] | None = None,
     colorbar: bool = False,
-    largest: float | None = 1.0,
+    largest: float = 1.0,
     numbers: bool = False,
 ) -> Any:
     """Draw attention weights as a heat map with a row for each target word.
@@ -132,10 +127,9 @@ def heatmap(
         numbers: whether to write each weight into its cell.
     """
     array = as_weights(matrix, "matrix", largest)
-    top = float(array.max()) if largest is None else largest
     n_rows, n_columns = array.shape
     down, across = check_words(rows, "rows", n_rows), check_words(columns, "columns", n_columns)
-    image = ax.imshow(array, cmap=attention_colours(), vmin=0, vmax=top, interpolation="nearest")
+    image = ax.imshow(array, cmap=attention_colours(), vmin=0, vmax=largest, interpolation="nearest")
     ax.grid(False)
     ax.spines[:].set_visible(False)
     box, inches = ax.get_position(), ax.figure.get_size_inches()
@@ -148,13 +142,13 @@ def heatmap(
         ax.tick_params(which="minor", length=0, top=False, left=False)
     if numbers:
         for (row, column), value in np.ndenumerate(array):
-            ink = PALETTE["paper" if value > 0.5 * top else "ink"]
+            ink = PALETTE["paper" if value > 0.5 * largest else "ink"]
             look = {"ha": "center", "va": "center", "color": ink, "gid": "number"}
             ax.text(column, row, f"{value:.2f}", fontsize=max(5.0, min(11.0, 0.36 * cell)), **look)
     for source, target in gold or ():
         frame_cell(ax, source, target)
     if colorbar:
-        ticks = [0, top / 2, top]
+        ticks = [0, largest / 2, largest]
         bar = ax.figure.colorbar(image, ax=ax, fraction=0.05, pad=0.03, ticks=ticks)
         bar.outline.set_visible(False)
     return image
@@ -182,41 +176,10 @@ def frame_cell(ax: Any, source: int, target: int) -> None:
     ax.add_patch(Rectangle((source - 0.42, target - 0.42), 0.84, 0.84, **look))
 
 
-def length_curve(
-    ax: Any,
-    lengths: Any,
-    values: Any,
-    label: str,
-    colour: str | None = None,
-    spread: Any = None,
-) -> Any:
-    """Draw a quality against sentence length, with the spread over repetitions as a band.
-
-    Args:
-        lengths: N lengths in words, rising.
-        values: N qualities.
-        label: the curve's name in the legend.
-        colour: of the palette, or any other; None takes the next of ``CURVES``.
-        spread: half the height of the band, (N,), or its lower and upper edge, (2, N).
-    """
-    x, y = np.asarray(lengths, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    drawn = sum(line.get_gid() == "length-curve" for line in ax.lines)
-    shade = colour_of(colour or CURVES[drawn % len(CURVES)])
-    if spread is not None:
-        band = np.asarray(spread, dtype=np.float64)
-        low, high = (y - band, y + band) if band.ndim == 1 else band
-        ax.fill_between(x, low, high, color=shade, alpha=0.18, linewidth=0)
-    marker = MARKERS[drawn % len(MARKERS)]
-    (line,) = ax.plot(x, y, color=shade, marker=marker, label=label, gid="length-curve")
-    if not ax.get_xlabel():
-        ax.set_xlabel("sentence length (words)")
-    return line
-
-
-def colours_for(colours: str | Sequence[str] | None, count: int) -> list[str]:
+def colours_for(colours: str | Sequence[str], count: int) -> list[str]:
     """One colour for each of ``count`` things."""
-    if colours is None or isinstance(colours, str):
-        return [colour_of(colours or "blue")] * count
+    if isinstance(colours, str):
+        return [colour_of(colours)] * count
     return [colour_of(colour) for colour in colours]
 
 
@@ -224,9 +187,8 @@ def bars(
     ax: Any,
     labels: Sequence[str],
     values: Any,
-    colours: str | Sequence[str] | None = None,
-    errors: Any = None,
-    fmt: str | None = "{:.1f}",
+    colours: str | Sequence[str] = "blue",
+    fmt: str = "{:.1f}",
     horizontal: bool = False,
 ) -> Any:
     """Draw one bar for each value, from zero, with its number at the end.
@@ -239,8 +201,7 @@ def bars(
     """
     array = np.asarray(values, dtype=np.float64)
     positions = np.arange(len(array))
-    look: dict[str, Any] = {"color": colours_for(colours, len(array)), "ecolor": PALETTE["ink"]}
-    look |= {"capsize": 3, "xerr" if horizontal else "yerr": errors}
+    look: dict[str, Any] = {"color": colours_for(colours, len(array))}
     if horizontal:
         container = ax.barh(positions, array, 0.7, **look)
         ax.set_yticks(positions, labels)
@@ -251,7 +212,6 @@ def bars(
         container = ax.bar(positions, array, 0.7, **look)
         ax.set_xticks(positions, labels)
     ax.tick_params(axis="y" if horizontal else "x", length=0)
-    if fmt is not None:
-        ax.bar_label(container, [fmt.format(value) for value in array.tolist()], padding=3)
-        ax.margins(**{"x" if horizontal else "y": 0.12})
+    ax.bar_label(container, fmt=fmt, padding=3)
+    ax.margins(**{"x" if horizontal else "y": 0.12})
     return container

@@ -147,7 +147,6 @@ def translation_viewer(
     texts: Sequence[str],
     *,
     start: tuple[int, int] | None = None,
-    note: str = "",
 ) -> Viewer:
     """Every attention map of some translations: choose a sentence, a layer, a head and a word.
 
@@ -163,10 +162,9 @@ def translation_viewer(
         "decoder": "translation to itself",
     }
     kinds = {k: name for k, name in kinds.items() if getattr(maps[0], k) is not None}
-    layer, head = widest_map(maps[0].cross.numpy()) if start is None else start
-    if start is None and not note:
-        opened = f"It opens at layer {layer + 1}, head {head + 1} of the attention from translation to source"
-        note = f"{opened}, whose weights reach the most source words."
+    layer, head = start or widest_map(maps[0].cross.numpy())
+    opened = f"It opens at layer {layer + 1}, head {head + 1} of the attention from translation to source"
+    note = "" if start else f"{opened}, whose weights reach the most source words."
     longest = max(len(one) for found in maps for one in (found.source, found.target))
     words, weights = [], []
     for found in maps:

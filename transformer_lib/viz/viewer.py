@@ -158,6 +158,12 @@ def menus_of(weights: Any) -> tuple[np.ndarray, list[tuple[str, list[str]]]]:
     ]
 
 
+def lights(words: Sequence[str]) -> list[str]:
+    """Words as places of part 0, which light up."""
+    light = '<span dir="auto" class="tl-light" data-part="0"><b>{}</b></span>'
+    return [light.format(html.escape(word)) for word in words]
+
+
 def percent(weights: Any) -> Any:
     """Numbers from 0 to 1 as nested lists of whole per cent."""
     return np.rint(100 * np.minimum(np.asarray(weights), 1)).astype(int).tolist()
@@ -174,9 +180,6 @@ def attention_viewer(
     rows: Sequence[str],
     columns: Sequence[str],
     title: str = "Attention",
-    *,
-    start: Sequence[int] | None = None,
-    note: str = "",
 ) -> Viewer:
     """An interactive view of attention: choose a target word, and the source words it attends to light up.
 
@@ -197,26 +200,12 @@ def attention_viewer(
     array, menus = menus_of(weights)
     targets = check_words(rows, "rows", array.shape[-2])
     sources = check_words(columns, "columns", array.shape[-1])
-    if start is None:
-        start = widest_map(array)
-        opened = ", ".join(
-            f"{name.lower()} {options[at]}"
-            for (name, options), at in zip(menus, start, strict=True)
-        )
-        if menus and not note:
-            note = f"It opens at {opened}: its weights reach the most source words."
-    opening = dict(enumerate(start))
-    last = len(menus)
-    controls = [
-        Control(name, options, "menu", opening[k]) for k, (name, options) in enumerate(menus)
-    ]
-    controls.append(Control("Target: choose a word", targets, "words", opening.get(last, 0)))
-    items = "".join(
-        f'<span dir="auto" class="tl-light" data-part="0"><b>{html.escape(word)}</b></span>'
-        for word in sources
-    )
-    part = Part(tuple(range(last + 1)), percent(array), weights=True)
-    scene = f'<p>Source</p><p class="tl-list">{items}</p><!--{last}-->'
-    page = make_viewer(title, controls, scene, [part], note=note)
-    shape = " x ".join(str(size) for size in array.shape)
-    return Viewer(f"{title}: {shape} weights", page.html)
+    start = widest_map(array)
+    places = zip(menus, start, strict=True)
+    controls = [Control(name, options, "menu", at) for (name, options), at in places]
+    opened = ", ".join(f"{one.name.lower()} {one.options[one.start]}" for one in controls)
+    note = f"It opens at {opened}: its weights reach the most source words." if menus else ""
+    controls.append(Control("Target: choose a word", targets, "words"))
+    part = Part(tuple(range(len(controls))), percent(array), weights=True)
+    scene = f'<p>Source</p><p class="tl-list">{"".join(lights(sources))}</p><!--{len(menus)}-->'
+    return make_viewer(title, controls, scene, [part], note=note)

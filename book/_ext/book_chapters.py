@@ -121,7 +121,9 @@ class ChapterRole(SphinxRole):
                 self.inliner.problematic(self.rawtext, self.rawtext, message)
             ], [message]
         words = (words or spoken(found)).replace("{number}", found.number)
-        if self.name == "Chapter":
+        if self.rawtext.startswith(
+            ":Chapter:"
+        ):  # Sphinx writes the role's own name in lower case
             words = words[0].upper() + words[1:]
         return [link(self.env.docname, found, words)], []
 

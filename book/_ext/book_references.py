@@ -35,7 +35,7 @@ class RoundAuthorYear(AuthorYearReferenceStyle):
 def short_names(entry: Any) -> str:
     """The authors as they are cited: "Post", "Och and Ney", "Cho et al."."""
     names = [
-        " ".join([*person.prelast_names, *person.last_names])
+        " ".join([*person.prelast_names, *person.last_names]).strip("{}")
         for person in entry.persons["author"]
     ]
     return f"{names[0]} et al." if len(names) > 2 else " and ".join(names)

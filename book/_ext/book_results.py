@@ -69,8 +69,9 @@ def rows_of(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
                 else ""  # a variant that this does not apply to
                 for v in values
             ]
-            cells.append([arm, plain(tuned.get(arm, "")), *spread])
-        return ["Variant", "Rate", *(key.replace("_", " ") for key in keys)], cells
+            cells.append([arm, *[plain(tuned.get(arm, ""))] * bool(tuned), *spread])
+        heads = ["Variant", *["Rate"] * bool(tuned)]
+        return [*heads, *(key.replace("_", " ") for key in keys)], cells
     return ["measure", "value"], [
         [name.replace("_", " "), plain(entry)]
         for name, entry in record["metrics"].items()
@@ -148,11 +149,12 @@ class StudyTable(_Records):
             ]
         record = json.loads(path.read_text(encoding="utf-8"))
         out: list[nodes.Node] = [table(*rows_of(record))]
-        for finding in record["findings"].values():
+        ratios = {
+            one["how"]: one for one in record["findings"].values()
+        }  # a claim and its narrower successor share one
+        for how, finding in ratios.items():
             ends = f"{number(finding['value'])} ({number(finding['low'])} to {number(finding['high'])})"
-            out.append(
-                nodes.paragraph("", f"{finding['how'].capitalize()}: {ends}.")
-            )
+            out.append(nodes.paragraph("", f"{how[0].upper()}{how[1:]}: {ends}."))
         return out
 
 

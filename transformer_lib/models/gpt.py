@@ -118,7 +118,7 @@ class LanguageModelCore(nn.Module):
         first: int | None = None,
         mask: Bool[Tensor, "N 1 1 S"] | None = None,
     ) -> Float[Tensor, "N T D"]:
-        """Hidden states before the output projection; the caches grow by them.
+        """Hidden states before the output projection; the caches get the new keys and values.
 
         Args:
             first: position of the first token; None: after the cache.

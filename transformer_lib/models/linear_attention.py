@@ -113,7 +113,7 @@ class LinearAttention(nn.Module):
         self.in_proj = nn.Linear(d_model, sum(self.sizes), bias=False)
         self.gates = nn.Linear(d_model, 2 * n_heads)  # to write and to keep
         self.out_proj = nn.Linear(n_heads * d_value, d_model, bias=False)
-        # at first a write counts half, and nearly all is kept
+        # initially, the write strength is 0.5, and almost nothing decays
         bias = torch.tensor([0.0, 4.0]).repeat_interleave(n_heads)
         self.gates.bias.data.copy_(bias)
 

@@ -101,7 +101,7 @@ export class Transformer {
       throw new Error(`no activation ${config.activation} here`);
   }
 
-  // A token's vector, scaled, plus what stands for its place: pairs of sine and
+  // A token's vector, scaled, plus its positional encoding: pairs of sine and
   // cosine, slower from pair to pair, or a learned row.
   embed(embedding, learned, id, place) {
     const D = this.config.d_model;
@@ -369,7 +369,7 @@ export function readTensors(buffer) {
         (half, i) => (tensors[name][i] = HALVES[half]),
       );
   }
-  // Tied weights stand in the file once.
+  // Tied weights are stored only once.
   const { aliases } = JSON.parse(notes?.text ?? "{}");
   for (const [name, same] of Object.entries(aliases ?? {}))
     tensors[name] = tensors[same];
@@ -419,7 +419,7 @@ export class Translator {
     return sentence.replaceAll(" ,", ",") + (whole ? end.trim() : "");
   }
 
-  // Yields what stands after every token, and returns the translation: its tokens,
+  // Yields the text so far after every token, and returns the translation: its tokens,
   // its text, its score, and what it attended to.
   *translate(text, options) {
     const prepared = this.prepare(text);
@@ -442,15 +442,15 @@ export class Translator {
     }
   }
 
-  // Whether a word is unknown or, where words are made of pieces, falls into crumbs: it
-  // was rare in training, or is written in letters that were.
+  // Whether a word is unknown or, with subwords, is split into tiny pieces, because it
+  // or its letters were rare in training.
   strange(ids) {
     if (ids.includes(UNK)) return true;
     const letters = this.source.decode(ids).replace(/[^\p{L}]/gu, "");
     return this.source.level !== "word" && ids.length > 2 && letters.length < 2.5 * ids.length;
   }
 
-  // What there is to draw: the words of both sentences, and how much each target
+  // Everything needed for the drawing: the words of both sentences, and how much each target
   // word attended to each source word and to the end of the sentence. `weigh` picks
   // or mixes the attention of all layers and heads.
   picture(text, { source, tokens, cross, text: written }, weigh) {

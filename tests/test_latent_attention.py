@@ -590,7 +590,7 @@ BAD = {
     "too many recipes": (lambda: make_recipes(20_001, 0), "n=20001"),
     "recipes and a half": (lambda: make_recipes(2.5, 0), "n=2.5"),
     "no seed": (lambda: make_recipes(3, None), "seed=None"),
-    "nothing to learn from": (lambda: RecipeCoder.train([]), "0 texts hold no words"),
+    "nothing to learn from": (lambda: RecipeCoder.train([]), "0 texts contain no words"),
     "negative number": (lambda: CODER.program((-1, 0, 0, 0)), "numbers=.-1"),
     "split": (lambda: load_zapier("dev"), "split='dev'"),
     "text": (lambda: load_zapier("train", text="titel"), "text='titel'"),

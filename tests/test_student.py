@@ -119,7 +119,7 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ),
     ("HardAttention.perturb", "if self.training else scores", "", "Noise in evaluation mode"),
     ("HardAttention.forward", "weights + (relaxed - relaxed.detach())", "weights", "A choice that cuts the gradient"),
-    ("reinforce", "guess.detach()", "guess", "A reward that is learned from"),
+    ("reinforce", "guess.detach()", "guess", "A reward that isn't detached"),
     (
         "LatentAttention.forward",
         "(active @ latent[..., None])[..., 0]",

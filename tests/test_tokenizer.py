@@ -340,9 +340,9 @@ def test_dropout_near_none_and_near_all():
     ("call", "message"),
     [
         (lambda: Tokenizer.train(None, 300), "NoneType"),
-        (lambda: Tokenizer.train([], 300), "texts hold no words"),
-        (lambda: Tokenizer.train(["", "  \n"], 300), "texts hold no words"),
-        (lambda: Tokenizer.train([], level="word"), "texts hold no words"),
+        (lambda: Tokenizer.train([], 300), "texts contain no words"),
+        (lambda: Tokenizer.train(["", "  \n"], 300), "texts contain no words"),
+        (lambda: Tokenizer.train([], level="word"), "texts contain no words"),
         (lambda: Tokenizer.train("one string", 300), "'one string', expected a list"),
         (lambda: Tokenizer.train(["a", "b\ud800"], 300), r"texts\[1\] holds half a surrogate pair"),
         (lambda: Tokenizer.train(["a"], 300, level="char"), "level 'char'"),
@@ -365,7 +365,7 @@ def test_dropout_near_none_and_near_all():
         (lambda: BPE.encode(b"bytes"), r"texts\[0\] is b'bytes'"),
         (lambda: BPE.decode(b"bytes"), "already decoded"),
         (lambda: BPE.encode("a", dropout=0.5, seed=None), "seed=None"),
-        (lambda: WORDS.encode("a", dropout=0.5), "none of words"),
+        (lambda: WORDS.encode("a", dropout=0.5), "only 0 for whole words"),
     ],
 )
 def test_bad_input_names_the_thing(call, message):

@@ -199,8 +199,8 @@ class _Encoder(_Vocabulary):
         words = self.level == "word"
         if not 0 <= dropout < 1 or (dropout and words) or seed is None:
             raise ValueError(
-                f"dropout={dropout}, seed={seed}: expected a share below 1, "
-                "none of words, and a seed"
+                f"dropout={dropout}, seed={seed}: expected 0 to below 1, "
+                "only 0 for whole words, and a seed"
             )
         if words:
             return [[self._ids.get(word, UNK) for word in x.split()] for x in lines]
@@ -250,7 +250,7 @@ class Tokenizer(_Encoder):
         """
         lines = check_texts(texts)
         if not any(map(str.strip, lines)):
-            raise ValueError(f"{len(lines)} texts hold no words to learn from")
+            raise ValueError(f"{len(lines)} texts contain no words to learn from")
         least = _N_SPECIAL + (256 if level == "bpe" else 1)
         size = least if vocab_size is None and level == "word" else vocab_size
         if type(size) is not int or size < least:

@@ -116,7 +116,7 @@ class MultiHeadAttention(HeadProjections):
         if mask is not None and mask.dim() != 4:  # (B, S) could pass as (T, S)
             raise ValueError(f"mask {tuple(mask.shape)}, expected (B, H, T, S)")
         if memory is not None and (causal or cache is not None):
-            raise ValueError("causality and a cache are without a memory")
+            raise ValueError("causal and cache don't go with a memory")
         if memory is None:
             q, k, v = self.project(x)
             k, v = (k, v) if cache is None else cache.append(k, v)
@@ -135,7 +135,7 @@ class MultiHeadAttention(HeadProjections):
     ) -> Tensor:
         """``attention`` with this layer's dropout, seen by ``record_attention``.
 
-        The queries of one sentence's ``beams`` stand one after another.
+        The queries of a sentence's ``beams`` are consecutive.
         """
         maps = RECORDING.get(get_ident(), {}).get(self) if RECORDING else None
         if maps is not None:
@@ -148,7 +148,7 @@ class MultiHeadAttention(HeadProjections):
 def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     """Record the weights (N, H, T, S) of all calls in the ``with`` block, by layer.
 
-    Only the calls of the present thread are recorded.
+    Only calls from the current thread are recorded.
     """
     parts = model.named_modules()
     layers = {n: part for n, part in parts if isinstance(part, MultiHeadAttention)}

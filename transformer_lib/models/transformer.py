@@ -64,7 +64,7 @@ class TransformerConfig:
     final_norm: bool | None = None  # after the last layer; None: if pre-norm
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     max_length: Size = 1024  # of a sequence, in tokens
-    # the table of the output is that of the target, and that of the source
+    # the output's table: shared with target and source, with the target, or its own
     tie_embeddings: Literal["all", "target", "none"] = "all"
     d_key: Size | None = None  # of one head; None: d_model / n_heads
     d_value: Size | None = None

@@ -103,7 +103,7 @@ def the_advantage_is_only_a_factor() -> None:
     rewards, log_p, guess = randn(2, 3), randn(2, 3), randn(2, 3, requires_grad=True)
     terms = reinforce(rewards, log_p, torch.ones(2, 3, dtype=torch.bool), guess)
     got, want = torch.autograd.grad(terms.sum(), guess)[0], 0.2 * (guess - rewards).detach()
-    equal(got, want, {"A reward that is learned from": want + log_p})
+    equal(got, want, {"A reward that isn't detached": want + log_p})
 
 
 @check(reinforce, "REINFORCE: a gradient from random draws")

@@ -405,7 +405,7 @@ SAMPLE = [
     ("markdown", ":::{admonition} Start here\n:class: start-here\nRead {chapter}`decoding` first.\n\n"
      f"```python\n{WIDEST}\n```\n:::\n\n## A section, so that there are contents beside the page", []),
     ("markdown", "A formula $x$ by {cite:t}`bahdanau2015`, in {chapter}`2`. As {chapter}`decoding` said in "
-     "{chapter}`pictures`.\n\n"
+     "{chapter}`pictures`. {Chapter}`decoding` is here, too.\n\n"
      "```{math}\n:label: eq-17-x\nx = 1\n```\n\nSee {eq}`eq-17-x`.", []),
     ("code", "#| fold: Plumbing\nfrom transformer_lib.viz import plot", []),
     ("code", "from transformer_lib.decoding.search import beam_search", []),
@@ -495,6 +495,7 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     assert '<meta property="og:description" content="What this chapter builds, in a line." />' in page
     assert '<meta name="description" content="What this chapter builds, in a line." />' in page
     assert page.count("mathjax/tex-chtml-full.js") == 1
+    assert re.findall("[cC]hapter 1(?=<)", page).count("Chapter 1") == 1
     loaded = re.findall(r'<(?:script|img|source|iframe)[^>]*\ssrc="([^"]+)"', page)
     loaded += re.findall(r'<link[^>]*rel="(?:stylesheet|preload|icon|shortcut icon)"[^>]*href="([^"]+)"', page)
     assert loaded and not [url for url in loaded if "//" in url]

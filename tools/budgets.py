@@ -40,7 +40,7 @@ PARTS = {  # what is counted, and the most lines it may have
     # About ten short tests a chapter, each with the results that well-known slips would give; not part of the library
     "what learners are tested with": (2850, [LIBRARY / "student"]),
     # Planned: 1,900, before there were tools for the student's edition (84) and for the example of the first page (68).
-    "tools and extensions": (1990, [ROOT / "tools", ROOT / "book" / "_ext"]),
+    "tools and extensions": (1995, [ROOT / "tools", ROOT / "book" / "_ext"]),
     "tests": (13125, [ROOT / "tests"]),  # planned: 11,000. What mutations of the library would otherwise survive stays
 }
 # Planned: 110 and 40. Every door (text, files, checkpoints, settings, options) names what is wrong with its input.

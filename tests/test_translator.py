@@ -352,6 +352,7 @@ STORED = {
     "captions-en-de": ("The dog is sleeping.", "Der Hund schläft."),
     "multi30k-en-de": ("Two dogs are playing in the snow.", "Zwei Hunde spielen im Schnee."),
     "multi30k-de-en": ("Zwei Hunde spielen im Schnee.", "Two dogs are playing in the snow."),
+    "multi30k-en-fr": ("Two dogs are playing in the snow.", "Deux chiens jouent dans la neige."),
 }
 
 

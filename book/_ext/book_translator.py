@@ -24,7 +24,7 @@ SCRIPTS = ("translator.js", "translator_page.js", "translator.css")
 MODEL_FILES = ("config.json", "source.json", "target.json", "weights.safetensors")
 FOLDER = "_static/translator"
 KINDS = ("captions", "raw")  # the preparations of text that the script knows
-LANGUAGES = {"en": "English", "de": "German"}
+LANGUAGES = {"en": "English", "de": "German", "fr": "French"}
 TRIES = {  # sentences of the kind that each model of real captions knows
     "en": (
         "Two dogs are playing in the snow.",

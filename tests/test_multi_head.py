@@ -173,7 +173,7 @@ def test_what_would_be_silently_wrong_is_refused():
     with pytest.raises(TypeError):
         ours(x, mask=torch.zeros(3, 1, 1, 3))
     for options in ({"causal": True}, {"cache": KVCache()}):
-        with pytest.raises(ValueError, match="go with a memory"):
+        with pytest.raises(ValueError, match="combined with a memory"):
             ours(x, x, **options)
     with pytest.raises(ValueError, match="divisible"):
         MultiHeadAttention(10, 4)

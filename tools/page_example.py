@@ -28,7 +28,7 @@ SLOTS = [["dog", "cat", "horse"], ["street", "river"], ["tired", "wide"]]
 
 
 def pointing(translator: Translator) -> tuple[list[int], dict[str, Any]]:
-    """The head that most often attends to the noun while the pronoun for *it* is written; its share, and the next."""
+    """The head that attends most often to the noun while the pronoun for *it* is written, and the best two shares."""
     stored, options = read_options(MODEL)
     hits, total = torch.tensor(0), 0
     for pair in load_corpus(options, stored.text).test:
@@ -43,7 +43,7 @@ def pointing(translator: Translator) -> tuple[list[int], dict[str, Any]]:
 
 
 def examples(head: list[int]) -> dict[str, dict[str, Any]]:
-    """Source and target words of each sentence; for each target word, (source word, weight in thousandths)."""
+    """Source and target words of each sentence; for each target word, pairs (index of a source word, thousandths)."""
     keys = list(product(*SLOTS))
     question = {"folder": str(MODEL), "jobs": [PATTERN.format(*key) for key in keys], "head": head}
     command = ["node", str(ROOT / "tests" / "translator_driver.mjs")]

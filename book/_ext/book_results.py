@@ -151,7 +151,7 @@ class StudyTable(_Records):
         out: list[nodes.Node] = [table(*rows_of(record))]
         ratios = {
             one["how"]: one for one in record["findings"].values()
-        }  # a claim and its narrower successor share one
+        }  # a claim and its successor share a ratio
         for how, finding in ratios.items():
             ends = f"{number(finding['value'])} ({number(finding['low'])} to {number(finding['high'])})"
             out.append(nodes.paragraph("", f"{how[0].upper()}{how[1:]}: {ends}."))

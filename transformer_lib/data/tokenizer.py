@@ -199,8 +199,8 @@ class _Encoder(_Vocabulary):
         words = self.level == "word"
         if not 0 <= dropout < 1 or (dropout and words) or seed is None:
             raise ValueError(
-                f"dropout={dropout}, seed={seed}: expected 0 to below 1, "
-                "only 0 for whole words, and a seed"
+                f"dropout={dropout}, seed={seed}: expected 0 <= dropout < 1, "
+                "no dropout for whole words, and a seed"
             )
         if words:
             return [[self._ids.get(word, UNK) for word in x.split()] for x in lines]

@@ -101,7 +101,7 @@ class LlamaConfig(GPTConfig):
     d_head: Size | None = None  # None: d_model / n_heads
     rotary_base: Positive = 500_000.0
     qk_norm: bool = False  # RMSNorm of queries and keys, as in Qwen3
-    window: Size | None = None  # attend only to so many of the latest tokens
+    window: Size | None = None  # attend only to this many of the latest tokens
 
     def __post_init__(self) -> None:
         if self.head_width % 2:

@@ -116,7 +116,7 @@ class MultiHeadAttention(HeadProjections):
         if mask is not None and mask.dim() != 4:  # (B, S) could pass as (T, S)
             raise ValueError(f"mask {tuple(mask.shape)}, expected (B, H, T, S)")
         if memory is not None and (causal or cache is not None):
-            raise ValueError("causal and cache don't go with a memory")
+            raise ValueError("causal and cache can't be combined with a memory")
         if memory is None:
             q, k, v = self.project(x)
             k, v = (k, v) if cache is None else cache.append(k, v)

@@ -160,7 +160,7 @@ def fill(study, section, jobs, workers, save):
     # the pool starts no process before it is used
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         if workers > 1:
-            rows = (done.result() for done in as_completed(map(pool.submit, calls)))
+            rows = (future.result() for future in as_completed(map(pool.submit, calls)))
         else:
             rows = (call() for call in calls)
         for row in tqdm(rows, study.name, len(jobs), unit="run", disable=not jobs):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from browser import NARROW, launch, serve
 
 from tools import page_example
+from tools.page_example import ask_node
 from transformer_lib import Tokenizer, Transformer, TransformerConfig, Translator, make_captions, results
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.translation.translator import TextPreparation, find_pretrained
@@ -26,13 +26,6 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is n
 
 
 # ---- the script under Node ----
-
-
-def ask_node(**asked: Any) -> Any:
-    """What the script says under Node."""
-    command = ["node", str(ROOT / "tests" / "translator_driver.mjs")]
-    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
 
 
 def random_strings(count: int) -> list[str]:

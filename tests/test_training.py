@@ -431,6 +431,9 @@ def test_an_average_is_the_mean_and_tied_weights_stay_tied(tmp_path):
     save_tensors(paths[0], {"a": torch.randn(3), "b": torch.randn(3), "c": torch.randn(2)}, {})
     with pytest.raises(ValueError, match="not of the same model"):
         average_checkpoints(paths)
+    for wrong in ([], str(paths[0])):
+        with pytest.raises(ValueError, match="must be a list"):
+            average_checkpoints(wrong)
 
 
 def test_what_a_folder_holds(tmp_path):

@@ -42,14 +42,18 @@ def pointing(translator: Translator) -> tuple[list[int], dict[str, Any]]:
     return [*divmod(int(best[0]), hits.shape[1])], shares | {"captions_with_it": total}
 
 
+def ask_node(**question: Any) -> Any:
+    """What the script of the page answers under Node."""
+    command = ["node", str(ROOT / "tests" / "translator_driver.mjs")]
+    done = subprocess.run(command, input=json.dumps(question), capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
 def examples(head: list[int]) -> dict[str, dict[str, Any]]:
     """Source and target words of each sentence; for each target word, pairs (index of a source word, thousandths)."""
     keys = list(product(*SLOTS))
-    question = {"folder": str(MODEL), "jobs": [PATTERN.format(*key) for key in keys], "head": head}
-    command = ["node", str(ROOT / "tests" / "translator_driver.mjs")]
-    done = subprocess.run(command, input=json.dumps(question), capture_output=True, text=True, check=True)
-    answers = {}
-    for key, one in zip(keys, json.loads(done.stdout), strict=True):
+    found, answers = ask_node(folder=str(MODEL), jobs=[PATTERN.format(*key) for key in keys], head=head), {}
+    for key, one in zip(keys, found, strict=True):
         rows = [[[i, round(1000 * w)] for i, w in enumerate(row) if w >= 0.01] for row in one["weights"]]
         answers[" ".join(key)] = {"source": one["source"], "target": one["target"], "weights": rows}
     return answers

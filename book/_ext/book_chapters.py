@@ -121,9 +121,8 @@ class ChapterRole(SphinxRole):
                 self.inliner.problematic(self.rawtext, self.rawtext, message)
             ], [message]
         words = (words or spoken(found)).replace("{number}", found.number)
-        if self.rawtext.startswith(
-            ":Chapter:"
-        ):  # Sphinx writes the role's own name in lower case
+        # the role's own name is always in lower case
+        if self.rawtext.startswith(":Chapter:"):
             words = words[0].upper() + words[1:]
         return [link(self.env.docname, found, words)], []
 
@@ -168,7 +167,6 @@ class Road(SphinxDirective):
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_role("chapter", ChapterRole())
-    app.add_role("Chapter", ChapterRole())
     app.add_directive("chapter-table", ChapterTable)
     app.add_directive("road", Road)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

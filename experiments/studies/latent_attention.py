@@ -104,7 +104,7 @@ def loss(model, batch):
 
 @torch.no_grad()
 def accuracy(model, rows):
-    """Percent of the recipes with all four outputs right."""
+    """Percent of the recipes with all four outputs right; a label that training does not have is wrong."""
     best = torch.stack([logits.argmax(-1) for logits in model(rows.source)], 1)
     return 100 * (best == rows.target).all(1).float().mean().item()
 

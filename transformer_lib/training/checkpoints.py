@@ -96,6 +96,8 @@ def average_checkpoints(paths: Sequence[Path | str]) -> dict[str, Tensor]:
     Raises:
         ValueError: for no file, or files of different models.
     """
+    if isinstance(paths, str | Path) or not paths:
+        raise ValueError(f"paths={paths!r} must be a list of at least one file")
     first, _ = load_tensors(paths[0])
     layout = _layout(first)
     total = {owner: first[owner].double() for owner, _ in layout.values()}

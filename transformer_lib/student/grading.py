@@ -216,7 +216,7 @@ def grade(chapter: str, *names: str) -> None:
 
     ✓ passes, ✗ does not, · is not written yet.
     """
-    cells = get_ipython().user_ns["In"]  # noqa: F821
+    cells = get_ipython().user_ns["In"]
     passed, total = report(chapter, cells, names)
     print(f"{passed} of {total}")
 
@@ -235,7 +235,7 @@ def source(chapter: str, name: str) -> str:
 
 def take(chapter: str, name: str) -> None:
     """Show the library's own text of a function, and use it in this notebook from now on."""
-    text, scope = source(chapter, name), get_ipython().user_ns  # noqa: F821
+    text, scope = source(chapter, name), get_ipython().user_ns
     print(text)
     first, _, method = name.partition(".")
     node = ast.parse(text).body[0]

@@ -19,8 +19,8 @@ from pydantic import Field
 
 from transformer_lib.data.batching import TokenBatches, pair_lengths
 from transformer_lib.data.captions import Pair, make_captions
-from transformer_lib.data.files import check_empty
 from transformer_lib.data.corpus import TokenCorpus, read_pairs, sample_pairs, tokenize_corpus
+from transformer_lib.data.files import check_empty
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.registry import build_model, model_entry
@@ -29,9 +29,18 @@ from transformer_lib.training.checkpoints import load_weights
 from transformer_lib.training.distributed import process
 from transformer_lib.training.trainer import Trainer, TrainingConfig
 from transformer_lib.training.transforms import BPEDropout, SpellingNoise
-from transformer_lib.translation.translator import SHIPPED, Language, TextPreparation, Translator
-from transformer_lib.translation.translator import find_pretrained, read_config, shown, unknown_words, write_config
-from transformer_lib.translation.translator import TranslatorConfig
+from transformer_lib.translation.translator import (
+    SHIPPED,
+    Language,
+    TextPreparation,
+    Translator,
+    TranslatorConfig,
+    find_pretrained,
+    read_config,
+    shown,
+    unknown_words,
+    write_config,
+)
 
 TRANSFORMERS = ("transformer", "gpt", "llama")
 MANY = 40_000
@@ -80,7 +89,7 @@ class TrainOptions:
     skip_bad: bool = False
     """Leave out lines that are no pair or too long, and say how many, instead of refusing the file."""
     noise: Probability = 0.0
-    """Probability of a typing error, a missing capital, nothing but capitals, and a missing full stop in a training source."""
+    """Probability of a typing error, a missing capital, only capitals, and a missing full stop in a training source."""
     joined: Probability = 0.0
     """Lines of two sentences to add for training, as a share of the pairs."""
     bpe_dropout: Probability = 0.0
@@ -358,9 +367,7 @@ def longest_pair(model: Any, options: TrainOptions) -> int:
     return min((limit for limit in limits if limit is not None), default=10**9)
 
 
-def tokenize(
-    pairs: Iterable[Any], part: str, translator: Translator, options: TrainOptions, folder: Path
-) -> list[str]:
+def tokenize(pairs: Iterable[Any], part: str, translator: Translator, options: TrainOptions, folder: Path) -> list[str]:
     """Write a part of the corpus in ids; a note about pairs that are too long.
 
     Raises:
@@ -481,4 +488,3 @@ def locked(folder: Path | str) -> Iterator[None]:
         os.close(handle)
         if new and not any(folder.iterdir()):
             folder.rmdir()
-

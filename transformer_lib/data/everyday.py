@@ -40,7 +40,7 @@ def load_everyday(part: str, directory: str | os.PathLike[str] | None = None) ->
             "from manythings.org/anki: --data deu.txt"
         )
     rows = gzip.decompress(path.read_bytes()).decode("utf-8").removesuffix("\n").split("\n")
-    return [Pair(*row.split("\t")[:2]) for row in rows]
+    return [Pair(source, target) for source, target in (row.split("\t") for row in rows)]
 
 
 def words(text: str) -> list[str]:
@@ -92,7 +92,8 @@ def visitors_corpus(pairs: list[Pair], seed: int = 0) -> Iterator[Pair]:
     for entry in dictionary(pairs):
         yield from (entry, entry, Pair(f"{entry.source}.", f"{entry.target}."))
     for row in TABLE["phrases"] * 20:
-        yield Pair(*row.split("|")[:2])
+        source, target = row.split("|")
+        yield Pair(source, target)
     for caption in make_captions(20_000, seed=seed, simple=0.3):
         source, target = (text.replace(" ,", ",") for text in (caption.source, caption.target))
         yield Pair(source[0].upper() + source[1:] + ".", target[0].upper() + target[1:] + ".")

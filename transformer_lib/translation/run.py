@@ -20,6 +20,7 @@ from pydantic import Field
 from transformer_lib.data.batching import TokenBatches, pair_lengths
 from transformer_lib.data.captions import Pair, make_captions
 from transformer_lib.data.corpus import TokenCorpus, read_pairs, sample_pairs, tokenize_corpus
+from transformer_lib.data.everyday import load_everyday, visitors_corpus
 from transformer_lib.data.files import check_empty
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.tokenizer import Tokenizer
@@ -65,7 +66,7 @@ class TrainOptions:
     """Everything that decides a training; what is None follows from the model and the corpus."""
 
     data: str = "captions"
-    """captions, multi30k, hf:NAME of Hugging Face, or a file with source, tab, target in each line."""
+    """captions, multi30k, everyday, hf:NAME of Hugging Face, or a file with source, tab, target in each line."""
     model: str = "transformer"
     """A registered model: gru, bahdanau, luong, hard, transformer, gpt, llama, or one of your own."""
     source: Language | None = None
@@ -220,8 +221,19 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
     return Corpus(train, validation, test)
 
 
+def load_visitors(options: TrainOptions, text: TextPreparation) -> Corpus:
+    """Everyday sentences with what visitors type besides; 1,000 pairs to choose by, 1,000 to report on."""
+    if {text.source, text.target} != {"en", "de"}:
+        raise ValueError(f"everyday pairs en and de, not {text.source!r} and {text.target!r}")
+    parts = [[*visitors_corpus(load_everyday("train"), options.seed)], load_everyday("val"), load_everyday("test")]
+    if text.source == "de":
+        parts = [[Pair(pair.target, pair.source) for pair in part] for part in parts]
+    train, validation, test = parts
+    return Corpus(train, validation, test)
+
+
 CORPORA: dict[str, Callable[[TrainOptions, TextPreparation], Corpus]] = {
-    "captions": load_captions, "multi30k": load_photographs,
+    "captions": load_captions, "multi30k": load_photographs, "everyday": load_visitors,
 }  # fmt: skip
 
 

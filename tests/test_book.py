@@ -83,7 +83,7 @@ def test_the_configuration() -> None:
     assert CONFIG["repository"]["path_to_book"] == ""
     assert "thebe" not in CONFIG["launch_buttons"] and "binderhub_url" not in CONFIG["launch_buttons"]
     settings = CONFIG["sphinx"]["config"]
-    for file in [*settings["html_css_files"], *settings["html_js_files"], settings["mathjax_path"]]:
+    for file in [*settings["html_css_files"], *settings["html_js_files"], settings["katex_css_path"]]:
         assert (STATIC / file).exists()
     ours = {name for name in settings["extensions"] if name.startswith("book_")}
     assert ours == {path.stem for path in EXT.glob("*.py")}
@@ -334,7 +334,7 @@ def test_nothing_is_asked_of_another_host() -> None:
 
 
 def test_what_others_made_has_its_licence_beside_it() -> None:
-    assert "Apache License" in (STATIC / "mathjax" / "LICENSE").read_text(encoding="utf-8")
+    assert "MIT License" in (STATIC / "katex" / "LICENSE").read_text(encoding="utf-8")
     assert "SIL Open Font License" in (STATIC / "fonts" / "LICENSE").read_text(encoding="utf-8")
     size = sum(path.stat().st_size for path in STATIC.rglob("*") if path.is_file())
     assert size < 2.5e6
@@ -494,13 +494,13 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
         assert before.count("<details") > before.count("</details")
     assert '<meta property="og:description" content="What this chapter builds, in a line." />' in page
     assert '<meta name="description" content="What this chapter builds, in a line." />' in page
-    assert page.count("mathjax/tex-chtml-full.js") == 1
+    assert 'class="katex-html"' in page and page.count("katex/katex.min.css") == 1
     assert re.findall("[cC]hapter 1(?=<)", page).count("Chapter 1") == 1
     loaded = re.findall(r'<(?:script|img|source|iframe)[^>]*\ssrc="([^"]+)"', page)
     loaded += re.findall(r'<link[^>]*rel="(?:stylesheet|preload|icon|shortcut icon)"[^>]*href="([^"]+)"', page)
     assert loaded and not [url for url in loaded if "//" in url]
     assert "thebe" not in page and "fontawesome.js" not in page and page.count("viewport") == 2
-    assert "mathjax/" not in (built / "book" / "translation" / "decoding.html").read_text(encoding="utf-8")
+    assert "katex.min.css" not in (built / "book" / "translation" / "decoding.html").read_text(encoding="utf-8")
 
     appendix = (built / "book" / "appendix" / "pictures.html").read_text(encoding="utf-8")
     assert "<h1>Drawing" in appendix and ">Drawing</span></a>" in page

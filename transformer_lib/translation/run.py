@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -23,6 +24,7 @@ from transformer_lib.data.corpus import TokenCorpus, read_pairs, sample_pairs, t
 from transformer_lib.data.everyday import load_everyday, visitors_corpus
 from transformer_lib.data.files import check_empty
 from transformer_lib.data.multi30k import load_multi30k
+from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.registry import build_model, model_entry
 from transformer_lib.settings import Count, Probability, Size, settings
@@ -216,7 +218,7 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
     parts = []
     for split in ("train", "val", "test_2016_flickr"):
         pairs = load_multi30k(split, str(text.source), str(text.target))
-        parts.append([Pair(" ".join(pair.source.split()), " ".join(pair.target.split())) for pair in pairs])
+        parts.append([Pair(one_line(pair.source), one_line(pair.target)) for pair in pairs])
     train, validation, test = parts
     return Corpus(train, validation, test)
 
@@ -246,11 +248,12 @@ class PairStream:
         ValueError: for a line that is no pair, or fewer than 40 different sources.
     """
 
-    def __init__(self, options: TrainOptions) -> None:
+    def __init__(self, options: TrainOptions, text: TextPreparation) -> None:
         self.data, self.seed, self.most = options.data, options.seed, 0
+        self.read = partial(read_pairs, self.data, source=text.source, target=text.target)
         self.skipped: list[int] | None = [] if options.skip_bad else None
         hashes: set[int] = set()
-        for source, _ in read_pairs(self.data, skipped=self.skipped):
+        for source, _ in self.read(self.skipped):
             hashes.add(self.number(source))
             if len(hashes) == MANY:  # enough to know that 1,000 are held back, the lowest
                 hashes, self.most = set(heapq.nsmallest(2000, hashes)), 1000
@@ -266,13 +269,13 @@ class PairStream:
     def held_back(self) -> tuple[list[Pair], list[Pair]]:
         """The pairs of the validation and of the test part."""
         parts: tuple[list[Pair], list[Pair]] = [], []
-        for pair in read_pairs(self.data, skipped=self.skipped and []):
+        for pair in self.read(self.skipped and []):
             if part := self.part.get(self.number(pair[0])):
                 parts[part - 1].append(Pair(*pair))
         return parts
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        pairs = read_pairs(self.data, skipped=self.skipped and [])
+        pairs = self.read(self.skipped and [])
         return (pair for pair in pairs if self.number(pair[0]) not in self.part)
 
 
@@ -282,11 +285,12 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
     Raises:
         ValueError: if there is no such corpus, or a line of it is no pair.
     """
+    text = text or options.preparation()
     if options.data in CORPORA:
-        return CORPORA[options.data](options, text or options.preparation())
+        return CORPORA[options.data](options, text)
     if not options.data.startswith("hf:") and not Path(options.data).is_file():
         raise ValueError(f"data={options.data!r} is not a file (has it moved?) or one of {', '.join(CORPORA)}, hf:NAME")
-    stream = PairStream(options)
+    stream = PairStream(options, text)
     skipped = stream.skipped or []
     note = f"left out {len(skipped):,} lines that are no pair: {shown([*map(str, skipped)])}"
     return Corpus(stream, *stream.held_back(), (note,) * bool(skipped))

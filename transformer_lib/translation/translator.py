@@ -1,5 +1,7 @@
 """A trained model with its tokenizers: sentences in, sentences out, and the folder that both are kept in."""
 
+import hashlib
+import json
 import math
 import threading
 import warnings
@@ -40,7 +42,7 @@ class TextPreparation:
     """Changes to a text before a model reads it, undone after it has written."""
 
     kind: Literal["raw", "captions"] = "raw"
-    """``raw``: composed letters on one line; ``captions``: no capitals and full stops either, until they are restored."""
+    """``raw``: composed letters on one line; ``captions``: also without capitals and full stops, which come back."""
     source: Language | None = None
     """Language to translate from, such as ``en``."""
     target: Language | None = None
@@ -122,6 +124,12 @@ class TranslatorConfig:
         if self.sha256.get(path.name, checksum(path)) != checksum(path):
             raise ValueError(f"{path} is not the vocabulary that was saved with the model: copy the folder again")
         return Tokenizer.load(path)
+
+    def identity(self) -> str:
+        """A checksum of what belongs to the weights: the model, its vocabularies, the languages and their text."""
+        text = [self.text.kind, self.text.source, self.text.target]
+        parts = [self.model.name, self.model.config, self.tokenizers, self.sha256, text]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def build(self, weights: Mapping[str, Tensor] | None, where: Path) -> Any:
         """The model; sizes that the weights do not have are refused before it is built."""
@@ -277,10 +285,12 @@ class Translator:
         """
         folder = find_pretrained(name_or_path)
         config, path = read_config(folder), weights_file(folder, weights)
-        tensors, _ = load_tensors(path)
+        tensors, notes = load_tensors(path)
         model = config.build(tensors, folder / "config.json")
         load_weights(model, tensors, path)
         tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
+        if notes.get("translator") not in (None, config.identity()):  # version 0.2 did not note it
+            raise ValueError(f"{folder / 'config.json'} is not the one that {path.name} was saved with: copy both")
         model.to(pick_device(device)).eval()
         return cls(model, *tokenizers, text=config.text, decoding=config.decoding)
 
@@ -324,9 +334,9 @@ class Translator:
         for name, tensor in weights.items():
             if not tensor.isfinite().all():
                 raise ValueError(f"{name} holds numbers that are not finite{' in half precision' * half}")
-        sums = self.save_vocabularies(folder)
-        save_tensors(folder / "weights.safetensors", weights, {})
-        write_config(folder, replace(config, sha256=sums))
+        config = replace(config, sha256=self.save_vocabularies(folder))
+        save_tensors(folder / "weights.safetensors", weights, {"translator": config.identity()})
+        write_config(folder, config)
         return folder
 
     def translate(self, texts: Sequence[str], config: SearchConfig | None = None, **options: Any) -> list[str]:
@@ -373,7 +383,7 @@ class Translator:
             raise ValueError(f"max_tokens={max_tokens} must be at least 1")
         config = replace(config or self.decoding, **options)
         lines = _checked(texts)
-        ready = [one_line(line) if prepared else self.prepare(line) for line in lines]
+        ready = [one_line(line) if prepared else self.text.prepare(line, self.source_tokenizer) for line in lines]
         ids = [[*one, EOS] for one in self.source_tokenizer.encode_batch(ready)]
         for index, source in enumerate(ids):
             if problem := self._too_long(source):

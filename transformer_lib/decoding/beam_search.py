@@ -208,7 +208,12 @@ def beam_search(
     """
     config = replace(config or SearchConfig(), **options)
     longest, prefix = check_search(model, source, config.max_length, prefix)
-    special, B, K, n = special_ids(model), len(source), config.beam_size, config.n_best
+    special, B, K, n = (
+        special_ids(model),
+        len(source),
+        config.beam_size,
+        config.n_best,
+    )
     given, limits = length_limits(source, prefix, longest, config.max_ratio, special)
     token, begun = opening(source, special)
     left = torch.arange(B, device=source.device)
@@ -216,7 +221,9 @@ def beam_search(
     none = torch.full((2, B, n), -math.inf, device=left.device)
     best = Hypotheses(begun[:, None].expand(-1, n, -1), *none)
 
-    def counted(length: int | Tensor) -> Any:  # without the prompt, if it has no score
+    def counted(
+        length: int | Tensor,
+    ) -> Any:  # without the prompt, if it has no score
         own = special.bos is not None
         return length if own else (length - given[left]).clamp(min=1)
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lib.data.tokenizer import PAD, Tokenizer
+
+from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.seq2seq import (
     SPECIAL,
     SpecialIds,

@@ -229,9 +229,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def sequence_loss(
-    logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], padding: int = PAD
-) -> Float[Tensor, ""]:
+def sequence_loss(logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], padding: int = PAD) -> Float[Tensor, ""]:
     """The mean cross-entropy of the target's tokens, in nats; padding does not count (-1: there is none).
 
     Source: Sutskever et al. (2014), section 3.2.

@@ -209,6 +209,7 @@ def device(count=1):
             COUNT[0] = 0
             torch.__future__.set_swap_module_params_on_conversion(swap)
         return
+    torch.set_float32_matmul_precision("highest")  # which a training changes
     shown, mode = warnings.showwarning, torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.filterwarnings("always", "called a synchronizing")

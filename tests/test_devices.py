@@ -3,7 +3,9 @@
 import copy
 import json
 import re
+import sys
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,8 @@ from test_protocol import SOURCE, TARGET, TRANSLATORS, trained
 from torch import nn
 from torch.nn import functional as F
 
+from experiments.tasks import Rows, fit
+from experiments.tasks import translation_loss as mean_cross_entropy
 from transformer_lib import Tokenizer, Transformer, TransformerConfig, Translator, beam_search, greedy_decode, sample
 from transformer_lib.data.batching import Batch, collate, encode_pairs
 from transformer_lib.data.captions import make_captions
@@ -30,6 +34,7 @@ from transformer_lib.models.seq2seq import Seq2Seq
 from transformer_lib.training.loop import evaluate_loss, train_on
 from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss, translation_loss
 from transformer_lib.training.trainer import Trainer, TrainingConfig
+from transformer_lib.translation.cli import main as command
 from transformer_lib.translation.run import TrainOptions, create_run, open_run
 from transformer_lib.viz.steps import beam_viewer, decoding_viewer, translation_viewer
 
@@ -315,7 +320,7 @@ def test_several_devices_give_no_warning(monkeypatch, tmp_path):
         assert open_run(tmp_path / "run", torch.device(NAME)).trainer.fit()
 
 
-def fit(folder, place, stop=None, resume=False):
+def trained_in(folder, place, stop=None, resume=False):
     trainer, losses = Trainer(small().to(place), ROWS[:30], ROWS[30:], config(ema=0.9, average=2), folder), []
     if resume:
         trainer.resume()
@@ -326,13 +331,13 @@ def fit(folder, place, stop=None, resume=False):
 @pytest.mark.parametrize(("first", "then"), [(NAME, NAME), (NAME, "cpu"), ("cpu", NAME)])
 def test_a_run_goes_on_elsewhere(first, then, tmp_path):
     with device():
-        fit(tmp_path / "a", first, stop=4)
-        run = fit(tmp_path / "a", then, resume=True)
+        trained_in(tmp_path / "a", first, stop=4)
+        run = trained_in(tmp_path / "a", then, resume=True)
         state = [x for slots in run.optimizer.state.values() for name, x in slots.items() if name != "step"]
         assert {x.device.type for x in (*run.model.parameters(), *run.ema, *state)} == {then}
         assert run.model.output.weight is run.model.target_embedding.weight
         if first == then:
-            whole = fit(tmp_path / "b", first).model.state_dict()
+            whole = trained_in(tmp_path / "b", first).model.state_dict()
             exactly = {"rtol": 0, "atol": 0 if NAME == "gpu" else 1e-4}  # CUDA adds up in any order
             for name, x in run.model.state_dict().items():
                 torch.testing.assert_close(plain(x), plain(whole[name]), **exactly)
@@ -442,6 +447,42 @@ def test_an_activation_with_parameters_is_refused_here_too():
 
 
 # ---------------------------------------------------------------- what people run
+
+
+def test_two_commands_choose_a_device_alike(capsys, monkeypatch):
+    pytest.importorskip("scipy")  # of the experiments
+    from experiments.__main__ import main as experiments
+
+    monkeypatch.setenv("DEVICE", "cpu")
+
+    def told(main, *words):
+        monkeypatch.setattr(sys, "argv", ["it", *words])
+        with suppress(SystemExit):
+            main()
+        return " ".join("".join(capsys.readouterr()).split())
+
+    for main, words in ((command, ["train"]), (experiments, ["list"])):
+        assert "auto, cpu, cuda, cuda:1, mps." in told(main, *words, "--help")
+    wrong = [
+        told(command, "train", "--output", "x", "--device", "abacus"),
+        told(experiments, "list", "--device", "abacus"),
+    ]
+    errors = {text.split("error: ")[1] for text in wrong}
+    assert len(errors) == 1 and errors.pop().startswith("device='abacus' is not to be had here")
+
+
+def test_an_experiment_trains_on_the_device(monkeypatch):
+    monkeypatch.setenv("DEVICE", NAME)
+    seen, rows = [], Rows(SOURCE, TARGET)
+
+    def loss(model, batch):
+        seen.append({model.output.weight.device.type, *(part.device.type for part in batch)})
+        return mean_cross_entropy(model, batch)
+
+    with device():
+        model = fit(copy.deepcopy(trained("gru")), loss, [rows, rows], 1e-3, 2)
+    assert seen == [{NAME}] * 2 and model.output.weight.device.type == "cpu"
+
 
 CHOOSES = re.compile(r"cuda|pick_device|torch\.accelerator|from_pretrained\((?![^)]*device=)")
 

@@ -24,12 +24,14 @@ and there: pip install --no-index --no-deps --target SITE FOLDER/*.whl; export P
 import argparse
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
 import time
 import warnings
 from contextlib import nullcontext
+from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -45,9 +47,9 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from experiments.harness import provenance, write  # noqa: E402
 from transformer_lib import Transformer, TransformerConfig, beam_search, greedy_decode, sample  # noqa: E402
 from transformer_lib.data.batching import collate  # noqa: E402
+from transformer_lib.data.files import write_json  # noqa: E402
 from transformer_lib.models.attention import attention  # noqa: E402
 from transformer_lib.models.convert import to_hf, to_torch  # noqa: E402
 from transformer_lib.training.distributed import process, process_group, shard  # noqa: E402
@@ -363,8 +365,15 @@ def follow(jobs, folder, minutes, name):
     folder.mkdir(parents=True, exist_ok=True)
     lines, end = folder / "parts.jsonl", time.monotonic() + 60 * minutes
     lines.write_text("")
-    command = " ".join(["python tools/gpu.py", *sys.argv[1:]])
-    record = provenance(command) | {"parts": {}}
+    commit = subprocess.getoutput(f"git -C '{ROOT}' rev-parse HEAD 2>/dev/null") or os.environ.get("COMMIT")
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    record = {
+        "command": " ".join(sys.argv),
+        "commit": commit,
+        "date": str(date.today()),
+        "versions": versions,
+        "parts": {},
+    }
     with (folder / "log.txt").open("a") as log:
         for job, (words, limit) in jobs.items():
             start, code = time.monotonic(), 124
@@ -375,7 +384,7 @@ def follow(jobs, folder, minutes, name):
             for line in map(json.loads, lines.read_text().splitlines()):
                 found |= line["found"] if line["part"] == job else {}
             record["parts"][job] = found
-            write(record, folder / f"{name}.json")
+            write_json(folder / f"{name}.json", record)
             print(f"{job}: {'out of time' if code == 124 else code or 'done'}", flush=True)
     return record
 

@@ -15,7 +15,7 @@ from browser import NARROW, launch, serve
 
 from tools import page_example
 from tools.page_example import ask_node
-from transformer_lib import Tokenizer, Transformer, TransformerConfig, Translator, make_captions, results
+from transformer_lib import Tokenizer, Translator, build_model, make_captions, results
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.translation.translator import TextPreparation, find_pretrained
 
@@ -76,27 +76,43 @@ def test_both_tokenizers_agree_on_any_text() -> None:
         assert ask_node(tokenizer=content, texts=texts) == expected
 
 
-OPTIONS = {
+TRANSFORMERS = {
     "post": {},
     "pre": {"norm_first": True, "n_encoder_layers": 3, "n_decoder_layers": 1},
     "learned": {"positions": "learned", "tie_embeddings": "none", "output_bias": True, "activation": "swish"},
     "narrow": {"tie_embeddings": "target", "bias": False, "d_key": 5, "d_value": 7, "final_norm": True},
 }
+RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
+    "one vector": ("gru", {}),
+    "one vector, deep": ("gru", {"n_layers": 2, "reverse_source": True}),
+    "bahdanau": ("bahdanau", {}),
+    "bahdanau, deep": ("bahdanau", {"n_layers": 2}),
+    "dot": ("luong", {"score": "dot"}),
+    "general, deep": ("luong", {"score": "general", "n_layers": 2}),
+    "concat, no input feeding": ("luong", {"score": "concat", "input_feeding": False}),
+}
+MODELS = {name: ("transformer", changes) for name, changes in TRANSFORMERS.items()} | RECURRENT
+SIZES = {"transformer": {"n_heads": 2, "d_ff": 24, "n_encoder_layers": 2, "n_decoder_layers": 2, "max_length": 64}}
+
+
+def random_translator(kind: str, changes: dict[str, Any], folder: Path, half: bool = True) -> Translator:
+    """A translator with random weights, saved and read again, as the page reads it."""
+    tokenizer = Tokenizer.train(SENTENCES * 3, 280)
+    sizes = {"source_vocab_size": len(tokenizer), "target_vocab_size": len(tokenizer), "d_model": 16}
+    torch.manual_seed(0)
+    model = build_model(kind, {**sizes, **SIZES.get(kind, {"d_hidden": 12}), **changes})
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    made = Translator(model, tokenizer, tokenizer, text=TextPreparation(source="de", target="en"))
+    return Translator.from_pretrained(made.save_pretrained(folder, half=half), device="cpu")
 
 
 @needs_node
 @pytest.mark.parametrize("half", [True, False], ids=["half", "single"])
-@pytest.mark.parametrize("changes", OPTIONS.values(), ids=OPTIONS)
-def test_every_transformer_that_can_be_saved(changes: dict[str, Any], half: bool, tmp_path: Path) -> None:
-    tokenizer = Tokenizer.train(SENTENCES * 3, 280)
-    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 2, "n_decoder_layers": 2, "max_length": 64}
-    config = TransformerConfig(len(tokenizer), len(tokenizer), **{**sizes, **changes})
-    torch.manual_seed(0)
-    model = Transformer(config)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.4)
-    folder = Translator(model, tokenizer, tokenizer, text=TextPreparation()).save_pretrained(tmp_path / "x", half=half)
-    translator = Translator.from_pretrained(folder, device="cpu")
+@pytest.mark.parametrize(("kind", "changes"), MODELS.values(), ids=MODELS)
+def test_every_model_that_the_page_can_run(kind: str, changes: dict[str, Any], half: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    translator = random_translator(kind, changes, folder, half)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["decoding"] = {"length_penalty": 1.0, "max_ratio": 0.7}  # the folder says how it is best searched
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -110,6 +126,20 @@ def test_every_transformer_that_can_be_saved(changes: dict[str, Any], half: bool
             )[0]
             assert one["text"] == best.text
             assert one["score"] == pytest.approx(best.score, abs=1e-3)
+
+
+@needs_node
+@pytest.mark.parametrize(("kind", "changes"), MODELS.values(), ids=MODELS)
+def test_attention_of_every_model_is_that_of_python(kind: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    translator = random_translator(kind, changes, tmp_path / "x")
+    source = [*translator.source_tokenizer.encode(SENTENCES[0]), 2]
+    (found,) = ask_node(folder=str(tmp_path / "x"), jobs=[source], options={"maxLength": 8}, cross=True)[0]
+    if kind == "gru":  # has none
+        assert found["cross"] == [[]] * len(found["tokens"])
+        return
+    written = torch.tensor([[1, *found["tokens"][:-1]]])
+    maps = translator._weights(torch.tensor([source]), written)["cross"]  # (L, H, T, S)
+    assert torch.allclose(torch.tensor(found["cross"]), maps.permute(2, 0, 1, 3), atol=1e-4)
 
 
 TYPED = [

@@ -1,6 +1,7 @@
 // Runs the translator of the pages under Node: what is to be done comes as JSON on standard input.
 //   { tokenizer, texts }                  the ids of texts, and the texts of these ids
-//   { folder, jobs, options, head }       translations, and what they attended to; a job is a text or a list of ids
+//   { folder, jobs, options, head }       translations, and what a head attended to; a job is a text or a list of ids
+//   { ..., cross: true }                  all hypotheses of lists of ids, and what every layer and head attended to
 //   { ..., timed: true }                  the same, with the milliseconds of processor time
 import { readFileSync } from "node:fs";
 import { Tokenizer, Translator } from "../transformer_lib/viz/translator.js";
@@ -19,11 +20,12 @@ function finish(steps) {
   }
 }
 
-const kept = ({ tokens, logProbability, score, text }) => ({
+const kept = ({ tokens, logProbability, score, text, cross }) => ({
   tokens,
   logProbability,
   score,
   text,
+  ...(asked.cross && { cross: cross.map((step) => step.map((layer) => layer.map((head) => [...head]))) }),
 });
 const pair = (tokenizer, text) => {
   const ids = tokenizer.encode(text);

@@ -551,6 +551,12 @@ export function readTensors(buffer) {
   return tensors;
 }
 
+// The mean over the heads of a layer, which is counted from the end if it is negative.
+export const meanOfLayer = (layer) => (step) => {
+  const heads = step.at(layer);
+  return heads[0].map((_, s) => heads.reduce((sum, head) => sum + head[s], 0) / heads.length);
+};
+
 export class Translator {
   constructor({ model, text, decoding }, source, target, tensors) {
     this.kind = text.kind;
@@ -618,17 +624,9 @@ export class Translator {
     }
   }
 
-  // Whether a word is unknown or, with subwords, is split into tiny pieces, because it
-  // or its letters were rare in training.
-  strange(ids) {
-    if (ids.includes(UNK)) return true;
-    const letters = this.source.decode(ids).replace(/[^\p{L}]/gu, "");
-    return this.source.level !== "word" && ids.length > 2 && letters.length < 2.5 * ids.length;
-  }
-
   // Everything needed for the drawing: the words of both sentences, and how much each target
   // word attended to each source word and to the end of the sentence. `weigh` picks
-  // or mixes the attention of all layers and heads.
+  // or mixes the attention of all layers and heads; a model may have none.
   picture(text, { source, tokens, cross, text: written }, weigh) {
     const target = tokens.filter((id) => id !== EOS);
     const label = (side, ids, places, sentence) => {
@@ -645,8 +643,8 @@ export class Translator {
     return {
       source: label(this.source, source, seen, text),
       target: label(this.target, target, made, written),
-      unknown: seen.map((place) => this.strange(place.map((i) => source[i]))),
       weights: made.map((steps) => {
+        if (!cross[0].length) return [];
         const rows = steps.map((step) => weigh(cross[step]));
         const mean = (place) =>
           rows.reduce((sum, row) => sum + total(row, place), 0);

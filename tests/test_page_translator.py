@@ -407,9 +407,10 @@ def test_what_the_model_does_not_know_is_not_translated(site: Path, browser: Any
             assert page.locator(".tl-target button").count() == 0
             return list(offers.all_inner_texts())
 
-        assert len(typed("Hello!", "does not know hello, so it does not translate. It knows 497 words")) >= 3
-        assert all("dog" in one.lower() for one in typed("I love my dog", "does not know i, love, my")[-3:])
-        assert typed("How are you?", "know how, are, you")[0] == "Multi30k, English to German knows all of your words"
+        assert len(typed("Hello!", "does not know hello, so it does not translate. It knows 500 words")) >= 3
+        _, love, *dogs = typed("I love my dog", "does not know i, my, so")
+        assert "love" in love and all("dog" in one for one in dogs)
+        assert typed("How are you?", "know how, you")[0] == "Multi30k, English to German knows all of your words"
         assert typed("Zwei Hunde spielen im Schnee.", "know zwei, hunde")[0].startswith("Multi30k, German to English")
         assert typed("!?", "There is no word in this") and not [url for url in asked if "safetensors" in url]
 

@@ -67,7 +67,7 @@ export function knownWords(files, { words }) {
   const load = async () => {
     const response = await fetch(new URL(files + words, document.baseURI));
     if (!response.ok) throw new Error(response.status);
-    return new Set((await response.text()).split("\n"));
+    return new Set((await response.text()).trim().split("\n"));
   };
   if (!lists.has(words)) lists.set(words, load());
   return lists.get(words).catch(() => {

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
+from transformer_lib.models.loss import Loss, translation_loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,10 +107,9 @@ class Seq2Seq(nn.Module, ABC):
         check_pairs(source, target)
         return self.decode(target, self.encode(source))
 
-    def loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """The mean cross-entropy of a batch; a model may have a loss of its own."""
-        logits = self(batch.source, batch.target_input)
-        return sequence_loss(logits, batch.target_output)
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        """The cross-entropy of the target tokens, and their number; a model may have a loss of its own."""
+        return translation_loss(self, batch, smoothing)
 
 
 def embedding(vocab_size: int, d_model: int) -> nn.Embedding:
@@ -174,10 +174,13 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def sequence_loss(logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """The mean cross-entropy of the target's tokens, in nats; PAD does not count.
+def token_losses(
+    logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], smoothing: float = 0.0
+) -> Float[Tensor, "B T"]:
+    """The cross-entropy of each of the target's tokens, in nats; zero at PAD.
 
     Source: Sutskever et al. (2014), section 3.2.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten().long(), ignore_index=PAD)
+    options = {"ignore_index": PAD, "label_smoothing": smoothing, "reduction": "none"}
+    return F.cross_entropy(logits.mT, target.long(), **options)

@@ -19,9 +19,15 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from transformer_lib.data.batching import Batch
+from transformer_lib.models.loss import Loss, add_up
 from transformer_lib.settings import Count, Positive, Probability, Size, settings
 from transformer_lib.training.distributed import process, total
-from transformer_lib.training.run_state import Interrupt, RunState
+from transformer_lib.training.run_state import (
+    Interrupt,
+    RunState,
+    own_random_state,
+    skipping,
+)
 
 Schedule = Literal["inverse-sqrt", "linear", "plateau", "constant"]
 
@@ -126,21 +132,22 @@ class Updater(RunState):
             ddp = hasattr(self.objective, "no_sync")
             waits = ddp and number < len(group)
             with self.objective.no_sync() if waits else nullcontext():
-                part = self.batch_loss(batch) * (world / n_tokens)
+                part = self.batch_loss(batch).sum * (world / n_tokens)
                 part.backward()
             loss = loss + part.detach()
         clip = self.config.clip or math.inf
         norm = nn.utils.clip_grad_norm_(self.parameters, clip)
-        self.record(loss * (n_tokens / world), int(n_tokens), norm)
+        bad = self.record(loss * (n_tokens / world), int(n_tokens), norm)
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = self.learning_rate()
-        self.optimizer.step()
+        with skipping(self.optimizer, bad):  # a gradient that isn't finite
+            self.optimizer.step()
         self.optimizer.zero_grad()
         self.advance(len(group))
         return loss
 
-    def batch_loss(self, batch: Batch) -> Tensor:
-        """The summed loss of a batch, in the precision of the configuration."""
+    def batch_loss(self, batch: Batch) -> Loss:
+        """The loss of a batch, in the precision of the configuration."""
         bfloat16 = self.config.precision == "bfloat16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bfloat16):
             return self.objective(batch.to(self.device, non_blocking=True))
@@ -180,7 +187,7 @@ class Trainer(Updater):
             watch: gets the mean loss of every update, and may return True to stop.
         """
         self.begin()
-        with Interrupt() as interrupt, torch.random.fork_rng():
+        with Interrupt() as interrupt, own_random_state(self.device):
             while not self.finished():
                 batches = self.epoch(progress_bar)
                 while group := list(islice(batches, self.config.accumulate)):
@@ -203,11 +210,11 @@ class Trainer(Updater):
 
         With the averaged weights, if there are any.
         """
-        sums = torch.zeros(2, dtype=torch.float64)
+        losses = []
         with self.averaged():
             self.model.eval()
             for batch in self.validation_batches:
-                loss = self.objective(batch.to(self.device))
-                sums += torch.tensor([loss.item(), batch.n_tokens])
-        loss, n_tokens = total(*sums.tolist())
+                batch = batch.to(self.device, non_blocking=True)
+                losses.append(self.objective(batch))
+        loss, n_tokens = total(*add_up(losses))
         return loss / n_tokens

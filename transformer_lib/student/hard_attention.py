@@ -116,7 +116,7 @@ def later_rewards() -> None:
 
 @check(HardSeq2Seq.loss, "From one word to a sentence")
 def the_value_is_the_cross_entropy() -> None:
-    """The value is the summed cross-entropy of the tokens, in evaluation and in training; with it comes their number."""
+    """The value is the summed cross-entropy of the tokens, in evaluation and in training, beside their number."""
     model, batch = HardSeq2Seq(HardConfig(11, 11, d_model=6, d_hidden=8, dropout=0.0)), Batch(SOURCE, TARGET)
     for mode in (False, True):
         torch.manual_seed(0)

@@ -137,7 +137,8 @@ def checked(optimizer: torch.optim.Optimizer | None, model: nn.Module) -> torch.
     own = set(map(id, model.parameters()))
     if optimizer and any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
         raise ValueError(
-            "the optimizer holds parameters of another model: make it from model.parameters(), or leave it out if shard=True"
+            "the optimizer holds parameters of another model: make it from model.parameters(), "
+            "or leave it out if shard=True"
         )
     return optimizer
 
@@ -152,7 +153,8 @@ class RunState:
         optimizer: None for Adam. The schedule sets its learning rate.
 
     Raises:
-        ValueError: if every parameter is frozen, the optimiser holds parameters of another model, or nothing follows the warm-up.
+        ValueError: if every parameter is frozen, the optimiser holds parameters of another model, or nothing follows
+            the warm-up.
     """
 
     def __init__(
@@ -235,7 +237,9 @@ class RunState:
         self.progress.seconds, self.clock = self.progress.seconds + now - self.clock, now
         if first_bad < math.inf:
             self.optimizer.zero_grad()
-            raise ValueError(f"update {first_bad:.0f}: the gradient is not finite (loss {loss}): try a lower learning rate")
+            raise ValueError(
+                f"update {first_bad:.0f}: the gradient is not finite (loss {loss}): try a lower learning rate"
+            )
 
     @contextmanager
     def averaged(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import distributed_worker
@@ -55,7 +56,8 @@ def test_several_processes_train_as_one(world, tmp_path):
         if case == "dropout":
             continue
         with torch.random.fork_rng():
-            plain = Trainer(*distributed_worker.prepare(case))
+            *data, config = distributed_worker.prepare(case)
+            plain = Trainer(*data, replace(config, shard=False))
             start = distributed_worker.prepare(case)[0].state_dict()
         plain.fit()
         assert distance(ends[0][0], plain.model.state_dict()) < 1e-9, case
@@ -114,10 +116,12 @@ def test_a_lock_that_rank_0_does_not_get_stops_all(tmp_path):
     assert "the folder is in use" in errors[0] and "rank 0 could not begin" in errors[1]
 
 
-def test_outside_of_torchrun_there_is_no_group(monkeypatch):
+def test_outside_of_torchrun_there_is_no_group_and_nothing_to_shard(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(ValueError, match="torchrun"), process_group():
         pass
+    with torch.random.fork_rng(), pytest.warns(UserWarning, match="one process: torchrun"):
+        Trainer(*distributed_worker.prepare("divided"))
 
 
 # ---------------------------------------------------------------- corpora on disk

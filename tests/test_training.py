@@ -179,6 +179,32 @@ def test_every_loss_is_a_sum_over_rows(loss):
     assert none.sum == none.n_tokens == 0 and not any(p.grad.any() for p in model.parameters() if p.grad is not None)
 
 
+class Own(nn.Module):
+    """A model with a loss of its own, which knows nothing of label smoothing: how often each token occurs."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(VOCABULARY))
+
+    def loss(self, batch):
+        nats = F.cross_entropy(self.weight.expand(batch.target_output.numel(), -1), batch.target_output.flatten(),
+                               ignore_index=PAD, reduction="sum")  # fmt: skip
+        return nats, batch.n_tokens
+
+
+def test_a_loss_of_its_own_is_what_a_model_is_trained_and_measured_on():
+    config = replace(CONFIG, epochs=30, smoothing=0.0, learning_rate=0.1)
+    run = Trainer(Own(), TRAIN, TRAIN, config)
+    assert run.fit()
+    counts = torch.cat([torch.tensor(target[1:]) for _, target in TRAIN]).bincount(minlength=VOCABULARY).double()
+    p = counts[counts > 0] / counts.sum()
+    assert run.evaluate() == pytest.approx(-(p * p.log()).sum().item(), abs=0.02)
+    with pytest.raises(TypeError, match="smoothing"):  # not silently without
+        Trainer(Own(), TRAIN, TRAIN, replace(config, smoothing=0.1)).fit()
+    with pytest.raises(TypeError, match="a single number"):
+        Trainer(Own(), TRAIN, TRAIN, config, loss=lambda model, batch: model.loss(batch)[0] / batch.n_tokens).fit()
+
+
 # ---------------------------------------------------------------- schedule and settings
 
 

@@ -25,9 +25,7 @@ def without_dropout() -> None:
     """Without dropout both passes agree, so the loss is the summed cross-entropy."""
     one = model().train()
     want = translation_loss(one, BATCH, 0.1).sum.detach()
-    equal(
-        r_drop_loss(one, BATCH).sum.detach(), want, {"both entropies are added, not averaged": 2 * want}
-    )
+    equal(r_drop_loss(one, BATCH).sum.detach(), want, {"both entropies are added, not averaged": 2 * want})
 
 
 @check(r_drop_loss, "Two passes that should agree: R-Drop")

@@ -10,6 +10,7 @@ import random
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -106,6 +107,10 @@ def parallel(objective: nn.Module, config: Any) -> nn.Module:
     if config.compile:
         objective.compile(dynamic=True)
     if process()[1] == 1:
+        if config.shard:
+            warnings.warn(
+                "shard=True, but there is one process: torchrun --nproc-per-node N starts several", stacklevel=3
+            )
         return objective
     if config.shard:
         return shard(objective)
@@ -115,7 +120,7 @@ def parallel(objective: nn.Module, config: Any) -> nn.Module:
 
 @contextmanager
 def skipping(optimizer: torch.optim.Optimizer, bad: Tensor) -> Iterator[None]:
-    """A block in which a fused optimiser makes no step if ``bad``; it reads ``found_inf``, as ``GradScaler`` sets it."""
+    """A block in which a fused optimiser makes no step if ``bad``: it reads ``found_inf``, as from ``GradScaler``."""
     if not optimizer.defaults.get("fused"):  # asked already, and others refuse the attribute
         yield
         return
@@ -147,8 +152,8 @@ class RunState:
     """Model, data, optimiser and progress of a run, and the files it keeps. Only rank 0 writes.
 
     Args:
-        loss: returns the sum over the target tokens of a batch, and their number; None for ``model.loss``, or for R-Drop if
-            the configuration asks for it.
+        loss: returns the sum over the target tokens of a batch, and their number; None for ``model.loss``, or for
+            R-Drop if the configuration asks for it.
         transforms: what changes the training examples, such as noise; see ``training.transforms``.
         optimizer: None for Adam. The schedule sets its learning rate.
 
@@ -184,6 +189,7 @@ class RunState:
         self.total = config.epochs * math.ceil(len(self.batches) / config.accumulate)
         if config.warmup >= self.total:
             raise ValueError(f"warmup={config.warmup} must be less than the {self.total} updates of the run")
+        # not AveragedModel, which copies the module: a sharded one cannot be copied
         self.ema = [p.detach().clone() for p in self.parameters] if config.ema else None
         self.loss = torch.zeros((), device=self.device)  # not yet in the progress
         self.first_bad = torch.full_like(self.loss, math.inf)  # the first update whose gradient was not finite

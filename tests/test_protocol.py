@@ -202,6 +202,39 @@ def test_a_batch_without_target_tokens_adds_exact_zeros_to_the_same_gradients(mo
     assert reached[0] == reached[1]
 
 
+BERT = {
+    "vocab_size": 13,
+    "d_model": 8,
+    "n_heads": 2,
+    "n_layers": 2,
+    "d_ff": 16,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+}
+OTHERS = {"gpt-lm": GPT, "llama-lm": LLAMA, "bert": BERT}  # a language model reads targets, BERT a source with blanks
+BLANKS = Batch(SOURCE, torch.tensor([[BOS, 0, 7, 0, 0, 10, 0], [BOS, 0, 5, 0, 0, 0, 0], [BOS, 0, 0, 0, 0, 0, 0]]))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_other_model_has_such_a_loss_too(name: str) -> None:
+    assert set(OTHERS) | {kind for kind, _ in TRANSLATORS.values()} == set(model_names())
+    torch.manual_seed(0)
+    model, batch = build_model(name, OTHERS[name]).double(), BLANKS if name == "bert" else collate(ROWS)
+    logits, target = model(batch.source if name == "bert" else batch.target_input), batch.target_output
+    nats = torch.nn.functional.cross_entropy(logits.mT, target, ignore_index=PAD, reduction="sum")
+    found = model.loss(batch)
+    same(found.sum, nats)
+    assert found.n_tokens == batch.n_tokens
+    rows = [model.loss(Batch(batch.source[[i]], batch.target[[i]])) for i in range(3)]
+    same(found.sum, sum(row.sum for row in rows))
+    smooth = -logits.log_softmax(-1).mean(-1)[target != PAD].sum()
+    same(model.loss(batch, smoothing=0.3).sum, 0.7 * nats + 0.3 * smooth)
+    same(model.eval().loss(batch, smoothing=0.3).sum, nats)
+    none = model.loss(NOTHING)
+    none.sum.backward()
+    assert none.sum == none.n_tokens == 0 and not any(p.grad.any() for p in model.parameters() if p.grad is not None)
+
+
 # One step after another -----------------------------------------------------------------------------------------------
 
 

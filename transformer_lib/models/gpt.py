@@ -28,10 +28,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.layers import FeedForward, LayerNorm
+from transformer_lib.models.loss import Loss
 from transformer_lib.models.multi_head import KVCache, MultiHeadAttention
-from transformer_lib.models.seq2seq import Memory, Seq2Seq, State, check_tokens, reorder
+from transformer_lib.models.seq2seq import Memory, Seq2Seq, State, check_tokens, reorder, token_losses
 from transformer_lib.settings import Positive, Probability, Size, settings
 
 # page: gpt
@@ -151,6 +153,12 @@ class TextState:
 
 class LanguageModel(LanguageModelCore):
     """Decoder-only language model: an embedding, causal blocks and an output."""
+
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        """The cross-entropy of the targets; a language model reads no sources."""
+        target, smoothing = batch.target_output, smoothing * self.training
+        nats = token_losses(self(batch.target_input), target, smoothing)
+        return Loss(nats.sum(), (target != PAD).sum())
 
     def start(self, prompt: Int[Tensor, "B S"]) -> TextState:
         """State of ``len(prompt)`` rows in which nothing has been read."""

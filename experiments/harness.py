@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 import math
+import os
 import pkgutil
 import platform
 import re
@@ -124,7 +125,8 @@ def provenance(command):
     changed = git(["git", "status", "--porcelain", ":/", ":!/transformer_lib/results"]).stdout.strip()
     cpu = Path("/proc/cpuinfo")
     model = re.search("model name.*: (.*)", cpu.read_text()) if cpu.exists() else None
-    return {
+    place = os.environ.get("DEVICE", "cpu")  # where models were trained
+    return ({} if place == "cpu" else {"device": place}) | {
         "command": command,
         "commit": commit + (" with changes" if changed else ""),
         "date": str(date.today()),

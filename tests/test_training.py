@@ -22,11 +22,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_lib.data.batching import Batch, Example, batches, collate
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
-from transformer_lib.models.loss import Loss
+from transformer_lib.models.loss import Loss, chunked_loss, translation_loss
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.training.checkpoints import average_checkpoints, load_tensors, load_weights, save_tensors
 from transformer_lib.training.loop import evaluate_loss, train_on
-from transformer_lib.training.loss import chunked_loss, minimum_risk_loss, r_drop_loss, translation_loss
+from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss
 from transformer_lib.training.run_state import Interrupt, Progress
 from transformer_lib.training.trainer import Trainer, TrainingConfig, rate_factor
 from transformer_lib.training.transforms import BPEDropout, SpellingNoise

@@ -80,13 +80,14 @@ def chunked_loss(
     hidden: Float[Tensor, "... D"],
     output: nn.Linear,
     target: Int[Tensor, " N"],
+    padding: int = PAD,
 ) -> Float[Tensor, ""]:
     """``loss(output(hidden), target)``, a sum over the rows, in chunks.
 
     A chunk has about a million logits, or 67 million on a GPU.
     """
     if target.device.type == "cpu":  # a GPU would make the host wait for the count
-        valid = target != PAD
+        valid = target != padding
         hidden, target = hidden[valid], target[valid]
     limit = 2**20 if hidden.device.type == "cpu" else 2**26  # logits at a time
     rows = max(1, limit // output.out_features)
@@ -102,19 +103,19 @@ def hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "B T D"]:
     return model.hidden(batch.target_input, model.encode(batch.source))
 
 
-def translation_loss(model: nn.Module, batch: Batch, smoothing: float = 0.0) -> Loss:
+def translation_loss(model: nn.Module, batch: Batch, smoothing: float = 0.0, padding: int = PAD) -> Loss:
     """The cross-entropy of the target tokens, in nats.
 
     Labels are smoothed in training mode only. A translator without a loss of its
-    own has this one as its ``loss``.
+    own has this one as its ``loss``, with its own id of padding.
 
     Source: Szegedy et al. (2016), section 7; Vaswani et al. (2017), section 5.4.
     """
     smoothing = smoothing if model.training else 0.0
-    options = {"ignore_index": PAD, "label_smoothing": smoothing}
+    options = {"ignore_index": padding, "label_smoothing": smoothing}
     entropy = partial(F.cross_entropy, reduction="sum", **options)
     target = batch.target_output.flatten().long()
     hidden = hidden_states(model, batch).flatten(0, 1)
     run = torch.compiler.disable(chunked_loss)  # a compiled model calls it as it is
-    nats = run(entropy, hidden, model.output, target)
-    return Loss(nats, (target != PAD).sum())
+    nats = run(entropy, hidden, model.output, target, padding)
+    return Loss(nats, (target != padding).sum())

@@ -5,9 +5,10 @@ from torch import Tensor, tensor
 from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
+from transformer_lib.models.loss import translation_loss
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.student.checks import check, equal, holds
-from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss, translation_loss
+from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss
 
 BATCH = Batch(tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), tensor([[1, 8, 9, 2], [1, 10, 0, 0]]))
 SAMPLES = tensor([[[1, 8, 9, 2], [1, 5, 2, 0]], [[1, 10, 2, 0], [1, 4, 4, 2]]])

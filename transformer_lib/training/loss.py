@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
-from transformer_lib.data.tokenizer import PAD
-from transformer_lib.models.loss import Loss, chunked_loss, hidden_states, translation_loss
+from transformer_lib.models.loss import Loss, chunked_loss, hidden_states
+from transformer_lib.models.seq2seq import special_ids
 
 # page: more_from_29000_pairs
 
@@ -30,7 +30,8 @@ def r_drop_loss(model: nn.Module, batch: Batch, smoothing: float = 0.1, weight: 
     Source: Liang et al. (2021), eqs. 3 and 4.
     """
     if not model.training:
-        return translation_loss(model, batch)
+        return model.loss(batch)
+    padding = special_ids(model).padding
     twice = Batch(batch.source.repeat(2, 1), batch.target.repeat(2, 1))
     hidden = torch.stack(hidden_states(model, twice).chunk(2), dim=2)  # (B, T, 2, D)
 
@@ -38,17 +39,18 @@ def r_drop_loss(model: nn.Module, batch: Batch, smoothing: float = 0.1, weight: 
         entropy = F.cross_entropy(
             logits.flatten(0, 1),
             target.repeat_interleave(2),
-            ignore_index=PAD,
+            ignore_index=padding,
             label_smoothing=smoothing,
             reduction="sum",
         )
         p, q = logits.log_softmax(-1).unbind(1)
         apart = ((p.exp() - q.exp()) * (p - q)).sum(-1)  # KL(p, q) + KL(q, p)
-        return entropy / 2 + weight / 2 * (apart * (target != PAD)).sum()
+        return entropy / 2 + weight / 2 * (apart * (target != padding)).sum()
 
     target = batch.target_output.flatten()
-    nats = chunked_loss(loss, hidden.flatten(0, 1), model.output, target)
-    return Loss(nats, (target != PAD).sum())
+    rows = hidden.flatten(0, 1)
+    nats = chunked_loss(loss, rows, model.output, target, padding)
+    return Loss(nats, (target != padding).sum())
 
 
 def minimum_risk_loss(
@@ -68,14 +70,15 @@ def minimum_risk_loss(
     Source: Shen et al. (2016), eqs. 12 to 14.
     """
     if not model.training:
-        return translation_loss(model, batch)
+        return model.loss(batch)
+    padding = special_ids(model).padding
     samples = sample(model, batch.source)
     B, n, _ = samples.shape
     rows = Batch(batch.source.repeat_interleave(n, dim=0), samples.flatten(0, 1))
     logits = model(rows.source, rows.target_input).transpose(1, 2)
-    nll = F.cross_entropy(logits, rows.target_output, ignore_index=PAD, reduction="none")
+    nll = F.cross_entropy(logits, rows.target_output, ignore_index=padding, reduction="none")
     log_probs = -nll.sum(dim=1).view(B, n)
     q = (sharpness * log_probs).softmax(dim=1)
     costs = cost(samples, batch.target).to(q.device)
-    n_tokens = (batch.target_output != PAD).sum(dim=1)
+    n_tokens = (batch.target_output != padding).sum(dim=1)
     return Loss((q * costs).sum(dim=1) @ n_tokens.to(q.dtype), n_tokens.sum())

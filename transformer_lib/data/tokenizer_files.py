@@ -6,14 +6,14 @@ Chapter: Subword tokenization: byte-pair encoding.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeVar
 
 from transformer_lib.data.files import write_atomically
 from transformer_lib.data.text import check_texts
 
-__all__ = ["check_texts", "check_vocabulary", "load_vocabulary", "save_vocabulary"]
+__all__ = ["check_vocabulary", "load_vocabulary", "save_vocabulary"]
 
 T = TypeVar("T")
 Pieces = tuple[str, ...]

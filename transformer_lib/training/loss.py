@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
-from transformer_lib.models.loss import Loss, chunked_loss, hidden_states
+from transformer_lib.models.loss import Loss, chunked_loss, hidden_states, translation_loss
 from transformer_lib.models.seq2seq import special_ids
 
 # page: more_from_29000_pairs
@@ -29,9 +29,9 @@ def r_drop_loss(model: nn.Module, batch: Batch, smoothing: float = 0.1, weight: 
 
     Source: Liang et al. (2021), eqs. 3 and 4.
     """
-    if not model.training:
-        return model.loss(batch)
     padding = special_ids(model).padding
+    if not model.training:
+        return translation_loss(model, batch, padding=padding)
     twice = Batch(batch.source.repeat(2, 1), batch.target.repeat(2, 1))
     hidden = torch.stack(hidden_states(model, twice).chunk(2), dim=2)  # (B, T, 2, D)
 

@@ -9,21 +9,21 @@ from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.hard_attention import HardConfig, HardSeq2Seq
 from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
-from transformer_lib.models.seq2seq import sequence_loss
+from transformer_lib.models.seq2seq import token_losses
 
 
 def hard_loss(model, batch, bonus):
     """The model's own loss."""
     object.__setattr__(model.config, "entropy_weight", bonus)
-    return model.loss(Batch(batch.source, batch.target))
+    return model.loss(Batch(batch.source, batch.target)).mean
 
 
 def soft_loss(model, batch, bonus):
     """Cross-entropy, less the weights' entropy times the bonus."""
     hidden, state = model.read(batch.target[:, :-1], model.start(batch.source))
     target, weights = batch.target[:, 1:], state.attention[0]
-    entropy = -(weights * weights.clamp(min=1e-9).log()).sum(-1)[target != PAD].mean()
-    return sequence_loss(model.output(hidden), target) - bonus * entropy
+    entropy = -(weights * weights.clamp(min=1e-9).log()).sum(-1)
+    return (token_losses(model.output(hidden), target) - bonus * entropy)[target != PAD].mean()
 
 
 def measure(seed, budget, kind, bonus, rate, times=1, dropout=0.0, falling=False, width=32):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from experiments.harness import Finding, Study
 from experiments.statistics import ratio
-from experiments.tasks import Rows, pad, translation_loss
+from experiments.tasks import Rows, pad, summed_loss
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.decoding.greedy import greedy_decode
@@ -105,7 +105,7 @@ def update(model, adam, lean, batch):
         target = batch.target[:, 1:].flatten()
         chunked_loss(summed, hidden.flatten(0, 1), model.output, target).backward()
     else:
-        translation_loss(model, batch, reduction="sum").backward()
+        summed_loss(model, batch).sum.backward()
     adam.step()
 
 

@@ -72,7 +72,7 @@ sequence_log_probability(torch.zeros(2, 3, 4), torch.ones(2, 9, dtype=torch.long
 
 
 @pytest.mark.slow
-def test_the_code_is_within_its_budgets(capsys: pytest.CaptureFixture) -> None:
+def test_the_library_does_not_grow(capsys: pytest.CaptureFixture) -> None:
     import budgets
 
     assert budgets.main() == 0, capsys.readouterr().out

@@ -35,7 +35,7 @@ NOT_NEEDED = (
         "nbclient",
         "nbconvert",
     ),
-    *("nbdev", "nbformat", "fastcore", "pytest", "beartype", "huggingface_hub", "requests"),
+    *("nbformat", "pytest", "beartype", "huggingface_hub", "requests"),
 )
 BLOCKED = f"""
 import importlib, importlib.abc, sys

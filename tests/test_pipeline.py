@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("tomllib", reason="the book needs Python 3.11; only the library supports 3.10")
-pytest.importorskip("nbdev", reason="the pipeline's tests need the book's environment")
+pytest.importorskip("nbformat", reason="the pipeline's tests need the book's environment")
 
 import chapters
 import compare
@@ -90,10 +90,10 @@ def test_a_sound_project_passes(project: TinyProject) -> None:
     assert project.guard() == []
 
 
-def test_export_is_repeatable_and_marks_the_chapter(project: TinyProject) -> None:
+def test_export_is_repeatable_and_names_the_page(project: TinyProject) -> None:
     path = project.module("counting")
     before = path.read_bytes()
-    assert b"Chapter: Counting words (book/history/counting.ipynb)." in before
+    assert b"Pages: counting." in before and b"# page: counting" in before
     assert b"from transformer_lib.data.grammar import Word" in before
     path.unlink()
     export.export(project.root)
@@ -243,8 +243,9 @@ def test_a_page_can_export_several_modules_and_a_module_can_grow_over_several_pa
     project.edit("doubling", lambda notebook: notebook.cells.append(later))
     export.export(project.root)
     text = project.module("more").read_text()
-    assert text.startswith('"""One more.\n\nChapters: Counting words (book/') and "LIMIT" not in text
-    assert text.index("x = 1") < text.index("y = 3") and "y = 2" not in text
+    assert text.startswith('"""One more.\n\nPages: counting, doubling.\n"""') and "LIMIT" not in text
+    assert text.index("# page: counting") < text.index("x = 1") < text.index("# page: doubling") < text.index("y = 3")
+    assert '__all__ = ["x", "y"]' in text and "y = 2" not in text
     assert project.gate() == []
 
 

@@ -191,6 +191,16 @@ def test_a_slip_is_caught_by_the_test_of_its_function(target: str, right: str, w
     assert found and (name is None or f'"{name}' in found.replace('""', '"')), found
 
 
+def test_a_method_that_is_added_to_its_class_is_left_out_and_graded_like_one_inside() -> None:
+    text = f"@extends(KVCache)\n{grading.source('multi_head_attention', 'KVCache.append')}"
+    right, others = grading.read([text])
+    assert others == [] and problems("multi_head_attention", "KVCache.append", right) == []
+    wrong, _ = grading.read([text.replace("[self.k, k]", "[k, self.k]")])
+    assert problems("multi_head_attention", "KVCache.append", wrong)
+    stub, owners = student.stubs(text, {"KVCache.append"})
+    assert owners == ["KVCache"] and stub.endswith("raise NotImplementedError") and grading.read([stub]) == ({}, [])
+
+
 def test_there_are_thirty_slips_and_eleven_famous_ones() -> None:
     assert len(SLIPS) >= 30 and len({name for *_, name in SLIPS} - {None}) >= 11
 

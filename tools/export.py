@@ -2,37 +2,35 @@
 
     python tools/export.py
 
-The work is done by nbdev's exporter. This script writes the module's docstring, refuses what would leave half a module
-behind, replaces each module in one step, and removes exported modules whose notebook is gone. Modules written by hand
-are left alone.
+A module is the cells that pages export to it, in the order of the book: their imports at the top, every part under the
+name of its page, and a method that is marked ``@extends(C)`` inside class C. Then ruff sorts and formats it. Each
+module is replaced in one step, and removed when its notebook is gone. Modules written by hand are left alone.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
+import subprocess
+import symtable
 import sys
-import tempfile
+import textwrap
 from pathlib import Path
 
 import readme
-from chapters import PACKAGE, ROOT, Notebook, book, by_hand, shown
+from chapters import GENERATED, PACKAGE, ROOT, Notebook, book, by_hand, shown
 
 MODULE = re.compile(r"[a-z]\w*(\.[a-z]\w*)?")
-RELATIVE = re.compile(r"^(\s*from )(\.+)(\S* import )", re.M)
 
 
 def check_exportable(page: Notebook) -> None:
-    """Refuse what nbdev would export wrongly, partly or elsewhere; the error names the cell."""
+    """Refuse what would be exported wrongly, partly or elsewhere; the error names the cell."""
     where = page.name
     if len(page.defaults) > 1:
         raise ValueError(f"{where}: more than one default_exp ({', '.join(page.defaults)})")
     if not page.exported:
         raise ValueError(f"{where}: default_exp {page.module}, but no cell begins with '#| export'")
-    if not page.title or "\\" in page.title or '"' in page.title:
-        raise ValueError(f"{where}: the first cell needs a title '# Title' without backslashes and quotation marks")
     for cell in page.exported:
         if "export" not in cell.marks:
             raise ValueError(f"{where}, cell {cell.index}: a page only uses '#| export' and '#| export module'")
@@ -48,52 +46,95 @@ def check_exportable(page: Notebook) -> None:
             ) from error
 
 
-def one_module(pages: list[Notebook], module: str) -> dict:
-    """One notebook for the exporter: the cells of this module, from every page that adds to it."""
-    title = pages[0].cells[0].data | {"source": f"# {module}\n\n> {docstring(pages, module)}"}
-    start = pages[0].code[0].data | {"id": "exported-to", "source": f"#| default_exp {module}"}
-    cells = [
-        {**cell.data, "source": f"#| export\n{shown(cell.source)}"}
-        for page in pages
-        for cell in page.exported
-        if page.target(cell) == module
-    ]
-    return {**pages[0].data, "cells": [title, start, *cells]}
+# ---- the joiner ----
 
 
-def docstring(pages: list[Notebook], module: str) -> str:
-    """What a module is: its ``#| doc``, or the promise of its page."""
-    found = [page.docs[module] for page in pages if module in page.docs]
-    return found[0] if found else pages[0].promise
+def class_of(node: ast.stmt) -> str | None:
+    """The class that a definition marked with ``@extends(C)`` belongs to."""
+    mark = next(iter(getattr(node, "decorator_list", [])), None)
+    marked = isinstance(mark, ast.Call) and ast.unparse(mark.func) == "extends"
+    return ast.unparse(mark.args[0]) if marked else None
 
 
-def absolute(text: str, module: str) -> str:
-    """The text with its imports written in full: the exporter makes some of them relative, and some not."""
-    packages = f"{PACKAGE}.{module}".split(".")
+def first_line(node: ast.stmt, lines: list[str]) -> int:
+    """Where a definition begins: with its decorators, and with the comment above them."""
+    first = min([node.lineno, *(mark.lineno for mark in getattr(node, "decorator_list", []))])
+    while first > 1 and lines[first - 2].startswith("#"):
+        first -= 1
+    return first
 
-    def in_full(found: re.Match[str]) -> str:
-        above = ".".join(packages[: -len(found[2])])
-        name = found[3]
-        return f"{found[1]}{above}{'' if name.startswith(' ') else '.'}{name}"
 
-    return RELATIVE.sub(in_full, text)
+def method(node: ast.FunctionDef, lines: list[str]) -> str:
+    """The text of a method without its mark, indented for its class; lines inside of strings stay as they are."""
+    texts = [one for one in ast.walk(node) if isinstance(one, (ast.Constant, ast.JoinedStr))]
+    inside = {n for one in texts for n in range(one.lineno + 1, one.end_lineno + 1)}
+    mark = range(node.decorator_list[0].lineno, node.decorator_list[0].end_lineno + 1)
+    kept = [n for n in range(first_line(node, lines), node.end_lineno + 1) if n not in mark]
+    return "\n".join(("" if n in inside else "    ") + lines[n - 1] for n in kept)
+
+
+def join(module: str, parts: list[tuple[str, str]]) -> str:
+    """The code of a module, from the names of its pages and the cells that they export to it."""
+    imports: dict[str, None] = {}
+    bodies: list[tuple[str, str]] = []
+    methods: dict[str, list[tuple[str, str]]] = {}
+    homes: dict[str, str] = {}
+    for page, source in parts:
+        lines, gone = source.splitlines(), set()
+        for node in ast.parse(source).body:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                if getattr(node, "module", None) not in (f"{PACKAGE}.notebook", f"{PACKAGE}.{module}"):
+                    imports[ast.unparse(node)] = None
+                gone |= set(range(node.lineno, node.end_lineno + 1))
+            elif owner := class_of(node):
+                if owner not in homes:
+                    raise ValueError(f"{page}: no cell before @extends({owner}) exports this class to {module}")
+                if any(ast.unparse(one) == "super()" for one in ast.walk(node) if isinstance(one, ast.Call)):
+                    raise ValueError(f"{page}: super() fails outside a class; in {node.name}, say super({owner}, self)")
+                methods.setdefault(owner, []).append((page, method(node, lines)))
+                gone |= set(range(first_line(node, lines), node.end_lineno + 1))
+            elif isinstance(node, ast.ClassDef):
+                homes[node.name] = page
+        bodies.append((page, "\n".join(line for n, line in enumerate(lines, 1) if n not in gone).strip("\n")))
+    text = "\n\n\n".join([*imports, under_pages(bodies, "")])
+    lines = text.splitlines()
+    classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name in methods]
+    for node in reversed(classes):
+        added = under_pages(methods[node.name], "    ", homes[node.name])
+        lines.insert(node.end_lineno, f"\n{added}")
+    return "\n".join(lines)
+
+
+def under_pages(parts: list[tuple[str, str]], indent: str, page: str = "") -> str:
+    """Parts of a module one after the other, each under the name of its page where the page changes."""
+    found = []
+    for name, text in parts:
+        if text:
+            found.append(text if name == page else f"{indent}# page: {name}\n\n{text}")
+            page = name
+    return "\n\n\n".join(found)
+
+
+def public(text: str) -> list[str]:
+    """The names that a module defines, in the order of the book."""
+    names = symtable.symtable(text, "module", "exec").get_symbols()
+    return [one.get_name() for one in names if one.is_assigned() and not one.get_name().startswith("_")]
 
 
 def render(module: str, pages: list[Notebook], root: Path = ROOT) -> str:
     """The text of a module, from the pages that export it."""
-    from nbdev.export import nb_export  # slow to import
+    docs = [page.docs[module] for page in pages if module in page.docs] or [pages[0].promise]
+    parts = [(page.path.stem, shown(c.source)) for page in pages for c in page.exported if page.target(c) == module]
+    code = join(module, parts)
+    doc = f"{textwrap.fill(docs[0], 117)}\n\nPages: {', '.join(page.path.stem for page in pages)}."
+    text = f'"""{doc}\n"""\n\n{GENERATED} Edit the pages.\n\n__all__ = {public(code)}\n\n{code}\n'
+    for command in (["check", "--fix", "--exit-zero", "--select=I"], ["format"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--quiet", "--stdin-filename", path_of(module, root), "-"]
+        text = subprocess.run(ruff, input=text, cwd=root, capture_output=True, text=True, check=True).stdout
+    return text
 
-    with tempfile.TemporaryDirectory() as folder:  # the exporter marks cells with a path relative to the module
-        copy = Path(folder).resolve() / pages[0].name
-        copy.parent.mkdir(parents=True)
-        copy.write_text(json.dumps(one_module(pages, module)), encoding="utf-8")
-        package = Path(folder).resolve() / PACKAGE
-        nb_export(str(copy), lib_path=str(package), name=module)
-        text = (package / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-    summary, closing, rest = text.partition('"""\n')
-    where = ", ".join(f"{page.title} ({page.name})" for page in pages)
-    label = "Chapter" if len(pages) == 1 else "Chapters"
-    return absolute(f"{summary.rstrip()}\n\n{label}: {where}.\n{closing}{rest}", module)
+
+# ---- the package ----
 
 
 def exporters(pages: list[Notebook]) -> dict[str, list[Notebook]]:

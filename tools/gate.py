@@ -25,7 +25,14 @@ from pathlib import Path
 from chapters import PACKAGE, ROOT, Notebook, book, by_hand
 from export import exporters, path_of, render
 
-FLOORS = ("settings strict", "data metrics viz", "models", "training decoding", "translation viz.steps", "student")
+FLOORS = (
+    "settings strict notebook",
+    "data metrics viz",
+    "models",
+    "training decoding",
+    "translation viz.steps",
+    "student",
+)
 LAYERS = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
 
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from chapters import ROOT, Notebook, book, numbers, shown
 
-from transformer_lib.student.grading import checks
+from transformer_lib.student.grading import checks, functions
 
 INTRODUCTION = """# Write it yourself: {title}
 
@@ -36,10 +36,7 @@ def stubs(source: str, targets: set[str]) -> tuple[str, list[str]]:
     """A cell without the bodies of the functions to write, and the names of its functions and classes that lack one."""
     lines, missing = source.splitlines(), []
     for node in ast.parse(source).body:
-        inside = [(f"{node.name}.", m) for m in node.body] if isinstance(node, ast.ClassDef) else [("", node)]
-        for owner, one in inside:
-            if isinstance(one, ast.FunctionDef) and owner + one.name in targets:
-                missing.append((one, node.name))
+        missing += [(one, key.split(".")[0]) for key, one in functions(node) if key in targets]
     for one, _ in reversed(missing):
         first = one.body[0].end_lineno if ast.get_docstring(one) else one.body[0].lineno - 1
         lines[first : one.end_lineno] = [" " * one.body[0].col_offset + "raise NotImplementedError"]

@@ -115,7 +115,7 @@ class LibraryModules(SphinxDirective):
         text = ""
         for name in filter(public, modules(self.arguments[0])):
             built = f"{built_in(name)}. " if built_in(name) else ""
-            line = import_module(f"{PACKAGE}.{name}").__doc__.splitlines()[0]
+            line = import_module(f"{PACKAGE}.{name}").__doc__.split("\n\n")[0]
             text += "" if name == self.arguments[0] else f"## `{name}`\n\n"
             text += f"{line}\n\n{built}Source: `{PACKAGE}/{name.replace('.', '/')}.py`.\n\n"
             text += f"```{{eval-rst}}\n.. automodule:: {PACKAGE}.{name}\n   :members:\n```\n\n"

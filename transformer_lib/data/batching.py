@@ -125,7 +125,12 @@ class TokenBatches(Sampler[list[int]]):
     """
 
     def __init__(
-        self, lengths: Sequence[int] | np.ndarray, max_tokens: int, seed: int | None = None, rank: int = 0, world: int = 1
+        self,
+        lengths: Sequence[int] | np.ndarray,
+        max_tokens: int,
+        seed: int | None = None,
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
         self.lengths = np.asarray(lengths)
         if not len(self.lengths):

@@ -62,9 +62,7 @@ class Pair:
         links += [("referents", *link, n) for link in self.referents]
         for name, i, j, last in links:
             if not (0 <= i < n and 0 <= j < last):
-                raise ValueError(
-                    f"{name} holds {(i, j)}, but there are {n} source and {m} target words"
-                )
+                raise ValueError(f"{name} holds {(i, j)}, but there are {n} source and {m} target words")
 
 
 # Simple sentences and bare noun phrases: what people type first into a translator.

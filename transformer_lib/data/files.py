@@ -104,9 +104,7 @@ def download(file: DataFile, timeout: float) -> bytes:
         ) from error
 
 
-def fetch(
-    file: DataFile, directory: str | os.PathLike[str] | None = None, *, timeout: float = 30
-) -> Path:
+def fetch(file: DataFile, directory: str | os.PathLike[str] | None = None, *, timeout: float = 30) -> Path:
     """Get a published file: from a local folder, from the cache, or from the network.
 
     Its SHA-256 is checked before it is used. Several processes may fetch at the same time.

@@ -135,9 +135,7 @@ class Phrase:
         return not self.noun.tags.isdisjoint(tags.split())
 
 
-BEFORE_NOUNS = (
-    "size age youth colour mood kind"  # the dimensions of adjectives that stand before nouns
-)
+BEFORE_NOUNS = "size age youth colour mood kind"  # the dimensions of adjectives that stand before nouns
 
 
 @cache
@@ -146,11 +144,7 @@ def adjective_choices(
 ) -> tuple[tuple[Adjective, ...], ...]:
     """Every way to put n adjectives before a noun: none in ``clash``, and all of the
     dimensions in ``only``."""
-    able = [
-        word
-        for word in noun.adjectives
-        if word.english not in clash and word.dimension in only.split()
-    ]
+    able = [word for word in noun.adjectives if word.english not in clash and word.dimension in only.split()]
     if n < 2:
         return tuple((word,) for word in able) if n else ((),)
     couples = ((a, b) for a in able for b in able)
@@ -164,8 +158,7 @@ def capacity(noun: Noun, clash: frozenset[str] = frozenset(), only: str = BEFORE
 
 
 DETERMINERS = tuple(
-    ((word.strip("-"), number == "plural"), int(weight))
-    for word, number, weight in TABLES["determiners"]
+    ((word.strip("-"), number == "plural"), int(weight)) for word, number, weight in TABLES["determiners"]
 )
 MASS_DETERMINERS = ((("the", False), 50), (("", False), 50))
 NUMBERS: dict[str, Callable[[str, bool], bool]] = {  # what a phrase may begin with
@@ -199,9 +192,7 @@ class Head(NamedTuple):
     role: str
 
 
-def build_phrase(
-    noun: Noun, determiner: str, plural: bool, adjectives: tuple[Adjective, ...], case: str
-) -> Phrase:
+def build_phrase(noun: Noun, determiner: str, plural: bool, adjectives: tuple[Adjective, ...], case: str) -> Phrase:
     """A noun with its determiner and adjectives, inflected."""
     column, text = "p" if plural else noun.gender, Text()
     if determiner:
@@ -271,9 +262,7 @@ ORDERS = {
 Parts = dict[str, Text]
 
 
-def deed_parts(
-    verb: Verb, plural: bool, progressive: bool, manner: Text, negated: bool = False
-) -> Parts:
+def deed_parts(verb: Verb, plural: bool, progressive: bool, manner: Text, negated: bool = False) -> Parts:
     """A verb's parts under one label: "is slowly picking up" | "hebt", "auf"."""
     label = next(LABELS)
     helper, main = "", verb.base if plural else verb.third
@@ -294,9 +283,7 @@ def deed_parts(
     }
 
 
-def choose_noun(
-    w: Writer, options: tuple[Noun, ...], size: int, clash: frozenset[str] = frozenset()
-) -> Noun:
+def choose_noun(w: Writer, options: tuple[Noun, ...], size: int, clash: frozenset[str] = frozenset()) -> Noun:
     """A noun not yet used that can fill a phrase of this size."""
     limit = size - 2 if 2 < size <= 4 else 0
     return w.fresh([noun for noun in options if capacity(noun, clash) >= limit])
@@ -436,11 +423,7 @@ MODIFIERS = (  # each with its least and its greatest size, and the nouns it sui
 
 def modify(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     """Append a modifier of this many English words to a phrase."""
-    able = [
-        build
-        for build, least, most, tags in MODIFIERS
-        if least <= size <= most and phrase.is_a(tags)
-    ]
+    able = [build for build, least, most, tags in MODIFIERS if least <= size <= most and phrase.is_a(tags)]
     w.pick(able)(w, phrase, size, head)
 
 
@@ -552,9 +535,7 @@ def suits(verb: Verb, progressive: bool, shape: Shape, sizes: Sizes, alone: bool
 
 
 @cache
-def deeds_for(
-    shape: Shape, sizes: Sizes, alone: bool
-) -> tuple[tuple[Verb, bool, tuple[str, ...]], ...]:
+def deeds_for(shape: Shape, sizes: Sizes, alone: bool) -> tuple[tuple[Verb, bool, tuple[str, ...]], ...]:
     """All verbs that suit, simple or progressive, with the adverbs they may take."""
     deeds = []
     for verb in VERBS:
@@ -712,8 +693,7 @@ def lengths(smallest: int, weights: str) -> Slot:
 MAIN = lengths(3, "4 10 14 15 14 12 10 9 8 7 5 4 3 2 1 1")
 WHILE = lengths(3, "8 16 19 17 13 10 7 5 3 2")
 OUTLINES = [  # for each main clause: has it a "while"?
-    (tuple("while" in clause for clause in clauses.split(",")), int(weight))
-    for clauses, weight in TABLES["outlines"]
+    (tuple("while" in clause for clause in clauses.split(",")), int(weight)) for clauses, weight in TABLES["outlines"]
 ]
 
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from transformer_lib.data.files import read_table
 
-
 TABLES = {
     name: [[column.strip() for column in row.split("|")] for row in rows]
     for name, rows in read_table("captions").items()
@@ -149,9 +148,7 @@ class Verb:
         return self.lists.get(key, ())
 
 
-def read_verb(
-    english: str, german: str, kind: str, subjects: str, objects: str, where: str, how: str
-) -> Verb:
+def read_verb(english: str, german: str, kind: str, subjects: str, objects: str, where: str, how: str) -> Verb:
     """One row of the table of verbs."""
     (base, particle), (third, _), (ing, _) = (f"{x}_".split("_")[:2] for x in english.split())
     (singular, prefix), (plural, _) = (f"{x}_".split("_")[:2] for x in german.split())
@@ -173,9 +170,7 @@ def find_verb(word: str) -> Verb:
     return next(verb for verb in VERBS if word in (verb.name, verb.singular))
 
 
-TIMES = {
-    size: [row for row in TABLES["times"] if len(row[0].split()) == size] for size in (1, 2, 3)
-}
+TIMES = {size: [row for row in TABLES["times"] if len(row[0].split()) == size] for size in (1, 2, 3)}
 
 
 class Reason(NamedTuple):

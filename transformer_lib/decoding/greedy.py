@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_lib.models.seq2seq import eval_mode, reorder
 

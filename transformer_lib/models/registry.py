@@ -103,9 +103,7 @@ def model_name(model: nn.Module) -> str:
     for name, (module, _, own) in _BUILT_IN.items():
         if (kind.__module__, kind.__name__) == (f"transformer_lib.models.{module}", own):
             return name
-    raise ValueError(
-        f"{kind.__name__} has no name; give it one with register_model(name, config_class, model_class)"
-    )
+    raise ValueError(f"{kind.__name__} has no name; give it one with register_model(name, config_class, model_class)")
 
 
 def build_model(name: str, config: Any) -> nn.Module:

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 

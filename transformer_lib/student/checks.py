@@ -87,7 +87,7 @@ def show(value: Any, beside: Any = None) -> str:
 
 
 def equal(got: Any, want: Any, slips: Slips = None, names: str = "expected / got") -> None:
-    """Fail unless both are equal; ``slips`` says which well-known slip gives which result, or whether it explains this one.
+    """Fail unless both are equal; ``slips`` says which famous slip gives which result, or whether it explains this one.
 
     ``names`` says what both are, if the expected one was computed by the learner's function, too.
     """
@@ -113,7 +113,7 @@ def holds(condition: Any, numbers: str, slips: Slips = None) -> None:
 
 
 def slipped(slips: Mapping[str, Any]) -> str:
-    """What explains a result: a famous slip has the name that the page of slips gives it, others begin in lower case."""
+    """What explains a result: a famous slip has its name from the page of slips, others begin in lower case."""
     for name, explains in slips.items():
         if bool(explains):
             if not name[0].isupper() and name[0] != '"':

@@ -105,7 +105,7 @@ def forced_tokens() -> None:
 
 @check(extend, "The library's beam search")
 def continuations() -> None:
-    """The best sums of old and new log-probabilities win, within each sentence; they are scores and log-probabilities."""
+    """The best sums of old and new log-probabilities win, in each sentence; scores and log-probabilities are sums."""
     live = hypotheses([[[3], [4]], [[5], [3]]], [[-1.0, -2.0], [-1.0, -4.0]])
     log_p = torch.full((4, V), -9.0)
     log_p[0, 3], log_p[0, 4], log_p[1, 5], log_p[2, 2], log_p[3, 4] = -2.0, -3.0, -0.5, -1.0, -0.1
@@ -145,14 +145,18 @@ def what_may_still_win() -> None:
     equal(unfinished(top, live, 1, tensor([7, 7]), config), tensor([0]), {"A search that stops too early": none})
     short = SearchConfig(length_penalty=-1.0)  # the largest divisor is that of the next token, 6 / 7
     live = hypotheses([[[4]], [[4]]], [[-1.2], [-1.4]])
-    equal(unfinished(top, live, 1, tensor([7, 7]), short), tensor([0]), {"the divisor of the longest is not the largest": none})
+    equal(
+        unfinished(top, live, 1, tensor([7, 7]), short),
+        tensor([0]),
+        {"the divisor of the longest is not the largest": none},
+    )
     top, live = hypotheses([[[4]], [[0]]], [[-1.5], [-math.inf]]), hypotheses([[[4]], [[4]]], [[-2.0], [-4.0]])
     equal(unfinished(top, live, 1, tensor([7, 7]), SearchConfig(beam_size=1, length_penalty=1.0)), tensor([1]))
 
 
 @check(beam_search, "The library's beam search")
 def everything_at_once() -> None:
-    """Prefixes are kept, n_best results come back, and hypotheses that are cut at the limit compete as if they had ended.
+    """Prefixes are kept, n_best results come back, and hypotheses cut at the limit compete as if they had ended.
 
     Each step asks for 2 K candidates: only the first K may end, and of those that don't end, the best K go on.
     """

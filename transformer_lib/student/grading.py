@@ -39,6 +39,22 @@ def is_stub(node: ast.FunctionDef) -> bool:
     return len(node.body) <= 2 and ast.unparse(last).startswith("raise NotImplementedError")
 
 
+def class_of(node: ast.stmt) -> str | None:
+    """The class that a function marked with ``@extends(C)`` belongs to."""
+    mark = next(iter(getattr(node, "decorator_list", [])), None)
+    marked = isinstance(mark, ast.Call) and ast.unparse(mark.func) == "extends"
+    return ast.unparse(mark.args[0]) if marked else None
+
+
+def functions(node: ast.stmt) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The functions that a statement defines, each with its name; that of a method begins with its class."""
+    inside = node.body if isinstance(node, ast.ClassDef) else [node]
+    owner = node.name if isinstance(node, ast.ClassDef) else class_of(node)
+    for one in inside:
+        if isinstance(one, ast.FunctionDef):
+            yield f"{owner}.{one.name}" if owner else one.name, one
+
+
 def read(cells: Sequence[str]) -> tuple[Answers, list[ast.stmt]]:
     """The functions and methods of a notebook that are written, and what else its cells define."""
     found: Answers = {}
@@ -54,13 +70,13 @@ def read(cells: Sequence[str]) -> tuple[Answers, list[ast.stmt]]:
             continue
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         for node in tree.body:
-            owner = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
-            for one in node.body if isinstance(node, ast.ClassDef) else [node]:
-                if isinstance(one, ast.FunctionDef):
-                    key = owner + one.name
-                    found.pop(key, None)
-                    if not is_stub(one):
-                        found[key] = one, name
+            for key, one in functions(node):
+                found.pop(key, None)
+                if not is_stub(one):
+                    found[key] = one, name
+            if class_of(node):
+                del node.decorator_list[0]
+                continue
             calls = any(isinstance(part, ast.Call) for part in ast.walk(node))
             if isinstance(node, KEPT) or (isinstance(node, ast.Assign) and not calls):
                 others.append(node)
@@ -216,7 +232,7 @@ def grade(chapter: str, *names: str) -> None:
 
     ✓ passes, ✗ does not, · is not written yet.
     """
-    cells = get_ipython().user_ns["In"]  # noqa: F821
+    cells = get_ipython().user_ns["In"]
     passed, total = report(chapter, cells, names)
     print(f"{passed} of {total}")
 
@@ -235,7 +251,7 @@ def source(chapter: str, name: str) -> str:
 
 def take(chapter: str, name: str) -> None:
     """Show the library's own text of a function, and use it in this notebook from now on."""
-    text, scope = source(chapter, name), get_ipython().user_ns  # noqa: F821
+    text, scope = source(chapter, name), get_ipython().user_ns
     print(text)
     first, _, method = name.partition(".")
     node = ast.parse(text).body[0]

@@ -165,7 +165,7 @@ def the_whole_sentence() -> None:
 
 @check(best_links, "How well does it align?")
 def links() -> None:
-    """Each target word but the last is linked with its heaviest source word, unless that is EOS, or has no weight either."""
+    """Each target word but the last is linked with its heaviest source word, unless that is EOS or has no weight."""
     weights, want = tensor([[7, 2, 1], [1, 8, 1], [1, 2, 7], [0, 0, 0], [6, 2, 2]]) / 10, {(0, 0), (1, 1)}
     slips = {"a row of zeros is linked": want | {(0, 3)}, "the last row is linked": want | {(0, 4)}}
     equal(best_links(weights), want, slips)

@@ -37,7 +37,7 @@ def heads_are_slices_of_columns() -> None:
 
 @check(HeadProjections.project, "The layer")
 def some_of_the_three() -> None:
-    """``project(x, 1)`` gives keys and values alone, ``project(x, 0, 1)`` the queries, also with fewer heads of keys."""
+    """``project(x, 1)`` gives keys and values, ``project(x, 0, 1)`` the queries, also with fewer heads of keys."""
     layer, x = HeadProjections(12, 6, n_kv_heads=2), randn(2, 5, 12)
     q, k, v = layer.project(x)
     equal([q.shape, k.shape], [torch.Size([2, 6, 5, 2]), torch.Size([2, 2, 5, 2])])

@@ -20,7 +20,7 @@ def the_future_is_hidden() -> None:
 
 @check(with_causal, "Attention in matrix form")
 def both_masks() -> None:
-    """A position is visible if both masks allow it, and with two queries for four keys, the last query is at the last key."""
+    """A position is visible if both masks allow it; of two queries for four keys, the last one is at the last key."""
     mask = torch.rand(1, 1, 2, 4) > 0.5
     want = DIAGONAL[2:]
     slips = {"the first query is at the first key": mask & DIAGONAL[:2], "either mask, not both": mask | want}
@@ -29,7 +29,7 @@ def both_masks() -> None:
 
 @check(attention_weights, "Attention in matrix form")
 def one_row_for_each_query() -> None:
-    """Three queries and five keys give three rows of five weights, and each row sums to 1, with or without axes in front."""
+    """Three queries and five keys give three rows of five weights that sum to 1, with or without axes in front."""
     equal(attention_weights(randn(3, 16), randn(5, 16)).shape, torch.Size([3, 5]))
     weights = attention_weights(randn(2, 3, 16), randn(2, 5, 16))
     equal(weights.shape, torch.Size([2, 3, 5]))

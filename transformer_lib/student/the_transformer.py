@@ -164,7 +164,7 @@ def padding_changes_nothing() -> None:
 
 @check(Transformer.start, "The model")
 def projected_once() -> None:
-    """The state's memory holds each layer's keys and values in ``layers``, and there is an empty cache for each layer."""
+    """The state's memory holds each layer's keys and values in ``layers``, and each layer has an empty cache."""
     model = translator()
     state, memory = model.start(SOURCE), model.encode(SOURCE)
     want = [layer.cross_attn.project(memory.outputs, 1) for layer in model.decoder.layers]

@@ -30,9 +30,7 @@ def total(*values: float | int) -> list[float]:
 
 
 @contextmanager
-def process_group(
-    device: str = "cpu", lock: AbstractContextManager[Any] | None = None
-) -> Iterator[torch.device]:
+def process_group(device: str = "cpu", lock: AbstractContextManager[Any] | None = None) -> Iterator[torch.device]:
     """A block in the group of processes that ``torchrun`` started; yields the device of this one.
 
     Args:
@@ -84,7 +82,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def share(tensor: Tensor, like: Any) -> Tensor:
-    """This process's share of a whole tensor, split in the same way as ``like``; if that isn't sharded, the tensor itself."""
+    """This process's share of a whole tensor, split in the same way as ``like``; the tensor itself if that is whole."""
     if not hasattr(like, "full_tensor"):
         return tensor
     from torch.distributed.tensor import distribute_tensor

@@ -101,7 +101,8 @@ def checked(optimizer: torch.optim.Optimizer | None, model: nn.Module) -> torch.
     own = set(map(id, model.parameters()))
     if optimizer and any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
         raise ValueError(
-            "the optimizer holds parameters of another model: make it from model.parameters(), or leave it out if shard=True"
+            "the optimizer holds parameters of another model: make it from model.parameters(), "
+            "or leave it out if shard=True"
         )
     return optimizer
 
@@ -115,7 +116,8 @@ class RunState:
         optimizer: None for Adam. The schedule sets its learning rate.
 
     Raises:
-        ValueError: if every parameter is frozen, the optimiser holds parameters of another model, or nothing follows the warm-up.
+        ValueError: if every parameter is frozen, the optimiser holds parameters of another model, or nothing follows
+            the warm-up.
     """
 
     def __init__(

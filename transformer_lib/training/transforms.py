@@ -129,7 +129,9 @@ def batch_loader(
     limits = [getattr(model, f"max_{side}_length", None) for side in ("source", "target")]
     for side, limit, column in zip(("source", "target"), limits, (lengths[:, 0], lengths[:, 1] - 1), strict=True):
         if limit is not None and column.max() > limit:
-            raise ValueError(f"example {column.argmax()} has a {side} of {column.max()} tokens; the model takes {limit}")
+            raise ValueError(
+                f"example {column.argmax()} has a {side} of {column.max()} tokens; the model takes {limit}"
+            )
     longest = min([config.max_tokens, *(limit for limit in limits if limit is not None)])
     examples = Transformed(data, transforms, config.seed, longest)
     workers = config.workers if shuffle else 0

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from tqdm import tqdm
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
+import transformer_lib.translation.run as runs
 from transformer_lib.data.files import fetch, write_atomically
 from transformer_lib.data.multi30k import MULTI30K
 from transformer_lib.data.recipes import ZAPIER
@@ -26,11 +27,17 @@ from transformer_lib.models.registry import model_entry
 from transformer_lib.training.checkpoints import average_checkpoints, save_tensors
 from transformer_lib.training.distributed import process, process_group
 from transformer_lib.training.trainer import TrainingConfig
-import transformer_lib.translation.run as runs
 from transformer_lib.translation.evaluation import evaluate_run
 from transformer_lib.translation.export import ONNX_CARD, export_onnx, export_run, import_onnxruntime
 from transformer_lib.translation.run import TrainOptions
-from transformer_lib.translation.translator import Translation, Translator, pick_device, read_config, shown, weights_file
+from transformer_lib.translation.translator import (
+    Translation,
+    Translator,
+    pick_device,
+    read_config,
+    shown,
+    weights_file,
+)
 
 
 def optional(owner: type, *, hidden: Sequence[str] = (), defaults: dict[str, Any] | None = None) -> Any:

@@ -19,8 +19,9 @@ from pydantic import Field
 
 from transformer_lib.data.batching import TokenBatches, pair_lengths
 from transformer_lib.data.captions import Pair, make_captions
-from transformer_lib.data.files import check_empty
 from transformer_lib.data.corpus import TokenCorpus, read_pairs, sample_pairs, tokenize_corpus
+from transformer_lib.data.everyday import load_everyday, visitors_corpus
+from transformer_lib.data.files import check_empty
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.registry import build_model, model_entry
@@ -29,9 +30,18 @@ from transformer_lib.training.checkpoints import load_weights
 from transformer_lib.training.distributed import process
 from transformer_lib.training.trainer import Trainer, TrainingConfig
 from transformer_lib.training.transforms import BPEDropout, SpellingNoise
-from transformer_lib.translation.translator import SHIPPED, Language, TextPreparation, Translator
-from transformer_lib.translation.translator import find_pretrained, read_config, shown, unknown_words, write_config
-from transformer_lib.translation.translator import TranslatorConfig
+from transformer_lib.translation.translator import (
+    SHIPPED,
+    Language,
+    TextPreparation,
+    Translator,
+    TranslatorConfig,
+    find_pretrained,
+    read_config,
+    shown,
+    unknown_words,
+    write_config,
+)
 
 TRANSFORMERS = ("transformer", "gpt", "llama")
 MANY = 40_000
@@ -56,7 +66,7 @@ class TrainOptions:
     """Everything that decides a training; what is None follows from the model and the corpus."""
 
     data: str = "captions"
-    """captions, multi30k, hf:NAME of Hugging Face, or a file with source, tab, target in each line."""
+    """captions, multi30k, everyday, hf:NAME of Hugging Face, or a file with source, tab, target in each line."""
     model: str = "transformer"
     """A registered model: gru, bahdanau, luong, hard, transformer, gpt, llama, or one of your own."""
     source: Language | None = None
@@ -80,7 +90,7 @@ class TrainOptions:
     skip_bad: bool = False
     """Leave out lines that are no pair or too long, and say how many, instead of refusing the file."""
     noise: Probability = 0.0
-    """Probability of a typing error, a missing capital, nothing but capitals, and a missing full stop in a training source."""
+    """Probability of a typing error, a missing capital, only capitals, and a missing full stop in a training source."""
     joined: Probability = 0.0
     """Lines of two sentences to add for training, as a share of the pairs."""
     bpe_dropout: Probability = 0.0
@@ -211,8 +221,19 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
     return Corpus(train, validation, test)
 
 
+def load_visitors(options: TrainOptions, text: TextPreparation) -> Corpus:
+    """Everyday sentences with what visitors type besides; 1,000 pairs to choose by, 1,000 to report on."""
+    if {text.source, text.target} != {"en", "de"}:
+        raise ValueError(f"everyday pairs en and de, not {text.source!r} and {text.target!r}")
+    parts = [[*visitors_corpus(load_everyday("train"), options.seed)], load_everyday("val"), load_everyday("test")]
+    if text.source == "de":
+        parts = [[Pair(pair.target, pair.source) for pair in part] for part in parts]
+    train, validation, test = parts
+    return Corpus(train, validation, test)
+
+
 CORPORA: dict[str, Callable[[TrainOptions, TextPreparation], Corpus]] = {
-    "captions": load_captions, "multi30k": load_photographs,
+    "captions": load_captions, "multi30k": load_photographs, "everyday": load_visitors,
 }  # fmt: skip
 
 
@@ -358,9 +379,7 @@ def longest_pair(model: Any, options: TrainOptions) -> int:
     return min((limit for limit in limits if limit is not None), default=10**9)
 
 
-def tokenize(
-    pairs: Iterable[Any], part: str, translator: Translator, options: TrainOptions, folder: Path
-) -> list[str]:
+def tokenize(pairs: Iterable[Any], part: str, translator: Translator, options: TrainOptions, folder: Path) -> list[str]:
     """Write a part of the corpus in ids; a note about pairs that are too long.
 
     Raises:
@@ -481,4 +500,3 @@ def locked(folder: Path | str) -> Iterator[None]:
         os.close(handle)
         if new and not any(folder.iterdir()):
             folder.rmdir()
-

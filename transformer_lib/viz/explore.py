@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
 from transformer_lib.viz.viewer import Control, Part, Viewer, lights, make_viewer, percent
 
 _TEXT = '<td class="tl-fit" data-part="0"></td>'
@@ -101,7 +102,12 @@ def heads_viewer(
 
 
 def _silenced_row(
-    head: int, words: Sequence[str], watched: int, forms: Sequence[str], whole: Sequence[str], chance: Mapping[str, float]
+    head: int,
+    words: Sequence[str],
+    watched: int,
+    forms: Sequence[str],
+    whole: Sequence[str],
+    chance: Mapping[str, float],
 ) -> list[Any]:
     """What is said of the words written without a head (0: with all of them), and their cells."""
     likely = ", ".join(f"{form} {100 * p:.0f}\u00a0%" for form, p in chance.items())

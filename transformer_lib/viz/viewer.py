@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+
 from transformer_lib.viz.plots import as_weights, check_words
 
 __all__ = ["Control", "Part", "Viewer", "attention_viewer", "make_viewer", "percent", "widest_map"]
@@ -57,7 +58,8 @@ class Control:
             begin = self.start if self.begin is None else self.begin
             return (
                 f'<p class="tl-slider" {at} data-name="{name}" data-first="{self.options[0]}" data-begin="{begin}">'
-                f'<button type="button" aria-label="{name}: back">\N{LEFTWARDS ARROW}</button><input type="range" min="0" '
+                f'<button type="button" aria-label="{name}: back">\N{LEFTWARDS ARROW}</button>'
+                '<input type="range" min="0" '
                 f'max="{len(self.options) - 1}" value="{self.start}" aria-label="{name}"><button type="button" '
                 f'aria-label="{name}: on">\N{RIGHTWARDS ARROW}</button><span></span></p>'
             )
@@ -83,7 +85,7 @@ class Part:
 
     Args:
         uses: the numbers of these controls.
-        table: nested lists, a level for each of them. At the bottom stand what is said, and then a text or a whole number
+        table: nested lists, a level for each of them. At the bottom stand what is said, and a text or an integer
             for each place, in the order of the scene.
         weights: the places are words with weights in per cent; what is said is then made from the largest.
     """
@@ -108,18 +110,15 @@ def make_viewer(
     Args:
         title: what the viewer shows.
         controls: those that the scene does not name stand above it.
-        scene: HTML; ``<!--K-->`` is the place of control K, and ``data-part="P"`` marks an element as a place of part P.
+        scene: HTML; ``<!--K-->`` is the place of control K, and ``data-part="P"`` marks an element as one of part P.
         parts: what stands in the places.
         note: a sentence below the title.
     """
     style, script = (
-        (files("transformer_lib") / "viz" / f"viewer.{kind}").read_text(encoding="utf-8")
-        for kind in ("css", "js")
+        (files("transformer_lib") / "viz" / f"viewer.{kind}").read_text(encoding="utf-8") for kind in ("css", "js")
     )
     above = "".join(one.html(k) for k, one in enumerate(controls) if f"<!--{k}-->" not in scene)
-    body = above + re.sub(
-        r"<!--(\d+)-->", lambda mark: controls[int(mark[1])].html(int(mark[1])), scene
-    )
+    body = above + re.sub(r"<!--(\d+)-->", lambda mark: controls[int(mark[1])].html(int(mark[1])), scene)
     rows = [part.row(controls) for part in parts]
     values = [iter(row if part.weights else row[1:]) for row, part in zip(rows, parts, strict=True)]
 
@@ -130,16 +129,14 @@ def make_viewer(
         return f'data-part="{mark[1]}" style="--tl-value:{value}"{mark[2]}>'
 
     body = re.sub(r'data-part="(\d+)"([^>]*)>', fill, body)
-    said = " ".join(
-        html.escape(row[0])
-        for row, part in zip(rows, parts, strict=True)
-        if not part.weights and row[0]
-    )
+    said = " ".join(html.escape(row[0]) for row, part in zip(rows, parts, strict=True) if not part.weights and row[0])
     data = json.dumps([asdict(part) for part in parts], ensure_ascii=False, separators=(",", ":"))
     name, remark = html.escape(title), f"<p>{html.escape(note)}</p>" if note else ""
     page = (
-        f'<div class="tl-viewer" role="group" aria-label="{name}"><style>\n{style}</style><p><strong>{name}</strong></p>'
-        f'{remark}{body}<p class="tl-says">{said}</p><script type="application/json">{data.replace("<", chr(92) + "u003c")}'
+        f'<div class="tl-viewer" role="group" aria-label="{name}"><style>\n{style}</style>'
+        f"<p><strong>{name}</strong></p>"
+        f'{remark}{body}<p class="tl-says">{said}</p>'
+        f'<script type="application/json">{data.replace("<", chr(92) + "u003c")}'
         f"</script></div><script>\n{script}</script>"
     )
     return Viewer(title, page)
@@ -153,9 +150,7 @@ def menus_of(weights: Any) -> tuple[np.ndarray, list[tuple[str, list[str]]]]:
     array = as_weights(weights, "weights")
     names = ("Layer", "Head")[4 - array.ndim :]
     sizes = array.shape[:-2]
-    return array, [
-        (name, [f"{i + 1}" for i in range(n)]) for name, n in zip(names, sizes, strict=True)
-    ]
+    return array, [(name, [f"{i + 1}" for i in range(n)]) for name, n in zip(names, sizes, strict=True)]
 
 
 def lights(words: Sequence[str]) -> list[str]:
@@ -192,7 +187,7 @@ def attention_viewer(
         rows: the T target words.
         columns: the S source words.
         title: what the viewer shows, read out by screen readers and written above the words.
-        start: the map that it opens at, counted from 0, such as ``(layer, head)``, and then the target word if you like;
+        start: the map that it opens at, counted from 0, such as ``(layer, head)``, and the target word if you like;
             None for the map whose weights reach the most source words.
         note: a sentence about what it opens at; with ``start=None`` it writes one itself.
 

@@ -1,0 +1,21 @@
+"""What only notebooks need: a class that later cells, or later chapters, add methods to."""
+
+import sys
+from abc import update_abstractmethods
+from typing import Any
+
+
+def extends(cls: type) -> Any:
+    """Add a method to a class that an earlier cell began; in the library, it stands inside the class.
+
+    It may be a property, a class method or a static method. Write ``super(C, self)`` in it: ``super()`` needs a class
+    around it.
+    """
+
+    def attach(method: Any) -> Any:
+        name = getattr(method, "fget", method).__name__
+        setattr(cls, name, method)
+        update_abstractmethods(cls)
+        return sys._getframe(1).f_globals.get(name, method)  # a function of the same name stays what it was
+
+    return attach

@@ -362,6 +362,7 @@ class Tally(Evidence):
         counts["fell"] = sum(map(len, map(fallen, records)))
         every = round(counts["asked"] / max(1, counts["broke"]))
         counts["one_in"] = WORDS[every] if every < len(WORDS) else every
+        counts["Kept"] = counts["kept"]
         return self.markdown("\n".join(self.content).format(**counts))
 
 

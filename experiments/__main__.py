@@ -8,6 +8,7 @@ import tempfile
 
 from experiments import numbers
 from experiments.harness import Check, checks_of, get_study, names, plain, rejudge, run
+from transformer_lib.translation.translator import pick_device
 
 
 def seeds(text):
@@ -64,7 +65,12 @@ def main():
     parser.add_argument("--tried", help="what was changed, if it is not only seeds and budget")
     parser.add_argument("--check", action="store_true", help="only list the numbers that are stale")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps.")
     args, command = parser.parse_args(), f"python -m experiments {shlex.join(sys.argv[1:])}"
+    try:
+        os.environ["DEVICE"] = str(pick_device(args.device))
+    except ValueError as error:
+        parser.error(str(error))
     if args.smoke:
         os.environ["SMOKE"] = "1"  # before a study is imported
     if args.do == "list":

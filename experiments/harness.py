@@ -8,6 +8,7 @@ import inspect
 import json
 import math
 import operator
+import os
 import pkgutil
 import platform
 import re
@@ -146,7 +147,8 @@ def provenance(command):
     changed = git(["git", "status", "--porcelain", ":/", ":!/transformer_lib/results"]).stdout.strip()
     cpu = Path("/proc/cpuinfo")
     model = re.search("model name.*: (.*)", cpu.read_text()) if cpu.exists() else None
-    return {
+    place = os.environ.get("DEVICE", "cpu")  # where models were trained
+    return ({} if place == "cpu" else {"device": place}) | {
         "command": command,
         "commit": commit + (" with changes" if changed else ""),
         "date": str(date.today()),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils._pytree import tree_map
 
 from transformer_lib.data.batching import encode_pairs
 from transformer_lib.data.captions import make_captions
@@ -104,15 +105,16 @@ def rise(updates):
 
 
 def fit(model, loss, batches, rate, budget, schedule=decay, betas=(0.9, 0.98), clip=1.0):
-    """Train with Adam for `budget` updates, at `rate` times what the schedule says."""
-    adam = torch.optim.Adam(model.train().parameters(), betas=betas, eps=1e-9)
+    """Train with Adam for `budget` updates, at `rate` times what the schedule says; the model is back on the CPU then."""
+    place = os.environ.get("DEVICE", "cpu")
+    adam = torch.optim.Adam(model.train().to(place).parameters(), betas=betas, eps=1e-9)
     for update, batch in zip(range(1, budget + 1), batches, strict=False):
         adam.param_groups[0]["lr"] = rate * schedule(update, budget)
         adam.zero_grad()
-        loss(model, batch).backward()
+        loss(model, tree_map(lambda part: part.to(place), batch)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         adam.step()
-    return model.eval()
+    return model.cpu().eval()
 
 
 def translation_loss(model, batch, smoothing=0.0, reduction="mean"):

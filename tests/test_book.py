@@ -504,8 +504,8 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     pages = [{"file": f"book/translation/{name}"} for name in ("decoding", "translating_real_sentences")]
     parts = [{"caption": "Translation", "numbered": True, "chapters": pages}]
-    appendix = [{"file": f"book/appendix/{name}"} for name in ("pictures", "claims")]
-    parts.append({"caption": "Appendix", "chapters": appendix})
+    parts.insert(0, {"caption": "Start here", "chapters": [{"file": "book/appendix/pictures"}]})
+    parts.append({"caption": "Appendix", "chapters": [{"file": "book/appendix/claims"}]})
     contents = {"format": "jb-book", "root": "book/index", "parts": parts}
     (tmp_path / "_toc.yml").write_text(yaml.safe_dump(contents), encoding="utf-8")
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
@@ -552,6 +552,7 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
 
     index = (built / "book" / "index.html").read_text(encoding="utf-8")
     assert 'href="translation/translating_real_sentences.html"' in index
+    assert re.search(r'class="right-next"\s+href="translation/decoding.html"', index)  # not to what comes before it
     assert '<details id="run-first-run">' in index and "Scores &lt;compared&gt;" in index and "24.31" in index
     assert "Not measured yet" in index and "never-run" in index
     assert "Neural Machine Translation by Jointly Learning to Align and Translate" in index

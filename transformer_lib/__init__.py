@@ -9,6 +9,8 @@ import os
 from importlib import import_module, metadata
 from typing import Any
 
+from .settings import settings  # noqa: F401  # now, or the module of that name would take its place later
+
 _MODULES = {
     "metrics": "alignment_error_rate bleu exact_match perplexity",
     "data.captions": "Pair make_captions",

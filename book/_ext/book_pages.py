@@ -103,6 +103,12 @@ def _tidy_page(
     context["pages"] = sorted(
         page[5:] for page in app.env.found_docs if page.startswith("book/")
     )
+    first = next((one for one in chapters() if one.number == "1"), None)
+    if name == app.config.root_doc and first:  # not to what stands before it
+        context["next"] = {
+            "link": app.builder.get_relative_uri(name, first.docname),
+            "title": f'<span class="section-number">1. </span>{html.escape(first.title)}',
+        }
     if doctree is not None and (line := describe(doctree)):
         line = html.escape(line)
         context["meta"] = {**(context.get("meta") or {}), "og:description": line}

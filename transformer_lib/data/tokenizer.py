@@ -20,7 +20,8 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor
 
-from transformer_lib.data.tokenizer_files import check_texts, check_vocabulary, load_vocabulary, save_vocabulary
+from transformer_lib.data.text import check_texts
+from transformer_lib.data.tokenizer_files import check_vocabulary, load_vocabulary, save_vocabulary
 
 # page: translation_as_prediction
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from transformer_lib.data.batching import Batch, Example
 from transformer_lib.data.files import write_atomically
-from transformer_lib.training.checkpoints import average_checkpoints, load_tensors, load_weights, save_tensors
+from transformer_lib.training.checkpoints import average_run, load_tensors, load_weights, save_tensors
 from transformer_lib.training.distributed import process, shard, share, total, whole, whole_weights
 from transformer_lib.training.loss import Loss, r_drop_loss, translation_loss
 from transformer_lib.training.transforms import Transform, batch_loader
@@ -150,6 +150,7 @@ class RunState:
         self.ema = [p.detach().clone() for p in self.parameters] if config.ema else None
         self.sums = torch.zeros(2, device=self.device)  # loss and refused updates, not yet in the progress
         self.clock, self._fingerprint = time.perf_counter(), ""
+        self.translator: str | None = None  # a checksum of the configuration that the weights belong to
 
     # ------------------------------------------------------------ during an epoch
 
@@ -281,7 +282,7 @@ class RunState:
         with self.averaged():
             weights = whole_weights(self.model) if names else {}
             for name in names if process()[0] == 0 else ():
-                save_tensors(self.folder / f"{name}.safetensors", weights, line)
+                save_tensors(self.folder / f"{name}.safetensors", weights, line | {"translator": self.translator})
         if process()[0] == 0:
             log = "".join(json.dumps(entry) + "\n" for entry in self.progress.log)
             write_atomically(self.folder / "log.jsonl", log.encode())
@@ -295,9 +296,7 @@ class RunState:
         last, n = self.progress.epoch, self.config.average
         if self.folder is None or process()[0] > 0 or not n:
             return
-        epochs = list(range(max(1, last - n + 1), last + 1))
-        mean = average_checkpoints([self.folder / f"epoch-{epoch}.safetensors" for epoch in epochs])
-        save_tensors(self.folder / "averaged.safetensors", mean, {"epochs": epochs})
+        average_run(self.folder, range(max(1, last - n + 1), last + 1))
 
     # ------------------------------------------------------------ checkpoints
 
@@ -335,7 +334,10 @@ class RunState:
         total(0.0)  # rank 0 may still be writing
         path = self.folder / "last.safetensors"
         tensors, notes = load_tensors(path)
-        identity, stored = self.identity(), notes.get("identity", {})
+        identity = self.identity()
+        stored = {"translator": self.translator} | notes.get("identity", {})  # version 0.2 did not note it
+        for name, config in (("configuration", self.config), ("model", getattr(self.model, "config", None))):
+            stored[name] = completed(stored.get(name), identity[name], config)
         if differs := [name for name in identity if stored.get(name) != identity[name]]:
             raise ValueError(f"{path} belongs to a run with another {' and another '.join(differs)}")
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "ema": {}, "optimizer": {}}
@@ -360,15 +362,29 @@ class RunState:
         """What a checkpoint belongs to. Epochs, patience, workers, compile and shard may change when it is resumed."""
         self._fingerprint = self._fingerprint or f"{fingerprint(self.train)} {fingerprint(self.validation)}"
         free = ("epochs", "patience", "workers", "compile", "shard")
-        shapes = {name: list(tensor.shape) for name, tensor in self.model.state_dict().items()}
-        model = [type(self.model).__name__, repr(getattr(self.model, "config", None)), shapes]
+        config = getattr(self.model, "config", None)
+        model = asdict(config) if is_dataclass(config) else {"config": repr(config)}
         settings = {name: value for name, value in asdict(self.config).items() if name not in free}
         return {
-            "configuration": json.loads(json.dumps(settings)),
-            "model": hashlib.sha256(json.dumps(model).encode()).hexdigest(),
+            "configuration": plain(settings),
+            "model": plain({"class": type(self.model).__name__} | model),
             "optimizer": type(self.optimizer).__name__,
             "corpus": self._fingerprint,
+            "translator": self.translator,
         }
+
+
+def plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as JSON keeps them."""
+    return json.loads(json.dumps(settings, default=repr))
+
+
+def completed(stored: Any, own: dict[str, Any], config: Any) -> Any:
+    """Stored settings, with the defaults of those that have been added to the configuration since."""
+    if isinstance(stored, str):  # version 0.2: a checksum, which every new setting would change
+        return own
+    settings = fields(config) if is_dataclass(config) else ()
+    return plain({one.name: one.default for one in settings if one.name in own}) | (stored or {})
 
 
 def fingerprint(data: Sequence[Example]) -> str:

@@ -82,7 +82,9 @@ def main():
         if args.do == "run":
             run_study(get_study(name), command, args)
         elif args.do == "judge":
-            rejudge(get_study(name))
+            record = rejudge(get_study(name))
+            for section in (record, *record["challenges"]):
+                report(name, section, False)
         elif args.do == "check":
             for one in [key] if key else checks_of(get_study(study)):
                 run_check(get_study(study), one, args)

@@ -344,6 +344,7 @@ def rejudge(study):
         check = known[old["tried"]]
         old["findings"] = judge(study.changed(check), old, check)
     write(record, path)
+    return record
 
 
 def write(record, path):

@@ -40,6 +40,14 @@
     closed = [];
   });
 
+  // A link to a line that unfolds unfolds it.
+  const unfold = () => {
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let fold = target?.closest?.("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    if (target) target.scrollIntoView();
+  };
+  window.addEventListener("hashchange", unfold);
+
   let waiting;
   window.addEventListener("resize", () => {
     clearTimeout(waiting);
@@ -48,6 +56,7 @@
   document.addEventListener("DOMContentLoaded", name);
   window.addEventListener("load", () => {
     name();
+    unfold();
     mark();
   });
 })();

@@ -172,7 +172,7 @@ def _redirect(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     katex.NODEJS_BINARY = NODE  # nobody has to install it
     katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = True  # a formula that cannot be set ends the build
-    # its other way to start, by a Unix socket, fails if the socket's file is there before the server listens
+    # started by a Unix socket, it fails if the socket's file is there before the server listens
     katex.KaTeXServer.start_server_process = katex.KaTeXServer.start_network_socket
     katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = 60.0  # on a busy machine
     app.add_config_value("book_redirects", {}, "html")

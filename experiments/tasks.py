@@ -18,6 +18,7 @@ from transformer_lib.data.recipes import RecipeCoder, make_recipes
 from transformer_lib.data.tokenizer import PAD, Tokenizer
 from transformer_lib.decoding.greedy import translate
 from transformer_lib.metrics import bleu
+from transformer_lib.models.loss import Loss, add_up
 
 # of a Transformer that learns in minutes
 SIZES = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2}
@@ -117,11 +118,16 @@ def fit(model, loss, batches, rate, budget, schedule=decay, betas=(0.9, 0.98), c
     return model.cpu().eval()
 
 
-def translation_loss(model, batch, smoothing=0.0, reduction="mean"):
-    """Cross-entropy of the next word, in nats."""
-    logits = model(batch.source, batch.target[:, :-1])
-    options = {"ignore_index": PAD, "label_smoothing": smoothing, "reduction": reduction}
-    return F.cross_entropy(logits.flatten(0, 1), batch.target[:, 1:].flatten(), **options)
+def summed_loss(model, batch, smoothing=0.0):
+    """Cross-entropy of the next words: its sum, and their number."""
+    logits, target = model(batch.source, batch.target[:, :-1]), batch.target[:, 1:]
+    options = {"ignore_index": PAD, "label_smoothing": smoothing, "reduction": "sum"}
+    return Loss(F.cross_entropy(logits.flatten(0, 1), target.flatten(), **options), (target != PAD).sum())
+
+
+def translation_loss(model, batch, smoothing=0.0):
+    """Nats a word, which `fit` lowers."""
+    return summed_loss(model, batch, smoothing).mean
 
 
 @torch.no_grad()
@@ -129,8 +135,8 @@ def mean_loss(model, rows, size=200):
     """Nats a word on new sentences."""
     model.eval()
     batches = [rows.take(group) for group in torch.arange(len(rows)).split(size)]
-    total = sum(translation_loss(model, batch, reduction="sum").item() for batch in batches)
-    return total / (rows.target[:, 1:] != PAD).sum().item()
+    total, n_words = add_up([summed_loss(model, batch) for batch in batches])
+    return total / n_words
 
 
 @torch.no_grad()

@@ -29,10 +29,11 @@ from transformer_lib.models.bert import BertClassifier, mask_tokens
 from transformer_lib.models.convert import from_hf, from_torch, to_hf, to_torch
 from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 from transformer_lib.models.linear_attention import RULES, GatedDeltaNet, LinearAttention
+from transformer_lib.models.loss import Loss, translation_loss
 from transformer_lib.models.registry import build_model, model_entry, model_names
 from transformer_lib.models.seq2seq import Seq2Seq
 from transformer_lib.training.loop import evaluate_loss, train_on
-from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss, translation_loss
+from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss
 from transformer_lib.training.trainer import Trainer, TrainingConfig
 from transformer_lib.translation.cli import main as command
 from transformer_lib.translation.run import TrainOptions, create_run, open_run
@@ -120,16 +121,16 @@ def test_a_translator_computes_the_same(name):
         model, batch = on_device(exact), there(BATCH)
         model(batch.source, batch.target_input)  # which makes tables of positions
         waits.clear()
-        loss = translation_loss(model, batch)
+        loss = translation_loss(model, batch).sum
         loss.backward()
         assert type(model).loss is not Seq2Seq.loss or not waits
-        gradients = torch.autograd.grad(translation_loss(exact, BATCH), [*exact.parameters()], allow_unused=True)
-        same(loss, translation_loss(exact, BATCH))
+        gradients = torch.autograd.grad(translation_loss(exact, BATCH).sum, [*exact.parameters()], allow_unused=True)
+        same(loss, translation_loss(exact, BATCH).sum)
         for (label, parameter), gradient in zip(model.named_parameters(), gradients, strict=True):
             assert (parameter.grad is None) == (gradient is None), label
             if gradient is not None:
                 same(parameter.grad, gradient)
-        model.train().loss(batch).backward()
+        model.train().loss(batch).sum.backward()
         if hasattr(model, "align"):
             same(model.eval().align(batch.source, batch.target_input), exact.align(BATCH.source, BATCH.target_input))
 
@@ -179,9 +180,9 @@ def test_recipes(encoder, attention):
     exact = IfThenModel(IfThenConfig(13, (3, 4), **parts)).double().eval()
     batch = RecipeBatch(SOURCE, torch.ones(3, 2).long(), tuple(range(3)))
     with device():
-        loss = on_device(exact).loss(there(batch))
+        loss = on_device(exact).loss(there(batch)).sum
         loss.backward()
-        same(loss, exact.loss(batch))
+        same(loss, exact.loss(batch).sum)
 
 
 def test_linear_attention():
@@ -202,12 +203,10 @@ def draw(model, source):
 
 
 @pytest.mark.parametrize("where", [NAME, "cpu"])
-def test_minimum_risk_with_costs_from(where, request):
-    if where == "cpu":
-        request.applymarker(pytest.mark.xfail(strict=True, reason="costs from the host are multiplied as they are"))
+def test_minimum_risk_with_costs_from(where):
     cost = lambda samples, references: torch.tensor([[0.5, 0.25]] * len(samples), device=where)  # noqa: E731
     with device():
-        minimum_risk_loss(there(small()), there(collate(ROWS[:6])), draw, cost).backward()
+        minimum_risk_loss(there(small()), there(collate(ROWS[:6])), draw, cost).sum.backward()
 
 
 def test_r_drop_and_smoothing():
@@ -217,8 +216,8 @@ def test_r_drop_and_smoothing():
         part.dropout = nn.Identity() if isinstance(getattr(part, "dropout", None), nn.Dropout) else 0.0
     with device():
         model, moved = on_device(exact), there(batch)
-        same(r_drop_loss(model, moved), r_drop_loss(exact, batch))
-        same(translation_loss(model, moved, 0.1), translation_loss(exact, batch, 0.1))
+        same(r_drop_loss(model, moved).sum, r_drop_loss(exact, batch).sum)
+        same(translation_loss(model, moved, 0.1).sum, translation_loss(exact, batch, 0.1).sum)
         assert evaluate_loss(model, [batch]) == pytest.approx(evaluate_loss(exact, [batch]))
 
 
@@ -240,9 +239,7 @@ UPDATES = [
 
 
 @pytest.mark.parametrize(("name", "kind"), UPDATES)
-def test_an_update_does_not_wait(name, kind, tmp_path, request):
-    if name == "hard":
-        request.applymarker(pytest.mark.xfail(strict=True, reason="the tokens of a batch on the device are counted"))
+def test_an_update_does_not_wait(name, kind, tmp_path):
     with device() as waits:
         trainer = Trainer(there(small(name)), ROWS[:30], ROWS[30:], config(**KINDS[kind]), tmp_path)
         trainer.update([collate(ROWS[:6])])
@@ -271,7 +268,6 @@ def test_another_optimiser_and_loss():
         assert Trainer(model, ROWS[:12], ROWS[30:], config(epochs=1, warmup=0), loss=loss, optimizer=optimizer).fit()
 
 
-@pytest.mark.xfail(strict=True, reason="each batch is copied, and its loss read")
 def test_a_validation_waits_once():
     with device() as waits:
         trainer = Trainer(there(small()), ROWS[:30], ROWS[30:], config(max_tokens=20))
@@ -281,7 +277,6 @@ def test_a_validation_waits_once():
         assert waits.total() <= 1, waits
 
 
-@pytest.mark.xfail(strict=True, reason="it copies and reads in each update")
 def test_the_short_loop_waits_once():
     with device() as waits:
         model = there(small("gru"))
@@ -295,20 +290,19 @@ def test_the_short_loop_waits_once():
         assert counts[0] == counts[1] <= 1, waits
 
 
-@pytest.mark.xfail(strict=True, reason="on a GPU the message names the update at which the sums are read")
 def test_the_update_that_was_not_finite_is_named():
     calls = []
 
     def third_is_bad(model, batch):
         calls.append(batch)
-        return translation_loss(model, batch) * (float("nan") if len(calls) == 3 else 1.0)
+        nats, n_tokens = translation_loss(model, batch)
+        return Loss(nats * (float("nan") if len(calls) == 3 else 1.0), n_tokens)
 
     with device(), pytest.raises(ValueError, match="update 3:"):
         Trainer(there(small("gru")), ROWS[:30], ROWS[30:], config(), loss=third_is_bad).fit()
 
 
 @pytest.mark.skipif(NAME != "gpu", reason="this machine has as many GPUs as it has")
-@pytest.mark.xfail(strict=True, reason="fork_rng() without devices warns where there are several")
 def test_several_devices_give_no_warning(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.random, "_fork_rng_warned_already", False)
     (tmp_path / "pairs.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from transformer_lib.data.files import write_atomically
-from transformer_lib.data.text import check_texts
+from transformer_lib.data.text import check_texts as check_texts  # which the page of the tokenizer imports from here
 
 __all__ = ["check_vocabulary", "load_vocabulary", "save_vocabulary"]
 

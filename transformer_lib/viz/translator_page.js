@@ -85,10 +85,9 @@ class TranslatorInPage {
       event.preventDefault();
       this.submit();
     });
-    let waiting;
     this.input.addEventListener("input", () => {
-      clearTimeout(waiting);
-      waiting = setTimeout(() => this.write(), 400);
+      clearTimeout(this.waiting);
+      this.waiting = setTimeout(() => this.write(), 400);
     });
     for (const one of this.changes.querySelectorAll("button")) {
       one.addEventListener("click", () =>
@@ -200,15 +199,13 @@ class TranslatorInPage {
     this.button.textContent = ready
       ? "Translate"
       : `Load the translator (${megabytes(bytes)})`;
-    const kept = await (await shelf())?.match(this.address("weights.safetensors"));
+    const kept = await (await shelf())?.match(
+      address(this.files, this.wanted, "weights.safetensors"),
+    );
     if (kept && this.loaded !== this.wanted && this.wanted.name === name) {
       const size = megabytes(bytes);
       this.button.textContent = `Start the translator (${size}, kept here)`;
     }
-  }
-
-  address(file) {
-    return address(this.files, this.wanted, file);
   }
 
   submit() {
@@ -216,7 +213,8 @@ class TranslatorInPage {
   }
 
   async load() {
-    const { bytes, name } = this.wanted;
+    const { wanted } = this; // another may be, by the time that it is there
+    const { bytes, name } = wanted;
     this.button.disabled = this.model.disabled = true;
     this.say(`Loading ${megabytes(bytes)}.`);
     let sum = 0;
@@ -227,9 +225,9 @@ class TranslatorInPage {
     try {
       const { Translator, EOS, meanOfLayer } = await import("./translator.js");
       const translator = await Translator.load((file) =>
-        fetchFile(this.address(file), arrived),
+        fetchFile(address(this.files, wanted, file), arrived),
       );
-      Object.assign(this, { translator, end: EOS, loaded: this.wanted });
+      Object.assign(this, { translator, end: EOS, loaded: wanted });
       this.listHeads(meanOfLayer(-1));
       this.listWidths(translator.decoding.beam_size ?? 1);
       this.say("");
@@ -272,6 +270,7 @@ class TranslatorInPage {
 
   // Translates what stands in the field, word by word, unless half of it is unknown.
   async write({ load = false } = {}) {
+    clearTimeout(this.waiting);
     const run = ++this.run;
     const typed = this.input.value.trim();
     const [text] = this.wanted.captions ? typed.match(/^[^.!?…]*[.!?…]*/u) : [typed];
@@ -288,12 +287,10 @@ class TranslatorInPage {
     const strange = words.filter((word) => !known.has(word));
     if (2 * strange.length >= words.length) return this.refuse(words, strange, known);
     if (this.loaded !== this.wanted) {
-      if (!load) {
-        this.clear("");
-        this.state.textContent = "Load the translator, and it translates what you type.";
-        return;
-      }
-      if (!(await this.load()) || run !== this.run) return;
+      if (load) return (await this.load()) && this.write(); // of what stands there then
+      this.clear("");
+      this.state.textContent = "Load the translator, and it translates what you type.";
+      return;
     }
     const options = { beamSize: Number(this.search.value) };
     Object.assign(this, { known, rest: text !== typed });

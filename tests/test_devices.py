@@ -121,11 +121,11 @@ def test_a_translator_computes_the_same(name):
         model, batch = on_device(exact), there(BATCH)
         model(batch.source, batch.target_input)  # which makes tables of positions
         waits.clear()
-        loss = translation_loss(model, batch).sum
-        loss.backward()
-        assert type(model).loss is not Seq2Seq.loss or not waits
-        gradients = torch.autograd.grad(translation_loss(exact, BATCH).sum, [*exact.parameters()], allow_unused=True)
-        same(loss, translation_loss(exact, BATCH).sum)
+        loss, expected = model.loss(batch), exact.loss(BATCH)
+        loss.sum.backward()
+        assert not waits
+        gradients = torch.autograd.grad(expected.sum, [*exact.parameters()], allow_unused=True)
+        same(loss.sum, expected.sum), same(loss.n_tokens, expected.n_tokens)
         for (label, parameter), gradient in zip(model.named_parameters(), gradients, strict=True):
             assert (parameter.grad is None) == (gradient is None), label
             if gradient is not None:

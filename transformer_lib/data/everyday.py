@@ -81,8 +81,11 @@ def other_names(pair: Pair, generator: random.Random) -> Pair:
 
 
 def visitors_corpus(pairs: list[Pair], seed: int = 0) -> Iterator[Pair]:
-    """What the translator of the first page learns from: the sentences, a third of the names exchanged, short ones three
-    times, single words three times, a phrase book twenty times, and 20,000 generated captions as people write them."""
+    """What the translator of the first page learns from.
+
+    The sentences, a third of the names exchanged; short sentences and single words three times; a phrase book twenty
+    times; and 20,000 generated captions as people write them.
+    """
     generator = random.Random(seed)
     for pair in pairs:
         yield other_names(pair, generator) if generator.random() < 0.35 else pair

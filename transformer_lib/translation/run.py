@@ -30,6 +30,7 @@ from transformer_lib.models.registry import build_model, model_entry, model_name
 from transformer_lib.settings import Count, Probability, Size, settings
 from transformer_lib.training.checkpoints import load_weights
 from transformer_lib.training.distributed import process
+from transformer_lib.training.run_state import own_random_state
 from transformer_lib.training.trainer import Trainer, TrainingConfig
 from transformer_lib.training.transforms import BPEDropout, SpellingNoise
 from transformer_lib.translation.translator import (
@@ -483,7 +484,7 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     if config.training is None or not (folder / "corpus").is_dir():
         raise ValueError(f"{folder} was not trained here: fine-tune it with --from {folder}")
     tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
-    with torch.random.fork_rng():
+    with own_random_state(device):
         torch.manual_seed(options.seed)
         model = config.build(None, folder / "config.json")
     if options.start_from is not None and not last.is_file():

@@ -495,14 +495,14 @@ class Translator:
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
-    """The named device; ``auto`` is CUDA or MPS where there is one, and the CPU elsewhere.
+    """The named device; ``auto`` is the accelerator, such as CUDA or MPS, where there is one, and the CPU elsewhere.
 
     Raises:
         ValueError: if there is no such device.
     """
     if device == "auto":
-        mps = torch.backends.mps.is_available()
-        device = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
+        there = torch.accelerator.is_available()
+        device = torch.accelerator.current_accelerator() if there else "cpu"
     try:
         torch.zeros(1, device=device).item()  # which "meta" could not give either
     except (RuntimeError, AssertionError) as error:

@@ -1,7 +1,10 @@
 """What users have: folders that version 0.2.0 wrote are read, translate as they did, and are trained to their end."""
 
+import atexit
 import json
 import shutil
+import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,9 @@ from transformer_lib.training.checkpoints import load_tensors, load_weights
 from transformer_lib.translation.run import open_run
 from transformer_lib.translation.translator import Translator
 
-OLD = Path(__file__).parent / "data" / "0.2.0"
+OLD = Path(tempfile.mkdtemp(prefix="version-0.2.0-"))
+atexit.register(shutil.rmtree, OLD, ignore_errors=True)
+zipfile.ZipFile(Path(__file__).parent / "data" / "version-0.2.0.zip").extractall(OLD)
 SAID = json.loads((OLD / "said.json").read_text(encoding="utf-8"))
 TRANSLATORS = sorted(path.name for path in (OLD / "translators").iterdir())
 

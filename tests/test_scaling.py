@@ -4,6 +4,7 @@ import json
 import math
 import random
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pathlib import Path
 import distributed_worker
 import pytest
 import torch
-from processes import run_processes
+from processes import environment, free_port, run_processes
 from torch import Tensor
 
 from transformer_lib.data.batching import TokenBatches, encode_pairs
@@ -122,6 +123,31 @@ def test_outside_of_torchrun_there_is_no_group_and_nothing_to_shard(monkeypatch)
         pass
     with torch.random.fork_rng(), pytest.warns(UserWarning, match="one process: torchrun"):
         Trainer(*distributed_worker.prepare("divided"))
+
+
+WAIT = """
+import sys, transformer_lib.training.distributed as distributed
+from transformer_lib.__main__ import main
+join, patience = distributed.join, float(sys.argv.pop(1))
+distributed.join = lambda backend: join(backend, patience)
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, None])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_waits_for_processes_that_never_come_says_so_and_can_be_stopped(rank, stop, tmp_path):
+    command = [sys.executable, "-c", WAIT, "100" if stop else "1", "train", "--output", str(tmp_path / "x")]
+    told = environment(rank, 2, free_port())
+    with subprocess.Popen(command, env=told, stderr=subprocess.PIPE, text=True) as process:
+        first = process.stderr.readline()
+        assert "waiting for the other processes of WORLD_SIZE=2" in first and "unset WORLD_SIZE" in first
+        if stop:
+            process.send_signal(stop)
+        _, rest = process.communicate(timeout=60)
+    assert process.returncode == (128 + stop if stop else 1) and not (tmp_path / "x").exists()
+    assert ("waited in vain for the other processes" in rest) == (stop is None)
 
 
 # ---------------------------------------------------------------- corpora on disk

@@ -222,9 +222,8 @@ def group(device, how):
         found = {"backends": dist.get_backend_config(), "sum of ones": one.tolist(), "alone": alone}
         found["together"] = losses(place, shard=how == "shares")
         for name, wrap in (("DDP", DistributedDataParallel), ("FSDP2", shard)):
-            loss = wrap(Objective(base(True, dropout=0.0).to(place), translation_loss))(
-                collate(examples(True)).to(place)
-            )
+            model = wrap(Objective(base(True, dropout=0.0).to(place), translation_loss))
+            loss = model(collate(examples(True)).to(place)).sum
             loss.backward()
             found[f"a loss with {name}"] = round(loss.item(), 4)
         if process()[0] == 0:
@@ -288,7 +287,7 @@ def training(device, small):
     def update(model, adam):
         with torch.autocast(device, torch.bfloat16):
             if isinstance(model, Transformer):
-                loss = translation_loss(model, batch)
+                loss = model.loss(batch).sum
             else:
                 logits = model(batch.source, batch.target_input).flatten(0, 1).float()
                 loss = F.cross_entropy(logits, batch.target_output.flatten(), ignore_index=0, reduction="sum")

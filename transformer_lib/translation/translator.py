@@ -501,8 +501,7 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
         ValueError: if there is no such device.
     """
     if device == "auto":
-        there = torch.accelerator.is_available()
-        device = torch.accelerator.current_accelerator() if there else "cpu"
+        device = (torch.accelerator.is_available() and torch.accelerator.current_accelerator()) or "cpu"
     try:
         torch.zeros(1, device=device).item()  # which "meta" could not give either
     except (RuntimeError, AssertionError) as error:

@@ -30,7 +30,7 @@ class NoCache(Uncached):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.config = model, model.config
         self.max_target_length = model.max_target_length
         if hasattr(model, "encode"):
             self.encode = model.encode
@@ -102,7 +102,7 @@ def exhaustive_search(
     """The best of all translations of at most `max_length` tokens, for tiny vocabularies."""
     results = []
     for number, row in enumerate(source):
-        longest = max(length_limit(row, config), 1 if prefix is None else prefix.shape[1])
+        longest = max(length_limit(row, config), 0 if prefix is None else int((prefix[number] != PAD).sum()))
         words = range(EOS + 1, model(row[None], row.new_tensor([[BOS]])).shape[-1])
         every = [(*body, EOS) for n in range(config.min_length, longest) for body in product(words, repeat=n)]
         every += product(words, repeat=longest)

@@ -28,9 +28,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.data.tokenizer import BOS, EOS, PAD
-from transformer_lib.decoding.greedy import check_search, force, penalize_repetition, rule_out_
-from transformer_lib.models.seq2seq import eval_mode, reorder
+from transformer_lib.data.tokenizer import PAD
+from transformer_lib.decoding.greedy import check_search, force, length_limits, opening, penalize_repetition, rule_out_
+from transformer_lib.models.seq2seq import SPECIAL, SpecialIds, eval_mode, reorder, special_ids
 from transformer_lib.settings import Count, Positive, Size, settings
 
 # page: decoding
@@ -91,10 +91,11 @@ class Hypotheses(NamedTuple):
         Raises:
             ValueError: if the logits held NaN, or no translation is possible.
         """
-        bad = (~self.scores[:, :1].isfinite()).nonzero()[:, 0].tolist()
-        if bad:
-            nan = "the logits hold NaN, or " * bool(self.scores[bad[0], 0].isnan())
-            raise ValueError(f"sentence {bad[0]}: {nan}no translation is possible")
+        good = self.scores[:, 0].isfinite().tolist()  # waits for the device
+        if not all(good):
+            bad = good.index(False)
+            nan = "the logits hold NaN, or " * bool(self.scores[bad, 0].isnan())
+            raise ValueError(f"sentence {bad}: {nan}no translation is possible")
         return self
 
 
@@ -103,6 +104,7 @@ def log_probabilities(
     written: Int[Tensor, "N T"],
     forced: Int[Tensor, " M"] | None,
     config: SearchConfig,
+    special: SpecialIds = SPECIAL,
 ) -> Float[Tensor, "N V"]:
     """Log-probabilities of the next token, adjusted as the config says.
 
@@ -110,10 +112,12 @@ def log_probabilities(
     """
     logits = penalize_repetition(logits, written, config.repetition_penalty)
     precision = torch.promote_types(logits.dtype, torch.float32)
-    log_p = rule_out_(logits.log_softmax(-1, precision), written, config.min_length)
+    log_p = logits.log_softmax(-1, precision)
+    log_p = rule_out_(log_p, written, config.min_length, special)
     if forced is None:
         return log_p
-    return force(log_p, forced.repeat_interleave(len(log_p) // len(forced)))
+    forced = forced.repeat_interleave(len(log_p) // len(forced))
+    return force(log_p, forced, special)
 
 
 def extend(live: Hypotheses, log_p: Float[Tensor, "N V"], count: int) -> tuple[Hypotheses, Int[Tensor, "M C"]]:
@@ -130,17 +134,21 @@ def extend(live: Hypotheses, log_p: Float[Tensor, "N V"], count: int) -> tuple[H
 
 
 def finish(
-    best: Hypotheses, left: Int[Tensor, " M"], ended: Hypotheses, divisor: float
+    best: Hypotheses,
+    left: Int[Tensor, " M"],
+    ended: Hypotheses,
+    divisor: float | Float[Tensor, " M"],
+    fill: int = PAD,
 ) -> tuple[Hypotheses, Hypotheses]:
     """The best translations, with those that have just ended.
 
     Of all sentences, and of those with the numbers ``left``.
     """
     tokens, scores, log_probs = best
-    tokens = F.pad(tokens, (0, 1), value=PAD)
+    tokens = F.pad(tokens, (0, 1), value=fill)
     pool = Hypotheses(
         torch.cat([tokens[left], ended.tokens], 1),
-        torch.cat([scores[left], ended.scores / divisor], 1),
+        torch.cat([scores[left], (ended.scores.T / divisor).T], 1),
         torch.cat([log_probs[left], ended.log_probs], 1),
     )
     top, _ = pool.best(scores.shape[1])
@@ -153,7 +161,7 @@ def finish(
 def unfinished(
     top: Hypotheses,
     live: Hypotheses,
-    length: int,
+    length: int | Int[Tensor, " M"],
     limits: Int[Tensor, " M"],
     config: SearchConfig,
 ) -> Int[Tensor, " G"]:
@@ -201,30 +209,46 @@ def beam_search(
     """
     config = replace(config or SearchConfig(), **options)
     longest, prefix = check_search(model, source, config.max_length, prefix)
-    sizes = (source != PAD).sum(1).clamp(min=1) * float(config.max_ratio or longest)
-    limits = sizes.clamp(max(1, prefix.shape[1]), min(longest, 10**9)).long()
-    B, K, n = len(source), config.beam_size, config.n_best
-    left, empty = torch.arange(B, device=source.device), source.new_empty(B, n, 0)
-    live = Hypotheses(empty[:, :1], *torch.zeros(2, B, 1, device=left.device))
-    best = Hypotheses(empty, *torch.full((2, B, n), -math.inf, device=left.device))
+    special, B, K, n = (
+        special_ids(model),
+        len(source),
+        config.beam_size,
+        config.n_best,
+    )
+    given, limits = length_limits(source, prefix, longest, config.max_ratio, special)
+    token, begun = opening(source, special)
+    left = torch.arange(B, device=source.device)
+    live = Hypotheses(begun[:, None], *torch.zeros(2, B, 1, device=left.device))
+    none = torch.full((2, B, n), -math.inf, device=left.device)
+    best = Hypotheses(begun[:, None].expand(-1, n, -1), *none)
+
+    def counted(
+        length: int | Tensor,
+    ) -> Any:  # without the prompt, if it has no score
+        own = special.bos is not None
+        return length if own else (length - given[left]).clamp(min=1)
+
     with torch.no_grad(), eval_mode(model):
-        token, state = source.new_full((B,), BOS), B and model.start(source)
-        for length in range(1, longest + 1 if B else 0):
+        state = B and model.start(source)
+        for length in range(begun.shape[1] + 1, longest + 1 if B else 0):
             logits, state = model.step(token, state)
             forced = prefix[left, length - 1] if length <= prefix.shape[1] else None
             written = live.tokens.flatten(0, 1)
-            log_p = log_probabilities(logits, written, forced, config)
-            candidates, rows = extend(live, log_p, 2 * K)
-            ends = candidates.tokens[:, :, -1] == EOS
+            log_p = log_probabilities(logits, written, forced, config, special)
+            candidates, rows = extend(live, log_p, (1 + len(special.eos)) * K)
+            ends = special.ends(candidates.tokens[:, :, -1])
+            ends &= (length > given[left])[:, None]  # a prompt may hold ends
             # NaN ends a hypothesis, and `checked` refuses it
             ends |= (length >= limits[left])[:, None] | candidates.scores.isnan()
-            ended, divisor = candidates.only(ends, K), config.normalizer(length)
-            best, top = finish(best, left, ended, divisor)
+            divisor = config.normalizer(counted(length))
+            ended = candidates.only(ends, K)
+            best, top = finish(best, left, ended, divisor, special.fill)
             live, rank = candidates.only(~ends).best(K)
             if on_step is not None:
                 on = torch.zeros_like(ends).scatter(1, rank, live.scores.isfinite())
                 on_step(Step(left, candidates, ends, on, best))
-            going = unfinished(top, live, length, limits[left], config)
+            most = counted(limits[left])
+            going = unfinished(top, live, counted(length), most, config)
             if not len(going):
                 break
             kept = going if len(going) < len(left) else None

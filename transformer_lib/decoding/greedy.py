@@ -10,8 +10,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
-from transformer_lib.models.seq2seq import eval_mode, reorder
+from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.models.seq2seq import (
+    SPECIAL,
+    SpecialIds,
+    check_ids,
+    eval_mode,
+    reorder,
+    special_ids,
+    vocab_size,
+)
 
 
 def penalize_repetition(
@@ -30,16 +38,26 @@ def penalize_repetition(
     return logits.scatter(1, written.long(), smaller)
 
 
-def rule_out_(scores: Float[Tensor, "N V"], written: Int[Tensor, "N T"], min_length: int = 0) -> Float[Tensor, "N V"]:
-    """Set PAD and BOS to minus infinity, in place, and EOS too among the first `min_length` tokens."""
-    scores[:, : EOS + (written.shape[1] < min_length)] = -torch.inf  # PAD, BOS, EOS are 0, 1, 2
+def rule_out_(
+    scores: Float[Tensor, "N V"], written: Int[Tensor, "N T"], min_length: int = 0, special: SpecialIds = SPECIAL
+) -> Float[Tensor, "N V"]:
+    """Set forbidden ids to minus infinity, in place, and the ends too among the first `min_length` tokens."""
+    for token in special.forbidden + special.eos * (written.shape[1] < min_length):
+        scores[:, token] = -torch.inf
     return scores
 
 
-def force(scores: Float[Tensor, "N V"], token: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
-    """Scores in which only the given token of each row is possible; with PAD, a row is left unchanged."""
+def force(
+    scores: Float[Tensor, "N V"], token: Int[Tensor, " N"], special: SpecialIds = SPECIAL
+) -> Float[Tensor, "N V"]:
+    """Scores in which only the given token of each row is possible; with PAD, a row is left unchanged.
+
+    Without BOS, nothing says how likely a prompt is: the scores of its tokens are 0.
+    """
+    given = (token != special.padding)[:, None]
     others = torch.arange(scores.shape[1], device=scores.device) != token[:, None]
-    return scores.masked_fill(others & (token != PAD)[:, None], -torch.inf)
+    scores = scores.masked_fill(given & others, -torch.inf)
+    return scores if special.bos is not None else scores.masked_fill(given & ~others, 0)
 
 
 def check_search(
@@ -53,9 +71,11 @@ def check_search(
     Raises:
         TypeError: if the prefix holds no integers.
         ValueError: if the limit is below 1, or the prefix is longer, of another batch, not padded
-            on the right, or holds BOS or EOS.
+            on the right, or holds BOS or EOS; if a prompt is empty, and the model has no BOS; on a device, also
+            for ids outside the vocabulary, which a model can only refuse on the CPU.
     """
     max_length = min(max_length, getattr(model, "max_target_length", None) or max_length)
+    special = special_ids(model)
     if not hasattr(model, "encode"):  # a language model
         if prefix is not None:
             raise ValueError("the prompt of a language model is its prefix: give one of them")
@@ -65,14 +85,34 @@ def check_search(
         raise TypeError(f"prefix is {prefix.dtype}, expected token ids")
     if prefix.dim() != 2 or len(prefix) != len(source):
         raise ValueError(f"prefix of shape {tuple(prefix.shape)} for {len(source)} sentences")
-    if max_length < max(1, prefix.shape[1]):
+    if max_length < max(1, prefix.shape[1] + (special.bos is None)):
         raise ValueError(f"{max_length=} for a prefix of {prefix.shape[1]} tokens")
-    valid = prefix != PAD
-    if (valid[:, 1:] & ~valid[:, :-1]).any():
+    if source.device.type != "cpu":
+        check_ids(source, vocab_size(model, "source"), "source")
+    valid = prefix != special.padding
+    if prefix.shape[1] and (valid[:, 1:] & ~valid[:, :-1]).any():
         raise ValueError("prefix must be padded on the right")
-    if ((prefix == BOS) | (prefix == EOS)).any():
+    if special.bos is None and not (prefix.shape[1] and valid[:, 0].all()):
+        raise ValueError("a prompt is empty, and this model has no BOS to begin with")
+    if special.bos is not None and prefix.shape[1] and ((prefix == special.bos) | special.ends(prefix)).any():
         raise ValueError("prefix holds BOS or EOS: BOS is added, and nothing follows EOS")
     return max_length, prefix
+
+
+def length_limits(
+    source: Int[Tensor, "B S"], prefix: Int[Tensor, "B P"], longest: int, max_ratio: float | None, special: SpecialIds
+) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
+    """The number of each row's given tokens, and the most that it may have in all."""
+    given = (prefix != special.padding).sum(1)
+    sizes = (source != special.padding).sum(1).clamp(min=1) * float(max_ratio or longest)
+    return given, torch.maximum(sizes.clamp(1, min(longest, 10**9)).long(), given)
+
+
+def opening(source: Int[Tensor, "B S"], special: SpecialIds) -> tuple[Int[Tensor, " B"], Int[Tensor, "B W"]]:
+    """The first token that a model reads, and what is written by then: BOS and nothing, or else the prompt's first."""
+    if special.bos is None:
+        return source[:, 0], source[:, :1]
+    return source.new_full((len(source),), special.bos), source[:, :0]
 
 
 @torch.no_grad()
@@ -85,6 +125,7 @@ def generate(
     prefix: Int[Tensor, "B P"] | None = None,
     min_length: int = 0,
     repetition_penalty: float = 1.0,
+    max_ratio: float | None = None,
 ) -> Iterator[tuple[Int[Tensor, " N"], Int[Tensor, " N"]]]:
     """Generate token by token: yields the unfinished rows and a token for each.
 
@@ -95,41 +136,48 @@ def generate(
         prefix: first tokens of each row, without BOS and EOS, padded on the right.
         min_length: no EOS among the first so many tokens.
         repetition_penalty: above 1, tokens already written become less likely.
+        max_ratio: most tokens for each token of the source.
 
     Raises:
         ValueError: in training mode, for a bad prefix, logits with NaN, or if no token is possible.
     """
     max_length, prefix = check_search(model, source, max_length, prefix)
-    rows = torch.arange(len(source), device=source.device)
-    token = source.new_full((len(rows),), BOS)
-    written = token[:, None][:, :0]
+    special, rows = special_ids(model), torch.arange(len(source), device=source.device)
+    given, limits = length_limits(source, prefix, max_length, max_ratio, special)
+    token, written = opening(source, special)
+    if written.shape[1] and len(rows):
+        yield rows, token
     state = model.start(source) if len(rows) else None
-    for length in range(max_length if len(rows) else 0):
+    for length in range(written.shape[1], max_length if len(rows) else 0):
         if model.training:
             raise ValueError("the model is in training mode: call model.eval() first")
         logits, state = model.step(token, state)
         logits = penalize_repetition(logits, written, repetition_penalty)
-        scores = rule_out_(logits, written, min_length)
+        scores = rule_out_(logits.clone(), written, min_length, special)  # the logits may still be the model's
         if length < prefix.shape[1]:
-            scores = force(scores, prefix[rows, length])
-        if not scores.amax(-1).isfinite().all():
+            scores = force(scores, prefix[rows, length], special)
+        possible, token = scores.amax(-1).isfinite(), choose(scores).to(source.dtype)
+        ended = special.ends(token) & (length >= given[rows])  # a prompt may hold ends
+        goes = ~ended & (length + 1 < limits[rows])
+        fate = torch.where(possible, goes.long(), -1).tolist()  # waits for the device, once a step
+        if -1 in fate:
             raise ValueError(f"token {length + 1}: logits with NaN, or no token is possible")
-        token = choose(scores).to(source.dtype)
-        left = (token != EOS).nonzero()[:, 0]  # waits for the device
         yield rows, token
         written = torch.cat([written, token[:, None]], 1)
-        if not len(left):
+        if not any(fate):
             return
-        if len(left) < len(rows):  # finished sentences leave the batch
+        if not all(fate):  # finished sentences leave the batch
+            left = torch.tensor([row for row, on in enumerate(fate) if on]).to(rows.device, non_blocking=True)
             state = reorder(state, left, left)
             rows, token, written = rows[left], token[left], written[left]
 
 
 def collect_tokens(model: nn.Module, source: Int[Tensor, "B S"], **options: Any) -> Int[Tensor, "B T"]:
     """All tokens that `generate` yields, padded; each row ends with EOS unless it was cut off."""
+    fill = special_ids(model).fill
     with eval_mode(model):
         columns = [
-            source.new_full((len(source),), PAD).index_copy(0, rows, tokens)
+            source.new_full((len(source),), fill).index_copy(0, rows, tokens)
             for rows, tokens in generate(model, source, **options)
         ]
     return torch.stack(columns, 1) if columns else source.new_empty(len(source), 0)
@@ -153,13 +201,13 @@ def translate(
     max_length: int = 100,
 ) -> list[str]:
     """Translate sentences greedily, in batches of similar length."""
-    device = next(model.parameters()).device
-    ids = [torch.tensor([*source_tokenizer.encode(text), EOS]) for text in sentences]
+    device, special = next(model.parameters()).device, special_ids(model)
+    ids = [torch.tensor([*source_tokenizer.encode(text), *special.eos[:1]]) for text in sentences]
     order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
     translations = [""] * len(ids)
     for first in range(0, len(order), batch_size):
         group = order[first : first + batch_size]
-        source = nn.utils.rnn.pad_sequence([ids[i] for i in group], True, PAD)
+        source = nn.utils.rnn.pad_sequence([ids[i] for i in group], True, special.fill)
         tokens = greedy_decode(model, source.to(device), max_length=max_length)
         for index, row in zip(group, tokens.tolist(), strict=True):
             translations[index] = target_tokenizer.decode(row)

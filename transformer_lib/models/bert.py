@@ -13,10 +13,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from transformer_lib.data.tokenizer import PAD, UNK
-from transformer_lib.models.attention import padding_mask
+from transformer_lib.data.batching import Batch
+from transformer_lib.data.tokenizer import UNK
 from transformer_lib.models.layers import ACTIVATIONS, LayerNorm
-from transformer_lib.models.seq2seq import check_tokens
+from transformer_lib.models.loss import Loss
+from transformer_lib.models.seq2seq import SpecialIds, check_tokens, token_losses
 from transformer_lib.models.transformer import Encoder, TransformerConfig
 from transformer_lib.settings import Positive, Probability, Size, settings
 
@@ -41,6 +42,7 @@ class BertConfig:
     max_length: Size = 512
     n_segments: Size = 2  # kinds of segments, such as first and second sentence
     eps: Positive = 1e-12  # of the norms
+    special: SpecialIds = SpecialIds()  # the id of padding
 
     def encoder(self) -> TransformerConfig:
         """The same sizes, for the Transformer's encoder."""
@@ -59,7 +61,8 @@ class BertEncoder(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config, D = config, config.d_model
-        self.token_embedding = nn.Embedding(config.vocab_size, D, padding_idx=PAD)
+        pad = config.special.pad
+        self.token_embedding = nn.Embedding(config.vocab_size, D, padding_idx=pad)
         self.segment_embedding = nn.Embedding(config.n_segments, D)
         self.positions = nn.Embedding(config.max_length, D)
         self.norm = LayerNorm(D, eps=config.eps)
@@ -78,12 +81,14 @@ class BertEncoder(nn.Module):
             segments: segment of each token; None: the first.
             mask: True where a position may attend; None: everywhere but to padding.
         """
-        check_tokens(tokens, self.config.vocab_size, "tokens")
+        padding = self.config.special.padding
+        check_tokens(tokens, self.config.vocab_size, "tokens", padding)
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         segments = torch.zeros_like(tokens) if segments is None else segments
         x = self.token_embedding(tokens) + self.segment_embedding(segments)
         x = self.dropout(self.norm(x + self.positions(positions)))
-        return self.encoder(x, padding_mask(tokens) if mask is None else mask)
+        mask = (tokens != padding)[:, None, None] if mask is None else mask
+        return self.encoder(x, mask)
 
 
 class Bert(BertEncoder):
@@ -122,19 +127,33 @@ class Bert(BertEncoder):
         """Logits of every word at every position; see ``encode``."""
         return self.logits(self.encode(tokens, segments, mask))
 
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        """The cross-entropy of the words that were hidden in the source.
+
+        ``target_output`` holds them at their positions, and padding elsewhere.
+        """
+        target, padding = batch.target_output, self.config.special.padding
+        logits, smoothing = self(batch.source), smoothing * self.training
+        nats = token_losses(logits, target, smoothing, padding)
+        return Loss(nats.sum(), (target != padding).sum())
+
 
 def mask_tokens(
     tokens: Int[Tensor, "B S"],
     mask_token: int,
     *,
+    words: range | None = None,
     share: float = 0.15,
     rng: torch.Generator | None = None,
 ) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
     """Choose words to predict, and hide 80 % of them, swap 10 %, leave 10 %.
 
-    Returns the tokens to read, and True where a word was chosen. The special tokens
-    0 to 3 never are; words are the ids from 4 up to the mask token.
+    Returns the tokens to read, and True where a word was chosen.
     Source: Devlin et al. (2019), section 3.1.
+
+    Args:
+        words: the ids that are no special tokens; None: from 4 up to the mask token,
+            as here. In the vocabulary of BERT's authors: 999 to 30,521.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)
@@ -143,12 +162,14 @@ def mask_tokens(
         >>> hidden.tolist(), chosen[0].tolist()
         ([[1, 9, 6, 9, 2]], [False, True, True, True, False])
     """
+    words = words or range(UNK + 1, mask_token)
     options = {"generator": rng, "device": tokens.device}
-    chosen = (torch.rand(tokens.shape, **options) < share) & (tokens > UNK)
+    known = (tokens >= words.start) & (tokens < words.stop)
+    chosen = (torch.rand(tokens.shape, **options) < share) & known
     dice = torch.rand(tokens.shape, **options)
-    words = torch.randint(UNK + 1, mask_token, tokens.shape, **options)
+    other = torch.randint(words.start, words.stop, tokens.shape, **options)
     hidden = tokens.masked_fill(chosen & (dice < 0.8), mask_token)
-    return torch.where(chosen & (dice >= 0.9), words, hidden), chosen
+    return torch.where(chosen & (dice >= 0.9), other, hidden), chosen
 
 
 class BertClassifier(nn.Module):

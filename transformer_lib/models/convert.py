@@ -12,9 +12,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from transformer_lib.data.tokenizer import BOS, EOS
 from transformer_lib.models.bert import BertClassifier
-from transformer_lib.models.families import FAMILIES, Settings, marian_vocabularies, require
+from transformer_lib.models.families import FAMILIES, Settings, marian_vocabularies, require, their_ids
 from transformer_lib.models.layers import ACTIVATIONS, LayerNorm
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.transformer import (
@@ -35,12 +34,16 @@ UNUSED = re.compile(  # weights of theirs that are tied to others, rebuilt, or b
 def read_hf(model_or_folder: nn.Module | Path | str) -> tuple[Settings, Mapping[str, Tensor]]:
     """Configuration and weights; nothing in a folder is executed."""
     if isinstance(model_or_folder, nn.Module):
-        return model_or_folder.config.to_dict(), model_or_folder.state_dict()
+        settings, generation = model_or_folder.config.to_dict(), getattr(model_or_folder, "generation_config", None)
+        settings["generation"] = generation and generation.to_dict()
+        return settings, model_or_folder.state_dict()
     folder = Path(model_or_folder)
     safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
     if not (folder / "config.json").is_file() or not (safe.is_file() or pickled.is_file()):
         raise ValueError(f"{folder} has no config.json, or neither {safe.name} nor {pickled.name}")
-    settings = json.loads((folder / "config.json").read_text("utf-8"))
+    settings, generation = json.loads((folder / "config.json").read_text("utf-8")), folder / "generation_config.json"
+    if generation.is_file():
+        settings["generation"] = json.loads(generation.read_text("utf-8"))
     if settings.get("model_type") == "marian":
         settings["unk"] = [vocabulary["<unk>"] for vocabulary in marian_vocabularies(folder)]
     weights = load_file(safe) if safe.is_file() else torch.load(pickled, "cpu", weights_only=True)
@@ -53,8 +56,8 @@ def read_hf(model_or_folder: nn.Module | Path | str) -> tuple[Settings, Mapping[
 def from_hf(model_or_folder: nn.Module | Path | str) -> nn.Module:
     """A model of this library, in evaluation mode, from one of Hugging Face or its folder.
 
-    Converts GPT-2, BERT, Llama, Qwen3 and Marian. Token ids stay theirs, but for Marian: there
-    0 to 3 become padding, beginning, end and unknown.
+    Converts GPT-2, BERT, Llama, Qwen3 and Marian. Token ids stay theirs, and a search puts nothing before a
+    prompt; but for Marian, 0 to 3 become padding, beginning, end and unknown.
 
     Raises:
         ValueError: for another kind of model, a variant that ours would compute differently, or
@@ -68,6 +71,8 @@ def from_hf(model_or_folder: nn.Module | Path | str) -> nn.Module:
     model = next(iter(family.theirs))(family.settings(settings))
     if "classifier.weight" in weights:
         model = BertClassifier(model, len(weights["classifier.weight"]))
+        if (dropout := settings.get("classifier_dropout")) is not None:
+            model.dropout = nn.Dropout(dropout)
     like = next(tensor for tensor in weights.values() if tensor.is_floating_point())
     model, used = model.to(like.device, like.dtype), set()
     for name, parameter in model.named_parameters():
@@ -101,11 +106,11 @@ def to_hf(model: nn.Module) -> nn.Module:
     if family is None:
         raise TypeError(f"{type(model).__name__} has no counterpart among Hugging Face's models")
     c, name = getattr(model, "bert", model).config, family.theirs[type(model)]
-    settings = {"bos_token_id": BOS, "eos_token_id": EOS} | family.their_settings(c)
+    settings = their_ids(c) | family.their_settings(c)
     if getattr(c, "qk_norm", False):
         name = "Qwen3ForCausalLM"
     if isinstance(model, BertClassifier):
-        settings["num_labels"] = model.classifier.out_features
+        settings |= {"num_labels": model.classifier.out_features, "classifier_dropout": model.dropout.p}
     kind = getattr(transformers, name)
     theirs, like = kind(kind.config_class(**settings)), next(model.parameters())
     tensors = theirs.to(like.device, like.dtype).eval().state_dict()
@@ -148,7 +153,7 @@ def torch_names(model: nn.Module) -> dict[str, str]:
 
 def activation_name(layer: Any) -> str:
     """Our name for a layer's activation, compared by value: nn.ReLU() and F.relu are one."""
-    probe = torch.linspace(-4, 4, 33)
+    probe = torch.linspace(-4, 4, 33, device=next(layer.parameters()).device)
     theirs = layer.activation(probe)
     same = (name for name, ours in ACTIVATIONS.items() if torch.allclose(theirs, ours(probe)))
     return next(same, "unknown")
@@ -157,15 +162,19 @@ def activation_name(layer: Any) -> str:
 def computes(part: Any) -> dict[str, Any]:
     """Settings of a module, ours or PyTorch's, that its parameters do not show."""
     if isinstance(part, MultiHeadAttention):
-        return {"n_heads": part.n_heads, "add_zero_attn": False}
+        return {"n_heads": part.n_heads, "add_zero_attn": False, "dropout of attention": part.dropout}
     if isinstance(part, nn.MultiheadAttention):
-        return {"n_heads": part.num_heads, "add_zero_attn": part.add_zero_attn}
+        found = {"n_heads": part.num_heads, "add_zero_attn": part.add_zero_attn}
+        return found | {"dropout of attention": part.dropout}
     if isinstance(part, (LayerNorm, nn.LayerNorm)):
         return {"eps": part.eps}
     if isinstance(part, (EncoderLayer, DecoderLayer)):
-        return {"norm_first": part.norm_first, "activation": activation_name(part.feed_forward)}
+        found = {"norm_first": part.norm_first, "activation": activation_name(part.feed_forward)}
+        sublayers = ("dropout1", "dropout2", "dropout3") if isinstance(part, DecoderLayer) else ("dropout1", "dropout2")
+        return found | dict.fromkeys(sublayers, part.dropout.p) | {"dropout": part.feed_forward.dropout.p}
     if isinstance(part, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
-        return {"norm_first": part.norm_first, "activation": activation_name(part)}
+        found = {"norm_first": part.norm_first, "activation": activation_name(part)}
+        return found | {name: one.p for name, one in part.named_children() if isinstance(one, nn.Dropout)}
     return {}
 
 
@@ -197,7 +206,9 @@ def torch_config(theirs: nn.Module, sizes: Settings) -> TransformerConfig:
         "n_encoder_layers": max(len(encoders), 1),
         "n_decoder_layers": max(len(decoders), 1),
         "d_ff": layer.linear1.out_features,
-        "dropout": layer.dropout.p,
+        "dropout": layer.dropout1.p,  # of the sublayers
+        "attention_dropout": layer.self_attn.dropout,
+        "activation_dropout": layer.dropout.p,
         "activation": activation_name(layer),
         "norm_first": layer.norm_first,
         "final_norm": any(part.norm is not None for part in parts if isinstance(part, stacks)),
@@ -253,7 +264,7 @@ def empty_peer(ours: Any) -> nn.Module:
         encodes = isinstance(ours, EncoderLayer)
         kind = nn.TransformerEncoderLayer if encodes else nn.TransformerDecoderLayer
         attention = empty_peer(ours.self_attn)
-        return kind(
+        theirs = kind(
             attention.embed_dim,
             attention.num_heads,
             ours.feed_forward.linear1.out_features,
@@ -263,14 +274,16 @@ def empty_peer(ours: Any) -> nn.Module:
             norm_first=ours.norm_first,
             batch_first=True,
         )
+        theirs.dropout.p = ours.feed_forward.dropout.p
+        for name in ("self_attn", "multihead_attn")[: 2 - encodes]:
+            theirs.get_submodule(name).dropout = attention.dropout
+        return theirs
     raise TypeError(f"{type(ours).__name__} has no counterpart in PyTorch")
 
 
 @torch.no_grad()
 def to_torch(model: nn.Module) -> nn.Module:
     """PyTorch's module that computes the same, batches first; of a Transformer, the two stacks.
-
-    PyTorch has one dropout for more places than ours: the two are equal in evaluation mode.
 
     Raises:
         TypeError: for another kind of module.

@@ -16,6 +16,7 @@ from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.models.bert import Bert, BertClassifier, BertConfig
 from transformer_lib.models.gpt import GPT, GPTConfig
 from transformer_lib.models.llama import Llama, LlamaConfig
+from transformer_lib.models.seq2seq import SpecialIds
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 
 Settings = dict[str, Any]  # the contents of a config.json
@@ -76,6 +77,28 @@ def pairs(table: str) -> list[list[str]]:
     return [entry.split("=") for entry in table.split()]
 
 
+def stated(settings: Settings) -> Settings:
+    """What a model of theirs generates by: its generation_config, or else, as in old files, the configuration."""
+    return settings.get("generation") or settings
+
+
+def special_ids(settings: Settings) -> SpecialIds:
+    """Their ids for ours; nothing is put before a prompt, and nothing is forbidden."""
+    theirs = stated(settings)
+    pad, ends = theirs.get("pad_token_id"), theirs.get("eos_token_id")
+    ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    ends = [end for end in ends if 0 <= end < settings["vocab_size"]]  # others are never written
+    forbidden = theirs.get("suppress_tokens") or ()
+    return SpecialIds(pad=pad, bos=None, eos=tuple(ends), unk=None, forbidden=tuple(forbidden))
+
+
+def their_ids(c: Any) -> Settings:
+    """The same the other way round."""
+    special = getattr(c, "special", SpecialIds())
+    ends = special.eos[0] if len(special.eos) == 1 else [*special.eos] or None
+    return {"pad_token_id": special.pad, "bos_token_id": special.bos, "eos_token_id": ends}
+
+
 def rotary_base(settings: Settings) -> float:
     """Base of the rotary positions, in files of every version; refuses scaled positions."""
     rope = {"rope_theta": settings.get("rope_theta", 10_000.0)}  # before version 5
@@ -85,11 +108,17 @@ def rotary_base(settings: Settings) -> float:
     return rope["rope_theta"]
 
 
+def gpt2_fields(settings: Settings) -> Settings:
+    """The special ids; refuses a dropout of the embeddings that is not that of the sublayers."""
+    require(settings, {"embd_pdrop": settings["resid_pdrop"]})
+    return {"special": special_ids(settings)}
+
+
 def llama_fields(settings: Settings) -> Settings:
     """What sets Llama and Qwen3 apart."""
     require(settings, {"layer_types": ["full_attention"] * settings["num_hidden_layers"]})
     qk_norm = settings["model_type"] == "qwen3"
-    return {"rotary_base": rotary_base(settings), "qk_norm": qk_norm}
+    return {"rotary_base": rotary_base(settings), "qk_norm": qk_norm, "special": special_ids(settings)}
 
 
 def their_llama_fields(c: LlamaConfig) -> Settings:
@@ -178,13 +207,14 @@ LLAMA = Family(
     {Llama: "LlamaForCausalLM"},
     "vocab_size=vocab_size d_model=hidden_size n_heads=num_attention_heads d_head=head_dim "
     "n_kv_heads=num_key_value_heads n_layers=num_hidden_layers d_ff=intermediate_size "
+    "attention_dropout=attention_dropout "
     "max_length=max_position_embeddings eps=rms_norm_eps tie_embeddings=tie_word_embeddings",
     "^layers=model.layers ^norm=model.norm ^embedding=model.embed_tokens ^output=lm_head "
     "out_proj=o_proj norm1=input_layernorm norm2=post_attention_layernorm "
     "feed_forward.gate=mlp.gate_proj feed_forward.linear1=mlp.up_proj "
     "feed_forward.linear2=mlp.down_proj",
     dict(hidden_act="silu", attention_bias=False, mlp_bias=False, use_sliding_window=False),
-    dict(tie_word_embeddings=False),
+    dict(tie_word_embeddings=False, attention_dropout=0.0),
     more=llama_fields,
     their_more=their_llama_fields,
 )
@@ -192,7 +222,7 @@ GPT2 = Family(
     GPTConfig,
     {GPT: "GPT2LMHeadModel"},
     "vocab_size=vocab_size d_model=n_embd n_heads=n_head n_layers=n_layer d_ff=n_inner "
-    "dropout=resid_pdrop max_length=n_positions eps=layer_norm_epsilon "
+    "dropout=resid_pdrop attention_dropout=attn_pdrop max_length=n_positions eps=layer_norm_epsilon "
     "tie_embeddings=tie_word_embeddings",
     "^embedding=transformer.wte ^positions=transformer.wpe ^norm=transformer.ln_f ^output=lm_head "
     "^layers=transformer.h norm1=ln_1 norm2=ln_2 self_attn.in_proj_=attn.c_attn. "
@@ -203,10 +233,11 @@ GPT2 = Family(
         scale_attn_by_inverse_layer_idx=False,
         add_cross_attention=False,
     ),
-    dict(tie_word_embeddings=True),
+    dict(tie_word_embeddings=True, resid_pdrop=0.1, attn_pdrop=0.1),
     load=lambda name, x, _: x.T if name.startswith("layers") and x.dim() == 2 else x,
     save=lambda name, x: x.T if name.startswith("layers") and x.dim() == 2 else x,
-    their_more=lambda c: {"embd_pdrop": c.dropout, "attn_pdrop": 0.0},
+    more=gpt2_fields,
+    their_more=lambda c: {"embd_pdrop": c.dropout},
 )
 BERT = Family(
     BertConfig,
@@ -226,6 +257,7 @@ BERT = Family(
     "^pooler=bert.pooler.dense",
     dict(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False),
     split=("query", "key", "value"),
+    more=lambda theirs: {"special": special_ids({"pad_token_id": 0} | theirs)},
 )
 MARIAN = Family(
     TransformerConfig,
@@ -239,7 +271,7 @@ MARIAN = Family(
     "^encoder=model.encoder ^decoder=model.decoder norm3=final_layer_norm "
     "norm1=self_attn_layer_norm norm2=encoder_attn_layer_norm cross_attn=encoder_attn "
     "feed_forward.linear1=fc1 feed_forward.linear2=fc2",
-    dict(scale_embedding=True),
+    dict(scale_embedding=True, encoder_layerdrop=0.0, decoder_layerdrop=0.0),
     dict(dropout=0.1, attention_dropout=0.0, activation_dropout=0.0),
     load=load_marian_tensor,
     save=lambda name, tensor: reordered(name, tensor, -1, 2),

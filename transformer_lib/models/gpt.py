@@ -28,10 +28,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.data.tokenizer import PAD
+from transformer_lib.data.batching import Batch
 from transformer_lib.models.layers import FeedForward, LayerNorm
+from transformer_lib.models.loss import Loss
 from transformer_lib.models.multi_head import KVCache, MultiHeadAttention
-from transformer_lib.models.seq2seq import Memory, Seq2Seq, State, check_tokens, reorder
+from transformer_lib.models.seq2seq import Memory, Seq2Seq, SpecialIds, State, check_tokens, reorder, token_losses
 from transformer_lib.settings import Positive, Probability, Size, settings
 
 # page: gpt
@@ -53,6 +54,8 @@ class GPTConfig:
     max_length: Size = 1024
     eps: Positive = 1e-5  # of the norms
     tie_embeddings: bool = True  # whether the input table also scores the output
+    attention_dropout: Probability = 0.0  # of the weights
+    special: SpecialIds = SpecialIds()  # ids of padding, beginning and end
 
 
 class CausalAttention(MultiHeadAttention):
@@ -152,6 +155,13 @@ class TextState:
 class LanguageModel(LanguageModelCore):
     """Decoder-only language model: an embedding, causal blocks and an output."""
 
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        """The cross-entropy of the targets; a language model reads no sources."""
+        target, padding = batch.target_output, self.config.special.padding
+        logits, smoothing = self(batch.target_input), smoothing * self.training
+        nats = token_losses(logits, target, smoothing, padding)
+        return Loss(nats.sum(), (target != padding).sum())
+
     def start(self, prompt: Int[Tensor, "B S"]) -> TextState:
         """State of ``len(prompt)`` rows in which nothing has been read."""
         return TextState([KVCache() for _ in self.layers])
@@ -178,7 +188,7 @@ class GPT(LanguageModel):
         c, D = config, config.d_model
         blocks = [
             Block(
-                CausalAttention(D, c.n_heads),
+                CausalAttention(D, c.n_heads, dropout=c.attention_dropout),
                 FeedForward(D, c.d_ff or 4 * D, activation="gelu_tanh"),
                 (LayerNorm(D, eps=c.eps), LayerNorm(D, eps=c.eps)),
                 c.dropout,
@@ -218,6 +228,9 @@ class OneStack(Seq2Seq):
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
         self.config, self.model = model.config, model
+        special = self.config.special
+        if special.bos is None or special.padding < 0:  # such as GPT-2's
+            raise ValueError(f"a translator needs BOS and PAD, not {special}")
         self.max_source_length = model.config.max_length // 2
         self.max_target_length = model.config.max_length - self.max_source_length
 
@@ -228,12 +241,13 @@ class OneStack(Seq2Seq):
 
     def encode(self, source: Int[Tensor, "B S"]) -> PromptMemory:
         """Read the source."""
-        check_tokens(source, self.config.vocab_size, "source")
+        padding = self.config.special.padding
+        check_tokens(source, self.config.vocab_size, "source", padding)
         if source.shape[1] > (most := self.max_source_length):
             raise ValueError(f"{source.shape[1]} source tokens, at most {most}")
         caches = [KVCache() for _ in self.model.layers]
         outputs = self.model.hidden(source, caches)
-        return PromptMemory(outputs, source != PAD, caches=caches)
+        return PromptMemory(outputs, source != padding, caches=caches)
 
     def read(self, target: Tensor, caches: list[KVCache], memory: Memory) -> Tensor:
         """Hidden states of more target tokens; their mask hides source padding."""

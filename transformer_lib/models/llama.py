@@ -131,7 +131,14 @@ class RotaryAttention(MultiHeadAttention):
     def __init__(self, config: LlamaConfig) -> None:
         c = config
         widths = {"d_key": c.head_width, "d_value": c.head_width}
-        super().__init__(c.d_model, c.n_heads, n_kv_heads=c.kv_heads, bias=False, **widths)
+        super().__init__(
+            c.d_model,
+            c.n_heads,
+            n_kv_heads=c.kv_heads,
+            dropout=c.attention_dropout,
+            bias=False,
+            **widths,
+        )
         self.base, self.window = c.rotary_base, c.window
         self.q_norm, self.k_norm = (RMSNorm(c.head_width, eps=c.eps) if c.qk_norm else nn.Identity() for _ in range(2))
 
@@ -150,9 +157,10 @@ class RotaryAttention(MultiHeadAttention):
         k, v = (k, v) if cache is None else cache.append(k, v)
         if self.window is not None:
             T, S = q.shape[2], k.shape[2]
-            near = torch.ones(1, 1, T, S, dtype=torch.bool, device=x.device)
-            near = near.triu(S - T + 1 - self.window)
-            mask = near if mask is None else mask & near
+            if mask is None:
+                mask = torch.ones(1, 1, 1, S, dtype=torch.bool, device=x.device)
+            number = mask.any(-2, keepdim=True).cumsum(-1)  # without the padding
+            mask = mask & (number[..., S - T :].mT - number < self.window)
         y = self.attend(q, k, v, mask=mask, causal=True)
         return self.out_proj(y.transpose(1, 2).flatten(2))
 

@@ -17,7 +17,51 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
-from transformer_lib.data.tokenizer import PAD
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK
+from transformer_lib.models.loss import Loss, translation_loss
+from transformer_lib.settings import Count, settings
+
+
+@settings
+class SpecialIds:
+    """The ids with a meaning of their own; the defaults are those of the library's tokenizers."""
+
+    pad: Count | None = PAD  # fills up rows; None: there is none
+    bos: Count | None = BOS  # read before anything is written; None: a prompt needs no beginning
+    eos: tuple[Count, ...] = (EOS,)  # each of them ends a row
+    unk: Count | None = UNK
+    forbidden: tuple[Count, ...] = (PAD, BOS)  # never written
+
+    @property
+    def padding(self) -> int:
+        """The id that marks padding; -1 if none does, because a model may fill up rows with its end."""
+        return -1 if self.pad is None or self.pad in self.eos else self.pad
+
+    @property
+    def fill(self) -> int:
+        """What follows the end of a row."""
+        return self.pad if self.pad is not None else (*self.eos, PAD)[0]
+
+    def ends(self, tokens: Int[Tensor, "*N"]) -> Bool[Tensor, "*N"]:
+        """True at each end."""
+        found = torch.zeros_like(tokens, dtype=torch.bool)
+        for end in self.eos:
+            found = found | (tokens == end)
+        return found
+
+
+SPECIAL = SpecialIds()
+
+
+def special_ids(model: nn.Module) -> SpecialIds:
+    """The special ids in a model's configuration; the library's own if it has none."""
+    return getattr(getattr(model, "config", None), "special", SPECIAL)
+
+
+def vocab_size(model: nn.Module, side: str) -> int | None:
+    """The size of a model's vocabulary of ``source`` or ``target``, if its configuration has one."""
+    config = getattr(model, "config", None)
+    return getattr(config, f"{side}_vocab_size", getattr(config, "vocab_size", None))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,13 +130,13 @@ class Seq2Seq(nn.Module, ABC):
         """The decoder's hidden states after each target token, given the right ones before it."""
         raise NotImplementedError
 
-    @abstractmethod
     def start(self, source: Int[Tensor, "B S"]) -> State:
         """Encode the source; the decoder's state before the first token."""
+        raise NotImplementedError
 
-    @abstractmethod
     def step(self, token: Int[Tensor, " N"], state: State) -> tuple[Float[Tensor, "N V"], State]:
         """Read one token in each row; logits of the next token, and the new state."""
+        raise NotImplementedError
 
     def decode(self, target: Int[Tensor, "N T"], memory: Memory) -> Float[Tensor, "N T V"]:
         """Logits of the token after each target token (teacher forcing)."""
@@ -107,10 +151,9 @@ class Seq2Seq(nn.Module, ABC):
         check_pairs(source, target)
         return self.decode(target, self.encode(source))
 
-    def loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """The mean cross-entropy of a batch; a model may have a loss of its own."""
-        logits = self(batch.source, batch.target_input)
-        return sequence_loss(logits, batch.target_output)
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        """The cross-entropy of the target tokens, and their number; a model may have a loss of its own."""
+        return translation_loss(self, batch, smoothing, special_ids(self).padding)
 
 
 def embedding(vocab_size: int, d_model: int) -> nn.Embedding:
@@ -125,7 +168,7 @@ def embedding(vocab_size: int, d_model: int) -> nn.Embedding:
     return table
 
 
-def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str) -> None:
+def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str, padding: int = PAD) -> None:
     """Refuse ids outside the vocabulary, empty rows and padding on the left, on the CPU.
 
     Raises:
@@ -133,16 +176,27 @@ def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str) -> None
     """
     if tokens.device.type != "cpu" or torch.compiler.is_compiling() or not tokens.numel():
         return
-    low, high = map(int, tokens.aminmax())
-    if low < 0 or high >= vocab_size:
-        raise ValueError(
-            f"{name} holds token id {low if low < 0 else high}, but the vocabulary has ids 0 to {vocab_size - 1}"
-        )
-    pad = tokens == PAD
+    check_ids(tokens, vocab_size, name)
+    pad = tokens == padding
     if pad[:, 0].any():
         raise ValueError(f"{name} begins with padding: pad on the right, and end with EOS")
     if (pad[:, :-1] & ~pad[:, 1:]).any():
         raise ValueError(f"{name} has padding before a token: pad on the right")
+
+
+def check_ids(tokens: Int[Tensor, "B S"], vocab_size: int | None, name: str) -> None:
+    """Refuse ids outside the vocabulary; waits for the device.
+
+    Raises:
+        ValueError: with the first of them.
+    """
+    if not tokens.numel() or vocab_size is None:
+        return
+    low, high = torch.stack(tokens.aminmax()).tolist()
+    if low < 0 or high >= vocab_size:
+        raise ValueError(
+            f"{name} holds token id {low if low < 0 else high}, but the vocabulary has ids 0 to {vocab_size - 1}"
+        )
 
 
 def check_pairs(source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> None:
@@ -175,10 +229,13 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def sequence_loss(logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """The mean cross-entropy of the target's tokens, in nats; PAD does not count.
+def token_losses(
+    logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], smoothing: float = 0.0, padding: int = PAD
+) -> Float[Tensor, "B T"]:
+    """The cross-entropy of each of the target's tokens, in nats; zero at padding (-1: there is none).
 
     Source: Sutskever et al. (2014), section 3.2.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten().long(), ignore_index=PAD)
+    options = {"ignore_index": padding, "label_smoothing": smoothing, "reduction": "none"}
+    return F.cross_entropy(logits.mT, target.long(), **options)

@@ -455,6 +455,10 @@ const BYTES = new Map(LETTERS.map((letter, byte) => [letter, byte]));
 
 const split = (text) => text.split(SPACES).filter((word) => word);
 
+// A segment on one line: letters composed, single spaces, no byte-order mark.
+const oneLine = (text) =>
+  split(text.replaceAll("\0", " ").replaceAll("\ufeff", "").normalize("NFC")).join(" ");
+
 export class Tokenizer {
   constructor({ level, pieces, merges }) {
     Object.assign(this, { level, pieces });
@@ -580,8 +584,8 @@ export class Translator {
 
   // The text as the model wants it; captions have no capitals and no full stop.
   prepare(text) {
-    if (this.kind !== "captions") return split(text).join(" ");
-    const body = text.replace(/[.!?…\p{White_Space}\x1c-\x1f]+$/u, "");
+    if (this.kind !== "captions") return oneLine(text);
+    const body = oneLine(text).replace(/[.!?…\p{White_Space}\x1c-\x1f]+$/u, "");
     const known = (word) => this.source.ids.has(word);
     const words = split(body.replaceAll(",", " , ")).map((word) =>
       !known(word) && known(word.toLowerCase()) ? word.toLowerCase() : word,
@@ -590,9 +594,9 @@ export class Translator {
   }
 
   // What the model wrote, as people write it; it ends when the sentence is whole.
-  restore(written, text, prepared, whole) {
-    if (this.kind !== "captions" || split(text).join(" ") === prepared)
-      return written;
+  restore(written, typed, prepared, whole) {
+    const text = oneLine(typed);
+    if (this.kind !== "captions" || text === prepared) return written;
     const [end] = text.match(/[.!?…\p{White_Space}\x1c-\x1f]*$/u);
     const capital = /^\s*\p{Lu}/u.test(text)
       ? written.slice(0, 1).toUpperCase()
@@ -611,7 +615,7 @@ export class Translator {
     if (source.length > limit)
       throw new Error(`more than ${limit} tokens: split it`);
     const shown = (one, whole) => {
-      const written = this.target.decode(one.tokens);
+      const written = oneLine(this.target.decode(one.tokens));
       return { ...one, source, text: this.restore(written, text, prepared, whole) };
     };
     const { length_penalty: lengthPenalty, max_ratio: ratio } = this.decoding;
@@ -630,7 +634,7 @@ export class Translator {
   picture(text, { source, tokens, cross, text: written }, weigh) {
     const target = tokens.filter((id) => id !== EOS);
     const label = (side, ids, places, sentence) => {
-      const words = split(sentence);
+      const words = split(oneLine(sentence));
       if (words.length === places.length) return words;
       return places.map((place) => side.decode(place.map((i) => ids[i])));
     };

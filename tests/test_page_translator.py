@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,15 @@ def test_attention_of_every_model_is_that_of_python(kind: str, changes: dict[str
     written = torch.tensor([[1, *found["tokens"][:-1]]])
     maps = translator._weights(torch.tensor([source]), written)["cross"]  # (L, H, T, S)
     assert torch.allclose(torch.tensor(found["cross"]), maps.permute(2, 0, 1, 3), atol=1e-4)
+
+
+@needs_node
+@pytest.mark.parametrize("changes", [{"local": "p"}, {"score": "location"}], ids=["window", "location"])
+def test_attention_that_the_page_cannot_compute_is_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+    random_translator("luong", changes, tmp_path / "x")
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        ask_node(folder=str(tmp_path / "x"), jobs=["Ein Hund."])
+    assert "no attention to windows or locations here" in refused.value.stderr
 
 
 TYPED = [
@@ -482,6 +492,7 @@ def test_the_museum_shows_what_is_shipped_and_recorded(extension: Any, untrained
     (own,) = extension.museum(folder, record, "luong")
     assert own["name"] == names[2] and own["chapter"] == "luong_attention"
     assert extension.museum(tmp_path, record) == extension.museum(folder, {}) == []
+    assert extension.models(folder) == []  # they are no translators for everyday use
     record = {**record, "models": names[1:]}
     assert [one["name"] for one in extension.museum(folder, record)] == names[1:]
 

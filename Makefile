@@ -43,6 +43,7 @@ check: $(READY) ## the fast checks: export gate, notebook guard, style, tests th
 	$(PY) -m ruff check . || status=1; \
 	$(PY) -m ruff format --check . || status=1; \
 	$(PY) -m mypy || status=1; \
+	$(PY) tools/evidence.py | grep -v ^ok; \
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" --hypothesis-profile quick -p no:nbval tests || status=1; \
 	exit $$status
 

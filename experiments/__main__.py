@@ -6,8 +6,9 @@ import shlex
 import sys
 import tempfile
 
-from experiments import claims, numbers
-from experiments.harness import checks_of, get_study, names, rejudge, run
+from experiments import numbers
+from experiments.harness import Check, checks_of, get_study, names, plain, rejudge, run
+from transformer_lib.translation.translator import pick_device
 
 
 def seeds(text):
@@ -19,7 +20,7 @@ def seeds(text):
 def report(name, section, smoke):
     """One line for each finding, and one for each rate that lies at the edge of its grid."""
     for key, found in section["findings"].items():
-        verdict = "computed" if smoke else "holds" if found["holds"] else "BROKEN"
+        verdict = "computed" if smoke else "outside" if "outside" in found else "holds" if found["holds"] else "BROKEN"
         interval = f"{found['value']:+9.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
         print(f"{verdict:9}{name + '/' + key:36}{interval}  {found['how']}")
     for arm, choice in section["tuned"].items():
@@ -27,37 +28,35 @@ def report(name, section, smoke):
             print(f"EDGE     the best rate of {arm}, {choice['rate']}, is the first or last that was tried")
 
 
+def measure(study, seeds, budget, command, args, check=None):
+    """Measure a study or a check of it; in miniature with two seeds and a few updates, kept nowhere."""
+    name, study = study.name, study.changed(check) if check else study
+    if not args.smoke:
+        return report(name, run(study, seeds, budget, command, check=check, workers=args.jobs), False)
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"check": check, "folder": folder, "workers": args.jobs, "smoke": True}
+        report(name, run(study, [0, 1], study.smoke, command, **options), True)
+
+
 def run_check(study, key, args):
     """Try again what somebody else tried."""
-    check = checks_of(study)[key]
-    other, command = study.changed(check), f"python -m experiments check {study.name}/{key}"
-    seeds, budget = list(check.seeds), check.budget or study.budget
-    if args.smoke:
-        return in_miniature(other, command, args)
-    report(study.name, run(other, seeds, budget, command, tried=check.tried, workers=args.jobs), False)
+    check, command = checks_of(study)[key], f"python -m experiments check {study.name}/{key}"
+    measure(study, list(check.seeds), check.budget or study.budget, command, args, check)
 
 
 def run_study(study, command, args):
-    """Measure a study, or challenge it with other seeds or another budget."""
-    if args.smoke:
-        return in_miniature(study, command, args)
-    chosen, budget = args.seeds or list(study.seeds), args.budget or study.budget
-    other = f"seeds {chosen[0]} to {chosen[-1]}, {budget:,} {study.unit}"
-    tried = args.tried or (other if args.seeds or args.budget else None)
-    report(study.name, run(study, chosen, budget, command, tried=tried, workers=args.jobs), False)
-
-
-def in_miniature(study, command, args):
-    """Two seeds and a few updates, kept nowhere."""
-    with tempfile.TemporaryDirectory() as folder:
-        section = run(study, [0, 1], study.smoke, command, folder=folder, workers=args.jobs, smoke=True)
-    report(study.name, section, True)
+    """Measure a study, or challenge all of its findings with other seeds or another budget."""
+    seeds, budget, check = args.seeds or list(study.seeds), args.budget or study.budget, None
+    if args.seeds or args.budget or args.tried:
+        tried = args.tried or f"seeds {seeds[0]} to {seeds[-1]}, {budget:,} {study.unit}"
+        check = Check(tried, tuple(study.findings), seeds, plain(study))
+    measure(study, seeds, budget, command, args, check)
 
 
 def main():
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
-    parser.add_argument("do", choices=("list", "run", "check", "judge", "claims", "numbers"))
+    parser.add_argument("do", choices=("list", "run", "check", "judge", "numbers"))
     parser.add_argument("names", nargs="*", help="studies, STUDY/CHECK, or files whose numbers are rewritten")
     parser.add_argument("--all", action="store_true", help="all studies")
     parser.add_argument("--smoke", action="store_true", help="in miniature, recording nothing")
@@ -66,13 +65,16 @@ def main():
     parser.add_argument("--tried", help="what was changed, if it is not only seeds and budget")
     parser.add_argument("--check", action="store_true", help="only list the numbers that are stale")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps.")
     args, command = parser.parse_args(), f"python -m experiments {shlex.join(sys.argv[1:])}"
+    try:
+        os.environ["DEVICE"] = str(pick_device(args.device))
+    except ValueError as error:
+        parser.error(str(error))
     if args.smoke:
         os.environ["SMOKE"] = "1"  # before a study is imported
     if args.do == "list":
         print(*(f"{name:24}{get_study(name).question}" for name in names()), sep="\n")
-    elif args.do == "claims":
-        claims.write()
     elif args.do == "numbers":
         return numbers.main(args.names, args.check)
     for name in names() if args.all else args.names:
@@ -80,7 +82,9 @@ def main():
         if args.do == "run":
             run_study(get_study(name), command, args)
         elif args.do == "judge":
-            rejudge(get_study(name))
+            record = rejudge(get_study(name))
+            for section in (record, *record["challenges"]):
+                report(name, section, False)
         elif args.do == "check":
             for one in [key] if key else checks_of(get_study(study)):
                 run_check(get_study(study), one, args)

@@ -7,6 +7,8 @@ import importlib
 import inspect
 import json
 import math
+import operator
+import os
 import pkgutil
 import platform
 import re
@@ -20,42 +22,59 @@ from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
+from experiments.statistics import Unmeasured
 from transformer_lib import results
 from transformer_lib.data.files import write_atomically
 
+COMPARED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 TUNING = (50, 51)  # the seeds on which rates are chosen
 ABOUT = ("question", "chapter", "equal", "metric", "unit", "fell")  # what a record says of its study
-# sentences of earlier editions that broke, and what broke them
+# findings that have left the studies: how often checks asked about them, how often they broke, and what broke each sentence
 WITHDRAWN = json.loads(Path(__file__).with_name("withdrawn.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence, the effect behind it (see `statistics`), and when it holds: `low > 0.5`, written before the run."""
+    """A sentence, the effect behind it (see `statistics`), and when it holds, written before the run.
+
+    `holds` is a condition such as `("low", ">", 0.5)`, or several of them. A finding with a `line` is one of those that
+    the book stands by: the claims page prints its line, and `earlier` says what broke the sentences that it replaced.
+    """
 
     text: str
     effect: object
-    holds: str
+    holds: tuple
+    line: str = ""
+    earlier: str = ""
     withdrawn: str = ""  # why it is no longer believed; it stays on record
+
+    @property
+    def criterion(self):
+        """The conditions, as a list."""
+        return [list(one) for one in (self.holds if isinstance(self.holds[0], tuple) else [self.holds])]
 
 
 @dataclass(frozen=True)
 class Check:
     """Somebody else's attempt to break findings: other seeds, with more updates, or with something else changed.
 
-    `arms` names those that are trained, with settings of their own in place of the study's; `settings` change for all.
+    `asked` names the findings that had been written down before it ran; it judges all others of its arms as well, except
+    those that say of themselves that they don't reach so far: `outside` says why. `arms` names those that are trained,
+    with settings of their own in place of the study's; `settings` change for all.
     """
 
     tried: str
-    findings: tuple
+    asked: tuple
     seeds: object
     arms: dict
     budget: int = 0  # the study's
     settings: dict = field(default_factory=dict)
     rates: object = None  # the study's
+    outside: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,15 +102,14 @@ class Study:
     every_rate: tuple = ()
 
     name = property(lambda self: self.measure.__module__.rpartition(".")[2])
-    fell = property(lambda self: WITHDRAWN.get(self.name, {}))
+    fell = property(lambda self: WITHDRAWN.get(self.name, {"asked": 0, "broke": 0, "sentences": {}}))
     question = property(lambda self: inspect.getmodule(self.measure).__doc__.strip().splitlines()[0])
 
     def changed(self, check):
         """The study as a check runs it."""
         arms = {name: self.arms.get(name, {}) | check.settings | own for name, own in check.arms.items()}
-        findings = {name: self.findings[name] for name in check.findings}
         rates = self.rates if check.rates is None else check.rates
-        return replace(self, arms=arms, findings=findings, rates=rates, every_rate=())
+        return replace(self, arms=arms, rates=rates, every_rate=())
 
     def rates_of(self, arm):
         """The rates between which an arm may choose: one tuple for all, or one for each."""
@@ -113,8 +131,13 @@ def get_study(name):
 
 
 def checks_of(study):
-    """What others tried, by name."""
-    return importlib.import_module("experiments.checks").CHECKS.get(study.name, {})
+    """What others tried, by name; each stands beside its study."""
+    return getattr(inspect.getmodule(study.measure), "CHECKS", {})
+
+
+def plain(study, *without):
+    """The arms of a study as they are, except some: for its checks."""
+    return {name: {} for name in study.arms if name not in without}
 
 
 def provenance(command):
@@ -124,7 +147,8 @@ def provenance(command):
     changed = git(["git", "status", "--porcelain", ":/", ":!/transformer_lib/results"]).stdout.strip()
     cpu = Path("/proc/cpuinfo")
     model = re.search("model name.*: (.*)", cpu.read_text()) if cpu.exists() else None
-    return {
+    place = os.environ.get("DEVICE", "cpu")  # where models were trained
+    return ({} if place == "cpu" else {"device": place}) | {
         "command": command,
         "commit": commit + (" with changes" if changed else ""),
         "date": str(date.today()),
@@ -192,19 +216,70 @@ def measured(section):
     return [row for row in rows if row["seed"] in section["seeds"] and row["rate"] == tuned.get(row["arm"])]
 
 
-def judge(study, section):
-    """Every finding as numbers, with its words and criterion, and whether it holds on these rows."""
-    judged = {}
+def met(criterion, numbers):
+    """Whether numbers meet all conditions of a criterion."""
+    return all(COMPARED[sign](numbers[name], bound) for name, sign, bound in criterion)
+
+
+def cannot_fail(study, finding, rows):
+    """Whether a criterion is met in every world: all arms alike, one of its arms far above the others, or far below."""
+    metrics = {key for row in rows for key, value in row.items() if isinstance(value, float)} - {"rate", "seconds"}
+    columns = {key: [row[key] for row in rows if key in row] for key in metrics}
+    arms = finding.effect(rows)["arms"] or list(study.arms)
+    raised = [set(), set(study.arms), *({arm} for arm in arms), *(set(study.arms) - {arm} for arm in arms)]
+
+    def holds(high, negative):
+        world = []
+        for row in rows:
+            moved = {}
+            for key in metrics & row.keys():
+                low, top = min(columns[key]), 10 * max(map(abs, columns[key])) + 1
+                low = -top if negative else low / 10 if low > 0 else low
+                moved[key] = top if row["arm"] in high else low
+            world.append(row | moved)
+        try:
+            numbers = finding.effect(world)
+        except ValueError:  # a law that no negative number can follow
+            return True
+        return math.isnan(numbers["value"]) or met(finding.criterion, numbers)
+
+    with np.errstate(invalid="ignore"):
+        return all(holds(high, negative) for high in raised for negative in (False, True))
+
+
+def refuse(study, section):
+    """A criterion that nothing measured could have broken is no finding."""
     for name, finding in study.findings.items():
-        numbers = finding.effect(measured(section))
-        holds = bool(eval(finding.holds, {"__builtins__": {"abs": abs}}, numbers))
-        judged[name] = {"text": finding.text, "criterion": finding.holds, **numbers, "holds": holds}
-        judged[name] |= {"withdrawn": finding.withdrawn} if finding.withdrawn else {}
+        if not finding.withdrawn and cannot_fail(study, finding, measured(section)):
+            raise SystemExit(f"{study.name}/{name} holds whatever is measured, so it is no finding")
+
+
+def judge(study, section, check=None):
+    """Every finding as numbers, with its words and criterion, and whether it holds on these rows.
+
+    A check judges all findings whose arms it has trained. What it judges beside those that it was asked is marked, and so
+    is what lies outside of the finding's own words.
+    """
+    judged, rows = {}, measured(section)
+    for name, finding in study.findings.items():
+        try:
+            numbers = finding.effect(rows)
+        except Unmeasured:
+            if check is None:
+                raise
+            continue
+        judged[name] = numbers | {"holds": met(finding.criterion, numbers)}
+        if check is not None:
+            judged[name] |= {"asked": name in check.asked}
+            judged[name] |= {"outside": check.outside[name]} if name in check.outside else {}
+            continue
+        words = {key: getattr(finding, key) for key in ("text", "line", "earlier", "withdrawn")}
+        judged[name] |= {key: text for key, text in words.items() if text} | {"criterion": finding.criterion}
     return judged
 
 
-def run(study, seeds, budget, command, *, tried=None, folder=None, workers=1, smoke=False):
-    """Train what the record lacks, writing it after every row, and judge. `tried`: a referee's words for their rows."""
+def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, smoke=False):
+    """Train what the record lacks, writing it after every row, and judge: the study, or a check of it."""
     if overlap := set(seeds) & set(TUNING):
         raise SystemExit(f"rates are tuned on the seeds {sorted(overlap)}: choose others")
     if smoke:  # the middle of each grid
@@ -217,9 +292,9 @@ def run(study, seeds, budget, command, *, tried=None, folder=None, workers=1, sm
         record = json.loads(path.read_text(encoding="utf-8"))
     record |= {key: getattr(study, key) for key in ABOUT}
     section = record
-    if tried:
+    if check:
         known = {old["tried"]: old for old in record["challenges"]}
-        section = known.setdefault(tried, {"tried": tried, "rows": [], "runs": []})
+        section = known.setdefault(check.tried, {"tried": check.tried, "rows": [], "runs": []})
         record["challenges"] = list(known.values())
     source = provenance(command)
     if source not in section["runs"]:
@@ -250,21 +325,26 @@ def run(study, seeds, budget, command, *, tried=None, folder=None, workers=1, sm
         return row["budget"], not row["tuning"], at, row["rate"] or 0, row["seed"]
 
     section["rows"].sort(key=place)
-    section["findings"] = judge(study, section)
+    section["findings"] = judge(study, section, check)
     save()
+    if not smoke and check is None:
+        refuse(study, section)
     return section
 
 
 def rejudge(study):
-    """Judge the rows of a record again, and those of its challenges for the findings that they were made to judge."""
+    """Judge the rows of a record again, and those of all its checks."""
     path = Path(results.__file__).with_name(f"{study.name}.json")
     record = json.loads(path.read_text(encoding="utf-8"))
     record |= {key: getattr(study, key) for key in ABOUT}
+    refuse(study, record)
     record["findings"] = judge(study, record)
+    known = {check.tried: check for check in checks_of(study).values()}
     for old in record["challenges"]:
-        findings = {name: study.findings[name] for name in old["findings"] if name in study.findings}
-        old["findings"] = judge(replace(study, findings=findings), old)
+        check = known[old["tried"]]
+        old["findings"] = judge(study.changed(check), old, check)
     write(record, path)
+    return record
 
 
 def write(record, path):

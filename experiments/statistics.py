@@ -7,18 +7,22 @@ import numpy as np
 from scipy import stats
 
 
+class Unmeasured(LookupError):
+    """There is no row of an arm."""
+
+
 def by_seed(rows, metric, arm):
     """The metric of an arm for each seed."""
     values = {row["seed"]: row[metric] for row in rows if row["arm"] == arm}
     if not values:
-        raise ValueError(f"no row of the arm {arm!r} has been measured")
+        raise Unmeasured(f"no row of the arm {arm!r} has been measured")
     return values
 
 
-def effect(metric, value, low, high, how, *arms):
+def effect(kind, metric, value, low, high, how, *arms):
     """What is kept of a finding."""
     numbers = {"value": float(value), "low": float(low), "high": float(high)}
-    return numbers | {"how": how, "metric": metric, "arms": list(arms)}
+    return numbers | {"kind": kind, "how": how, "metric": metric, "arms": list(arms)}
 
 
 def student(values):
@@ -39,7 +43,7 @@ def level(metric, arm):
 
     def of(rows):
         values = list(by_seed(rows, metric, arm).values())
-        return effect(metric, *student(values), f"mean of {arm}, {len(values)} seeds", arm)
+        return effect("level", metric, *student(values), f"mean of {arm}, {len(values)} seeds", arm)
 
     return of
 
@@ -49,7 +53,7 @@ def difference(metric, a, b, margin=None):
 
     def of(rows):
         values = gaps(rows, metric, a, b)
-        found = effect(metric, *student(values), f"{a} minus {b}, {len(values)} seeds, paired", a, b)
+        found = effect("difference", metric, *student(values), f"{a} minus {b}, {len(values)} seeds, paired", a, b)
         if margin is not None:
             sides = ((-margin, "greater"), (margin, "less"))
             equal = np.allclose(values, values[0], rtol=1e-5)
@@ -66,7 +70,7 @@ def ratio(metric, a, b):
     def of(rows):
         first, second = by_seed(rows, metric, a), by_seed(rows, metric, b)
         logs = np.log([first[seed] / second[seed] for seed in first if seed in second])
-        return effect(metric, *np.exp(student(logs)), f"{a} divided by {b}, {len(logs)} pairs", a, b)
+        return effect("ratio", metric, *np.exp(student(logs)), f"{a} divided by {b}, {len(logs)} pairs", a, b)
 
     return of
 
@@ -79,6 +83,6 @@ def share(metric, arm, least):
         hits = sum(value >= least for value in values)
         interval = stats.binomtest(hits, len(values)).proportion_ci()
         how = f"{hits} of {len(values)} seeds of {arm} reach {least}, exact interval"
-        return effect(metric, hits / len(values), *interval, how, arm)
+        return effect("share", metric, hits / len(values), *interval, how, arm)
 
     return of

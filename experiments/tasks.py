@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils._pytree import tree_map
 
 from transformer_lib.data.batching import encode_pairs
 from transformer_lib.data.captions import make_captions
@@ -17,6 +18,7 @@ from transformer_lib.data.recipes import RecipeCoder, make_recipes
 from transformer_lib.data.tokenizer import PAD, Tokenizer
 from transformer_lib.decoding.greedy import translate
 from transformer_lib.metrics import bleu
+from transformer_lib.models.loss import Loss, add_up
 
 # of a Transformer that learns in minutes
 SIZES = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2}
@@ -104,22 +106,28 @@ def rise(updates):
 
 
 def fit(model, loss, batches, rate, budget, schedule=decay, betas=(0.9, 0.98), clip=1.0):
-    """Train with Adam for `budget` updates, at `rate` times what the schedule says."""
-    adam = torch.optim.Adam(model.train().parameters(), betas=betas, eps=1e-9)
+    """Train with Adam for `budget` updates, at `rate` times what the schedule says; the model is back on the CPU then."""
+    place = os.environ.get("DEVICE", "cpu")
+    adam = torch.optim.Adam(model.train().to(place).parameters(), betas=betas, eps=1e-9)
     for update, batch in zip(range(1, budget + 1), batches, strict=False):
         adam.param_groups[0]["lr"] = rate * schedule(update, budget)
         adam.zero_grad()
-        loss(model, batch).backward()
+        loss(model, tree_map(lambda part: part.to(place), batch)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         adam.step()
-    return model.eval()
+    return model.cpu().eval()
 
 
-def translation_loss(model, batch, smoothing=0.0, reduction="mean"):
-    """Cross-entropy of the next word, in nats."""
-    logits = model(batch.source, batch.target[:, :-1])
-    options = {"ignore_index": PAD, "label_smoothing": smoothing, "reduction": reduction}
-    return F.cross_entropy(logits.flatten(0, 1), batch.target[:, 1:].flatten(), **options)
+def summed_loss(model, batch, smoothing=0.0):
+    """Cross-entropy of the next words: its sum, and their number."""
+    logits, target = model(batch.source, batch.target[:, :-1]), batch.target[:, 1:]
+    options = {"ignore_index": PAD, "label_smoothing": smoothing, "reduction": "sum"}
+    return Loss(F.cross_entropy(logits.flatten(0, 1), target.flatten(), **options), (target != PAD).sum())
+
+
+def translation_loss(model, batch, smoothing=0.0):
+    """Nats a word, which `fit` lowers."""
+    return summed_loss(model, batch, smoothing).mean
 
 
 @torch.no_grad()
@@ -127,8 +135,8 @@ def mean_loss(model, rows, size=200):
     """Nats a word on new sentences."""
     model.eval()
     batches = [rows.take(group) for group in torch.arange(len(rows)).split(size)]
-    total = sum(translation_loss(model, batch, reduction="sum").item() for batch in batches)
-    return total / (rows.target[:, 1:] != PAD).sum().item()
+    total, n_words = add_up([summed_loss(model, batch) for batch in batches])
+    return total / n_words
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
 
 os.environ["TRANSFORMER_LIB_STRICT"] = "1"
 import transformer_lib  # noqa: E402, F401

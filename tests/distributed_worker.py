@@ -10,13 +10,17 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
-from transformer_lib.data.batching import Example, encode_pairs
+from transformer_lib.data.batching import Batch, Example, encode_pairs
 from transformer_lib.data.captions import make_captions
-from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.data.tokenizer import PAD, Tokenizer
+from transformer_lib.models.loss import Loss
+from transformer_lib.models.registry import build_model
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.training.checkpoints import save_tensors
 from transformer_lib.training.distributed import process, process_group, whole_weights
+from transformer_lib.training.loss import minimum_risk_loss
 from transformer_lib.training.trainer import Trainer, TrainingConfig
 
 SIZES = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 1, "n_decoder_layers": 2, "dropout": 0.0}
@@ -58,6 +62,44 @@ def equal(folder: Path) -> None:
         trainer = Trainer(*prepare(case, seed=process()[0]))
         assert trainer.fit(save_every=3)
         note(trainer, folder, case)
+
+
+TWO = {"source_vocab_size": len(WORDS), "target_vocab_size": len(WORDS)}
+RECURRENT = {**TWO, "d_model": 8, "d_hidden": 8, "dropout": 0.0}
+ONE_STACK = {"vocab_size": len(WORDS), "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 16, "dropout": 0.0}
+SMALL = {
+    "transformer": TWO | SIZES,
+    **dict.fromkeys(("gru", "bahdanau", "luong", "hard"), RECURRENT),
+    "gpt": ONE_STACK | {"max_length": 64},
+    "llama": ONE_STACK | {"max_length": 64, "n_kv_heads": 1},
+}
+
+
+def risk(model: nn.Module, batch: Batch) -> Loss:
+    """Minimum risk with two samples for each sentence: the reference, and the reference without its first word."""
+    shorter = torch.cat([batch.target[:, :1], batch.target[:, 2:], torch.full_like(batch.target[:, :1], PAD)], 1)
+    samples, costs = torch.stack([batch.target, shorter], 1), torch.tensor([0.0, 1.0]).expand(len(batch), 2)
+    return minimum_risk_loss(model, batch, lambda *_: samples, lambda *_: costs)
+
+
+def few(kind: str, model: str = "transformer", seed: int = 0) -> Trainer:
+    """A run whose batches have fewer sentences than there are processes, in training and in validation."""
+    torch.manual_seed(seed)
+    network = build_model(model, SMALL[model]).double()
+    options = {"plain": {}, "r-drop": {"consistency": 1.0}, "risk": {}}[kind]
+    config = TrainingConfig(1, max_tokens=25, smoothing=0.1, **STEADY, **options)
+    return Trainer(network, EXAMPLES[:12], EXAMPLES[60:66], config, loss=risk if kind == "risk" else None)
+
+
+FEW = [*(("plain", name) for name in SMALL), ("r-drop", "luong"), ("risk", "transformer")]
+
+
+def shares(folder: Path) -> None:
+    """Every translator and every loss, where some processes have no sentences."""
+    for kind, model in FEW:
+        trainer = few(kind, model, seed=process()[0])
+        assert trainer.fit()
+        note(trainer, folder, f"{kind}-{model}")
 
 
 def straight(folder: Path) -> None:

@@ -83,7 +83,7 @@ def test_the_configuration() -> None:
     assert CONFIG["repository"]["path_to_book"] == ""
     assert "thebe" not in CONFIG["launch_buttons"] and "binderhub_url" not in CONFIG["launch_buttons"]
     settings = CONFIG["sphinx"]["config"]
-    for file in [*settings["html_css_files"], *settings["html_js_files"], settings["mathjax_path"]]:
+    for file in [*settings["html_css_files"], *settings["html_js_files"], settings["katex_css_path"]]:
         assert (STATIC / file).exists()
     ours = {name for name in settings["extensions"] if name.startswith("book_")}
     assert ours == {path.stem for path in EXT.glob("*.py")}
@@ -257,6 +257,28 @@ def test_shapes_are_shown_as_they_are_written() -> None:
     assert shown == [("", None), ("", None), None]
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("small book")
+def test_how_sure_we_are_is_told_in_a_box_and_on_the_page_of_claims(small_book: Path) -> None:
+    page = (small_book / "book" / "translation" / "translating_real_sentences.html").read_text(encoding="utf-8")
+    box = page[page.index('<details class="sure') :].partition("</details>")[0]
+    assert box.index("How sure are we?") < box.index("held in 1 check") < box.index("</summary>")
+    for told in (
+        "The gap is wide.",
+        "2 (1.50 to 2.50)",
+        "Twice the updates",
+        "at the edge",
+        "One seed.",
+        ">tiny</span></code>",
+    ):
+        assert told in box, told
+    assert 'href="../appendix/claims.html#claim-tiny-gap"' in box and box.count("<svg") == 3
+    claims = (small_book / "book" / "appendix" / "claims.html").read_text(encoding="utf-8")
+    assert claims.index('<ol class="claims">') < claims.index('type="radio"') < claims.index('id="claim-tiny-gap"')
+    assert 'href="#claim-tiny-gap"' in claims and "One in two: 2 of 4." in claims
+    assert "The gap is narrow." in claims and "It was one seed." in claims
+
+
 def test_every_module_has_a_page() -> None:
     named = re.findall(r"\{library-modules\} ([\w.]+)", "".join(path.read_text() for path in BOOK.glob("api/**/*.md")))
     listed = [module for name in named for module in book_api.modules(name)]
@@ -334,7 +356,7 @@ def test_nothing_is_asked_of_another_host() -> None:
 
 
 def test_what_others_made_has_its_licence_beside_it() -> None:
-    assert "Apache License" in (STATIC / "mathjax" / "LICENSE").read_text(encoding="utf-8")
+    assert "MIT License" in (STATIC / "katex" / "LICENSE").read_text(encoding="utf-8")
     assert "SIL Open Font License" in (STATIC / "fonts" / "LICENSE").read_text(encoding="utf-8")
     size = sum(path.stat().st_size for path in STATIC.rglob("*") if path.is_file())
     assert size < 2.5e6
@@ -406,7 +428,7 @@ SAMPLE = [
      f"```python\n{WIDEST}\n```\n:::\n\n## A section, so that there are contents beside the page", []),
     ("markdown", "A formula $x$ by {cite:t}`bahdanau2015`, in {chapter}`2`. As {chapter}`decoding` said in "
      "{chapter}`pictures`. {Chapter}`decoding` is here, too.\n\n"
-     "```{math}\n:label: eq-17-x\nx = 1\n```\n\nSee {eq}`eq-17-x`.", []),
+     "```{math}\n:label: eq-17-x\nx = 1\n```\n\nSee {eq}`eq-17-x`.\n\n```{sure} tiny/gap\n```", []),
     ("code", "#| fold: Plumbing\nfrom transformer_lib.viz import plot", []),
     ("code", "from transformer_lib.decoding.search import beam_search", []),
     ("code", "#| export\ndef shown_name():\n    \"\"\"The first line.\n\n    The rest.\n    \"\"\"\n    return 1", []),
@@ -449,7 +471,29 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (tmp_path / "transformer_lib" / "results").mkdir(parents=True)
     record = {"command": "run it", "title": "Scores <compared>", "metrics": {"bleu": {"value": 24.312}}}
     (tmp_path / "transformer_lib" / "results" / "first-run.json").write_text(json.dumps(record), encoding="utf-8")
+    numbers = {"value": 2.0, "low": 1.5, "high": 2.5, "kind": "difference", "how": "a minus b, 3 seeds, paired"}
+    numbers |= {"metric": "loss", "arms": ["a", "b"], "holds": True}
+    words = {"text": "The gap is wide.", "line": "Wide.", "earlier": "One seed.", "criterion": [["low", ">", 1]]}
+    row = {"arm": "a", "rate": 1, "seed": 0, "budget": 5, "tuning": False, "run": 0, "seconds": 1.0, "loss": 2.0}
+    check = {"tried": "twice the updates", "findings": {"gap": numbers | {"asked": True}}}
+    fell = {"asked": 3, "broke": 2, "sentences": {"The gap is narrow.": "It was one seed."}}
+    tiny = {
+        "question": "Is it?",
+        "chapter": "translation/decoding",
+        "equal": "all",
+        "metric": "nats",
+        "unit": "updates",
+    }
+    tiny |= {"budget": 5, "seeds": [0, 1, 2], "tuned": {"a": {"rate": 1, "edge": True}}, "rows": [row], "fell": fell}
+    tiny |= {"runs": [{"command": "run"}], "findings": {"gap": numbers | words}, "challenges": [check]}
+    (tmp_path / "transformer_lib" / "results" / "tiny.json").write_text(json.dumps(tiny), encoding="utf-8")
     (tmp_path / "book" / "appendix").mkdir()
+    (tmp_path / "book" / "appendix" / "claims.md").write_text(
+        "# Claims\n\n```{claims} tiny/gap\n```\n\n```{claims}\n```\n\n"
+        "```{tally}\nOne in {one_in}: {broke} of {asked}.\n```\n\n"
+        "```{ledger}\n```\n\nSee {ref}`there <claims-tiny>`.\n",
+        encoding="utf-8",
+    )
     write_notebook(tmp_path / "book" / "appendix" / "pictures.ipynb", APPENDIX)
     write_notebook(tmp_path / "book" / "translation" / "decoding.ipynb", EARLIER)
     write_notebook(tmp_path / "book" / "translation" / "translating_real_sentences.ipynb", SAMPLE)
@@ -460,7 +504,8 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     pages = [{"file": f"book/translation/{name}"} for name in ("decoding", "translating_real_sentences")]
     parts = [{"caption": "Translation", "numbered": True, "chapters": pages}]
-    parts.append({"caption": "Appendix", "chapters": [{"file": "book/appendix/pictures"}]})
+    parts.insert(0, {"caption": "Start here", "chapters": [{"file": "book/appendix/pictures"}]})
+    parts.append({"caption": "Appendix", "chapters": [{"file": "book/appendix/claims"}]})
     contents = {"format": "jb-book", "root": "book/index", "parts": parts}
     (tmp_path / "_toc.yml").write_text(yaml.safe_dump(contents), encoding="utf-8")
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
@@ -494,19 +539,20 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
         assert before.count("<details") > before.count("</details")
     assert '<meta property="og:description" content="What this chapter builds, in a line." />' in page
     assert '<meta name="description" content="What this chapter builds, in a line." />' in page
-    assert page.count("mathjax/tex-chtml-full.js") == 1
+    assert 'class="katex-html"' in page and page.count("katex/katex.min.css") == 1
     assert re.findall("[cC]hapter 1(?=<)", page).count("Chapter 1") == 1
     loaded = re.findall(r'<(?:script|img|source|iframe)[^>]*\ssrc="([^"]+)"', page)
     loaded += re.findall(r'<link[^>]*rel="(?:stylesheet|preload|icon|shortcut icon)"[^>]*href="([^"]+)"', page)
     assert loaded and not [url for url in loaded if "//" in url]
     assert "thebe" not in page and "fontawesome.js" not in page and page.count("viewport") == 2
-    assert "mathjax/" not in (built / "book" / "translation" / "decoding.html").read_text(encoding="utf-8")
+    assert "katex.min.css" not in (built / "book" / "translation" / "decoding.html").read_text(encoding="utf-8")
 
     appendix = (built / "book" / "appendix" / "pictures.html").read_text(encoding="utf-8")
     assert "<h1>Drawing" in appendix and ">Drawing</span></a>" in page
 
     index = (built / "book" / "index.html").read_text(encoding="utf-8")
     assert 'href="translation/translating_real_sentences.html"' in index
+    assert re.search(r'class="right-next"\s+href="translation/decoding.html"', index)  # not to what comes before it
     assert '<details id="run-first-run">' in index and "Scores &lt;compared&gt;" in index and "24.31" in index
     assert "Not measured yet" in index and "never-run" in index
     assert "Neural Machine Translation by Jointly Learning to Align and Translate" in index

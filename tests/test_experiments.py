@@ -14,8 +14,22 @@ os.environ["SMOKE"] = "1"  # studies draw little data
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from experiments import claims, numbers  # noqa: E402
-from experiments.harness import TUNING, Finding, Study, checks_of, get_study, measured, names, run  # noqa: E402
+from experiments import numbers  # noqa: E402
+from experiments.harness import (  # noqa: E402
+    TUNING,
+    Check,
+    Finding,
+    Study,
+    checks_of,
+    get_study,
+    judge,
+    measured,
+    met,
+    names,
+    plain,
+    refuse,
+    run,
+)
 from experiments.statistics import difference, level, ratio, share  # noqa: E402
 from transformer_lib import results  # noqa: E402
 
@@ -41,7 +55,7 @@ def study(monkeypatch):
         metric="loss",
         budget=10,
         smoke=1,
-        findings={"gap": Finding("a loses more than b.", difference("loss", "a", "b"), "low > 0.5")},
+        findings={"gap": Finding("a loses more than b.", difference("loss", "a", "b"), ("low", ">", 0.5))},
     )
     monkeypatch.setattr("experiments.harness.get_study", lambda name: one)
     return one
@@ -69,7 +83,8 @@ def test_rows_that_are_there_are_not_run_again_and_a_challenge_is_kept_apart(stu
     run(study, [0, 1, 2], 10, "second", folder=tmp_path)
     assert len(CALLS) == before + 3  # one more seed for each arm
     ours = json.loads((tmp_path / "test_experiments.json").read_text())
-    run(study, range(100, 104), 20, "theirs", tried="seeds 100 to 103", folder=tmp_path)
+    check = Check("seeds 100 to 103", ("gap",), range(100, 104), plain(study))
+    run(study, check.seeds, 20, "theirs", check=check, folder=tmp_path)
     record = json.loads((tmp_path / "test_experiments.json").read_text())
     assert record["rows"] == ours["rows"] and record["findings"] == ours["findings"]
     (challenge,) = record["challenges"]
@@ -114,9 +129,73 @@ def test_every_record_that_a_page_loads_is_there():
     assert {"real_sentences", "luong"} <= loaded <= {*results.names()}
 
 
-def test_the_claims_page_is_what_the_records_say():
-    page = claims.PAGE.read_text(encoding="utf-8")
-    assert page == claims.page(), "python -m experiments claims"
+def test_a_check_judges_every_finding_whose_arms_it_has(study, tmp_path):
+    late = Finding("a loses at least three.", level("loss", "a"), (("low", ">", 3), ("high", "<", 9)))
+    none = Finding("The fixed rate is worst.", difference("loss", "fixed", "a"), ("low", ">", 0))
+    study.findings.update(late=late, none=none)
+    check = Check("other seeds", ("gap",), range(100, 104), {"a": {}, "b": {}}, outside={"late": "It says so."})
+    found = run(study.changed(check), check.seeds, 10, "theirs", check=check, folder=tmp_path)["findings"]
+    assert found.keys() == {"gap", "late"}
+    assert found["gap"]["asked"] and not found["late"]["asked"] and found["late"]["outside"] == "It says so."
+    with pytest.raises(LookupError, match="no row of the arm 'a'"):  # the study itself has to have them all
+        judge(study, {"rows": [], "tuned": {}, "budget": 10, "seeds": []})
+
+
+def test_a_criterion_is_a_condition_or_several():
+    numbers = {"value": 2.0, "low": -1.0, "high": 3.0}
+    assert met([["low", ">", -2], ["high", "<", 4]], numbers) and met([["value", "==", 2]], numbers)
+    assert not met([["low", ">", -2], ["high", "<", 3]], numbers) and not met([["low", ">=", -0.5]], numbers)
+
+
+@pytest.mark.parametrize(
+    ("effect", "holds", "fails"),
+    [
+        (level("loss", "a"), ("high", "<", 5), True),
+        (difference("loss", "a", "b"), ("low", ">", 0), True),
+        (ratio("loss", "a", "b"), ("low", ">", 0.8), True),
+        (ratio("loss", "a", "b"), ("low", ">", 0), False),
+        (share("loss", "a", 3), ("value", ">=", 0.8), True),
+        (share("loss", "a", 3), ("high", "<=", 1), False),
+    ],
+)
+def test_what_no_number_could_break_is_no_finding(study, tmp_path, effect, holds, fails):
+    study.findings["it"] = Finding("It.", effect, holds)
+    if fails:
+        run(study, [0, 1, 2], 10, "it", folder=tmp_path)
+    else:
+        with pytest.raises(SystemExit, match="it holds whatever is measured"):
+            run(study, [0, 1, 2], 10, "it", folder=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_every_finding_of_the_book_could_have_come_out_otherwise(name):
+    refuse(get_study(name), results.load(name))
+
+
+def test_what_the_book_stands_by_held_in_every_run():
+    for name in names():
+        record = results.load(name)
+        for key, found in record["findings"].items():
+            checks = [one["findings"][key] for one in record["challenges"] if key in one["findings"]]
+            if found.get("line"):
+                assert found["holds"] and all(one["holds"] or "outside" in one for one in checks), f"{name}/{key}"
+                assert sum(one["asked"] for one in checks) >= 2, f"{name}/{key}"
+
+
+def test_a_record_says_what_its_study_says():
+    for name in names():
+        study, record = get_study(name), results.load(name)
+        assert record["fell"] == study.fell and record["findings"].keys() == study.findings.keys()
+        for key, finding in study.findings.items():
+            words = {
+                "text": finding.text,
+                "line": finding.line,
+                "earlier": finding.earlier,
+                "withdrawn": finding.withdrawn,
+            }
+            assert words == {word: record["findings"][key].get(word, "") for word in words}, f"judge {name} again"
+            assert record["findings"][key]["criterion"] == finding.criterion
 
 
 def test_a_record_belongs_to_a_study_or_says_how_it_was_made():
@@ -125,7 +204,6 @@ def test_a_record_belongs_to_a_study_or_says_how_it_was_made():
         if "findings" not in record:
             assert len(record["commit"].split()[0]) == 40 and record["command"] and record["hardware"], name
             continue
-        assert record["findings"].keys() <= get_study(name).findings.keys(), name
         rows = [row for part in (record, *record["challenges"]) for row in part["rows"]]
         assert rows and all("with changes" not in run["commit"] for run in record["runs"]), name
     with pytest.raises(ValueError, match="no record is called"):
@@ -142,8 +220,8 @@ def test_a_study_runs_in_miniature(name, tmp_path):
     assert not (tmp_path / f"{name}.part").exists()
     for check in checks_of(study).values():
         other = study.changed(check)
-        section = run(other, [0, 1], study.smoke, "smoke", tried=check.tried, folder=tmp_path, smoke=True)
-        assert section["findings"].keys() == set(check.findings)
+        section = run(other, [0, 1], study.smoke, "smoke", check=check, folder=tmp_path, smoke=True)
+        assert set(check.asked) | check.outside.keys() <= section["findings"].keys() != set()
 
 
 def test_every_challenge_can_be_tried_again():
@@ -152,5 +230,6 @@ def test_every_challenge_can_be_tried_again():
         checks = {check.tried: check for check in checks_of(get_study(name)).values()} if challenges else {}
         for old in challenges:
             check = checks[old["tried"]]
-            assert old["findings"].keys() == set(check.findings) and old["seeds"] == list(check.seeds)
+            assert {key for key, one in old["findings"].items() if one["asked"]} == set(check.asked)
+            assert old["seeds"] == list(check.seeds)
             assert {row["arm"] for row in old["rows"]} == set(check.arms)

@@ -121,7 +121,7 @@ def test_an_interrupted_write_leaves_nothing(server, tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Path, "replace", interrupt)
+    monkeypatch.setattr("shutil.move", interrupt)
     with pytest.raises(KeyboardInterrupt):
         fetch(published(server.address + "/good"))
     assert in_cache(tmp_path) == []
@@ -240,13 +240,15 @@ def test_bad_input_names_the_thing(call, message):
 # ---- writing
 
 
-def test_a_link_stays_a_link_and_the_mode_stays(tmp_path):
+def test_a_link_is_replaced_and_the_mode_of_a_file_stays(tmp_path):
     real, link = tmp_path / "real.txt", tmp_path / "link.txt"
     real.write_bytes(b"old")
     real.chmod(0o600)
     link.symlink_to(real)
     write_atomically(link, b"new")
-    assert link.is_symlink() and real.read_bytes() == b"new" and real.stat().st_mode & 0o777 == 0o600
+    assert not link.is_symlink() and link.read_bytes() == b"new" and real.read_bytes() == b"old"
+    write_atomically(real, b"newer")
+    assert real.read_bytes() == b"newer" and real.stat().st_mode & 0o777 == 0o600
     write_atomically(tmp_path / "a" / "b.txt", b"x")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "link.txt", "real.txt"]
 

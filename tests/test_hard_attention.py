@@ -22,7 +22,7 @@ from transformer_lib.models.hard_attention import (
     gumbel_like,
 )
 from transformer_lib.models.luong import DotScore, LuongConfig, LuongSeq2Seq
-from transformer_lib.models.seq2seq import reorder, sequence_loss
+from transformer_lib.models.seq2seq import reorder, token_losses
 from transformer_lib.training.loop import evaluate_loss, train_on
 
 
@@ -278,7 +278,7 @@ def estimates(model: HardSeq2Seq, batch: Batch) -> tuple[torch.Tensor, torch.Ten
     length, n_words = int((batch.source != PAD).sum()), batch.n_tokens
     for path in torch.cartesian_prod(*[torch.arange(length)] * n_words).view(-1, n_words):
         forced.paths = path.unsqueeze(0)
-        gradient = torch.autograd.grad(model.loss(batch), trained_weights(model))
+        gradient = torch.autograd.grad(model.loss(batch).mean, trained_weights(model))
         gradients.append(torch.cat([g.flatten() for g in gradient]))
         _, state = model.read(batch.target_input, model.start(batch.source))
         log_p.append(state.attention[1].sum())
@@ -311,7 +311,7 @@ def test_reinforce_is_unbiased_by_sampling_a_padded_batch(feeding):
     (exact,) = torch.autograd.grad(expected_objective(twin, batch), twin.attention.score.key.weight)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        drawn = torch.stack([torch.autograd.grad(model.loss(batch), weight)[0] for _ in range(1500)])
+        drawn = torch.stack([torch.autograd.grad(model.loss(batch).mean, weight)[0] for _ in range(1500)])
     error = drawn.std(0) / len(drawn) ** 0.5
     z = (drawn.mean(0) - exact) / error
     assert z.abs().max() < 4
@@ -339,7 +339,7 @@ def test_the_gradient_equals_the_formula_written_as_loops(feeding, baseline):
             error = 0 if not baseline else 0.1 * (guess - reward / len(reach)) ** 2
             advantage = reward - len(reach) * guess.item()
             total = total - earned[t] - 0.3 * entropy[row, t] - advantage * log_p[row, t] + error
-    ours = torch.autograd.grad(model.loss(batch), list(model.parameters()))
+    ours = torch.autograd.grad(model.loss(batch).mean, list(model.parameters()))
     theirs = torch.autograd.grad(total / 6, list(model.parameters()))
     for (name, _), one, other in zip(model.named_parameters(), ours, theirs, strict=True):
         torch.testing.assert_close(one, other, atol=2e-6, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
@@ -357,7 +357,7 @@ def test_the_baseline_lowers_the_variance_and_learns_the_reward():
     optimizer = torch.optim.Adam(model.baseline.parameters(), lr=0.02)
     for _ in range(100):
         optimizer.zero_grad()
-        model.loss(batch).backward()
+        model.loss(batch).mean.backward()
         optimizer.step()
     with_baseline = variance()
     model.baseline = None
@@ -381,7 +381,7 @@ def test_the_entropy_bonus_is_in_the_gradient():
     gradients = []
     for model in (plain, bonus):
         torch.manual_seed(0)
-        gradients.append(torch.autograd.grad(model.loss(batch), trained_weights(model)))
+        gradients.append(torch.autograd.grad(model.loss(batch).mean, trained_weights(model)))
     torch.manual_seed(0)
     _, state = plain.read(batch.target_input, plain.start(batch.source))
     real = batch.target_output != PAD
@@ -404,15 +404,15 @@ def test_the_loss_reports_the_cross_entropy(estimator, feeding):
         torch.manual_seed(1)
         loss = model.loss(batch)
         torch.manual_seed(1)
-        expected = sequence_loss(model(batch.source, batch.target_input), batch.target_output)
-        assert loss.item() == expected.item()
+        expected = token_losses(model(batch.source, batch.target_input), batch.target_output)
+        assert loss.sum.item() == expected.sum().item() and loss.n_tokens == batch.n_tokens
 
 
 def test_evaluation_gives_the_plain_gradient_of_the_best_choices():
     model, batch = small_model(), small_batch()
     model.eval()
-    ours = torch.autograd.grad(model.loss(batch), trained_weights(model), allow_unused=True)
-    plain = sequence_loss(model(batch.source, batch.target_input), batch.target_output)
+    ours = torch.autograd.grad(model.loss(batch).mean, trained_weights(model), allow_unused=True)
+    plain = token_losses(model(batch.source, batch.target_input), batch.target_output).sum() / batch.n_tokens
     theirs = torch.autograd.grad(plain, trained_weights(model), allow_unused=True)
     for one, other in zip(ours, theirs, strict=True):
         assert (one is None) == (other is None) and (one is None or torch.equal(one, other))
@@ -429,7 +429,7 @@ def test_padding_adds_nothing_to_the_gradient(feeding, estimator):
         model = small_model(estimator=estimator, input_feeding=feeding).train()
         forced = force(model)
         forced.paths = torch.tensor([[0, 3, 1, 2, 0, 0], [2, 0, 1, 1, 0, 0]])
-        loss = model.loss(given_batch)
+        loss = model.loss(given_batch).mean
         gradients.append([loss, *torch.autograd.grad(loss, model.parameters(), allow_unused=True)])
     for one, other in zip(*gradients, strict=True):
         assert (one is None) == (other is None)
@@ -544,7 +544,7 @@ def test_the_loss_takes_every_type_of_token_and_keeps_double_precision(estimator
         torch.manual_seed(0)
         batch = small_batch()
         batch = Batch(batch.source.to(tokens), batch.target.to(tokens), batch.indices)
-        losses.append(small_model(estimator=estimator).train().loss(batch))
+        losses.append(small_model(estimator=estimator).train().loss(batch).sum)
     assert torch.equal(*losses) and losses[0].dtype == torch.float64
 
 
@@ -556,9 +556,9 @@ def test_the_loss_in_half_precision(device, dtype, estimator):
     half = copy.deepcopy(exact).to(device, dtype)
     batch = small_batch()
     with torch.no_grad():
-        expected, found = exact.eval().loss(batch), half.eval().loss(batch.to(device))
+        expected, found = exact.eval().loss(batch).mean, half.eval().loss(batch.to(device)).mean
     torch.testing.assert_close(found.cpu(), expected.float(), atol=0.1, rtol=0)
-    half.train().loss(batch.to(device)).backward()
+    half.train().loss(batch.to(device)).mean.backward()
     assert all(torch.isfinite(p.grad).all() for p in half.parameters() if p.grad is not None)
     assert half.attention.score.key.weight.grad.abs().sum() > 0
 

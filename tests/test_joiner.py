@@ -33,7 +33,7 @@ class Between:
     """A class between two pages."""
 '''
 LATER = '''from abc import ABC
-from functools import cache
+from functools import cache, cached_property
 from transformer_lib.models.counter import Counter
 from transformer_lib.notebook import extends
 
@@ -67,6 +67,12 @@ def text(self):
 
 
 @extends(Counter)
+@cached_property
+def once(self):
+    return [self.n]
+
+
+@extends(Counter)
 def helper(self):
     return "method"
 
@@ -91,6 +97,7 @@ def measured(scope: dict) -> list[object]:
     return [
         three.double().n,
         three.text,
+        three.once is three.once,
         three.use(),
         three.helper(),
         three.four(),
@@ -98,7 +105,7 @@ def measured(scope: dict) -> list[object]:
     ]
 
 
-EXPECTED = [6, "\n3\n    times", ("helper", 3), "method", 4, ("helper", 1)]
+EXPECTED = [6, "\n3\n    times", True, ("helper", 3), "method", 4, ("helper", 1)]
 
 
 def test_a_class_that_grows_does_the_same_on_the_page_and_in_the_library() -> None:
@@ -116,7 +123,7 @@ def test_the_library_has_one_ordinary_class() -> None:
     first = next(n for n, node in enumerate(tree.body) if not isinstance(node, (ast.Import, ast.ImportFrom)))
     assert all(not isinstance(node, (ast.Import, ast.ImportFrom)) for node in tree.body[first:])
     classes = {node.name: [one.name for one in node.body[1:]] for node in tree.body if isinstance(node, ast.ClassDef)}
-    assert classes["Counter"] == ["use", "__init__", "double", "text", "helper", "three", "four"]
+    assert classes["Counter"] == ["use", "__init__", "double", "text", "once", "helper", "three", "four"]
     assert export.public(text) == ["Base", "Counter", "Between", "helper"]
     assert "extends" not in text and "transformer_lib" not in text
     begins = [line for line in text.splitlines() if line.lstrip().startswith("#")]

@@ -214,12 +214,12 @@ def test_each_head_is_the_classifier_of_its_own_weighted_mean(encoder, attention
 @ALL_KINDS
 def test_every_parameter_learns(encoder, attention):
     model = small_model(encoder, attention)
-    model.loss(RecipeBatch(ragged([5, 3]), labels(2), (0, 1))).backward()
+    model.loss(RecipeBatch(ragged([5, 3]), labels(2), (0, 1))).sum.backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.any(), name
 
 
-def test_the_loss_is_the_mean_over_known_labels():
+def test_the_loss_is_the_sum_over_known_labels():
     model, tokens, right = small_model(), ragged([5, 3, 2]), labels(3)
     right[0, 1] = right[2, 3] = -1
     batch = RecipeBatch(tokens, right, (0, 1, 2))
@@ -230,12 +230,12 @@ def test_the_loss_is_the_mean_over_known_labels():
         if right[row, head] >= 0
     ]
     assert batch.n_tokens == len(nats) == 10
-    assert model.loss(batch).item() == pytest.approx(sum(nats) / 10, rel=1e-6)
+    assert model.loss(batch).sum.item() == pytest.approx(sum(nats), rel=1e-6) and model.loss(batch).n_tokens == 10
     assert evaluate_loss(model, [batch]) == pytest.approx(sum(nats) / 10, rel=1e-6)
-    assert model.double().loss(batch).dtype == torch.float64
+    assert model.double().loss(batch).sum.dtype == torch.float64
     model.float()
     nothing = RecipeBatch(tokens, torch.full_like(right, -1), (0, 1, 2))
-    assert model.loss(nothing).item() == 0 and nothing.n_tokens == 0
+    assert model.loss(nothing).mean == 0 and model.loss(nothing).n_tokens == nothing.n_tokens == 0
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -1,4 +1,4 @@
-"""Positions, feed-forward layers, layer norm and residual connections against their formulas and PyTorch."""
+"""Positions, feed-forward layers, layer norm against their formulas and PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from transformer_lib.models.layers import (
     LayerNorm,
     LearnedPositions,
     SinusoidalPositions,
-    residual,
     sinusoids,
 )
 
@@ -112,16 +111,3 @@ def test_layer_norm_equals_torch(scale):
         y = norm(x)
         results.append([y, *torch.autograd.grad(y.pow(3).sum(), [x, norm.weight, norm.bias])])
     torch.testing.assert_close(*results)
-
-
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_a_residual_is_a_sum_normalized_after_or_before(norm_first):
-    x, linear, norm = torch.randn(2, 3, 8), nn.Linear(8, 8), LayerNorm(8)
-    y = residual(x, linear, norm, nn.Dropout(0.0), norm_first=norm_first)
-    torch.testing.assert_close(y, x + linear(norm(x)) if norm_first else norm(x + linear(x)))
-
-
-def test_dropout_falls_on_the_sublayer_and_not_on_the_sum():
-    x = torch.ones(1, 200, 8)
-    y = residual(x, torch.ones_like, nn.Identity(), nn.Dropout(0.5))
-    assert set(y.unique().tolist()) == {1.0, 3.0}

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -56,6 +57,18 @@ def test_the_examples_on_the_pages_of_the_library_run(page: Path) -> None:
 def test_every_public_name_is_there_and_says_what_it_is() -> None:
     values = {name: getattr(transformer_lib, name) for name in NAMES}
     assert [name for name, value in values.items() if callable(value) and not value.__doc__] == []
+    for module in MODULES:  # an import of a module must not put it in the place of a name
+        importlib.import_module(module)
+    assert [name for name in NAMES if isinstance(getattr(transformer_lib, name), ModuleType)] == []
+
+
+@pytest.mark.parametrize("first", ["pass", "import transformer_lib.settings", "from transformer_lib import GPTConfig"])
+def test_settings_is_the_decorator_whatever_was_imported_before(first: str) -> None:
+    code = (
+        f"{first}\nfrom transformer_lib import settings\nassert settings(type('A', (), {{'__annotations__': {{}}}}))()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
 
 
 def test_strict_mode_names_the_wrong_argument_and_takes_a_whole_number_for_a_float() -> None:

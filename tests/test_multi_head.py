@@ -192,6 +192,11 @@ ids = torch.tensor([[4, 5, 2], [6, 2, 0]])
 model(ids, ids[:, :2])
 compiled = torch.compile(model.eval(), fullgraph=True, backend="eager")
 torch.testing.assert_close(compiled(ids, ids[:, :2]), model(ids, ids[:, :2]))
+torch._dynamo.reset()
+compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="eager")
+for length in (2, 3):  # one graph for all lengths
+    target = ids[:, :1].expand(-1, length)
+    torch.testing.assert_close(compiled(ids, target), model(ids, target))
 """
 
 

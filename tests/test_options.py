@@ -114,7 +114,7 @@ def test_a_data_set_of_hugging_face_is_a_corpus(monkeypatch):
         load_dataset=lambda *name, split: rows if (name, split) == (("me/it", "x"), "train") else []
     )
     monkeypatch.setitem(sys.modules, "datasets", module)
-    corpus = load_corpus(TrainOptions(data="hf:me/it:x"))
+    corpus = load_corpus(TrainOptions(data="hf:me/it:x", source="en", target="de"))
     texts = [(pair.source, pair.target) for pair in (*corpus.validation, *corpus.test)]
     assert sorted([*corpus.train, *texts]) == sorted((f"number {n}", f"Nummer {n}") for n in range(80))
 

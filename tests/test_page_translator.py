@@ -13,11 +13,12 @@ import pytest
 import torch
 from browser import NARROW, launch, serve
 
-from tools import page_example
+from tools import page_example, page_museum
 from tools.page_example import ask_node
-from transformer_lib import Tokenizer, Transformer, TransformerConfig, Translator, make_captions, results
+from transformer_lib import Tokenizer, Translator, build_model, make_captions, results
+from transformer_lib.data.captions import Pair
 from transformer_lib.decoding.beam_search import beam_search
-from transformer_lib.translation.translator import TextPreparation, find_pretrained
+from transformer_lib.translation.translator import TextPreparation, find_pretrained, pretrained_names
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = results.load("page-translator")
@@ -76,27 +77,43 @@ def test_both_tokenizers_agree_on_any_text() -> None:
         assert ask_node(tokenizer=content, texts=texts) == expected
 
 
-OPTIONS = {
+TRANSFORMERS = {
     "post": {},
     "pre": {"norm_first": True, "n_encoder_layers": 3, "n_decoder_layers": 1},
     "learned": {"positions": "learned", "tie_embeddings": "none", "output_bias": True, "activation": "swish"},
     "narrow": {"tie_embeddings": "target", "bias": False, "d_key": 5, "d_value": 7, "final_norm": True},
 }
+RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
+    "one vector": ("gru", {}),
+    "one vector, deep": ("gru", {"n_layers": 2, "reverse_source": True}),
+    "bahdanau": ("bahdanau", {}),
+    "bahdanau, deep": ("bahdanau", {"n_layers": 2}),
+    "dot": ("luong", {"score": "dot"}),
+    "general, deep": ("luong", {"score": "general", "n_layers": 2}),
+    "concat, no input feeding": ("luong", {"score": "concat", "input_feeding": False}),
+}
+MODELS = {name: ("transformer", changes) for name, changes in TRANSFORMERS.items()} | RECURRENT
+SIZES = {"transformer": {"n_heads": 2, "d_ff": 24, "n_encoder_layers": 2, "n_decoder_layers": 2, "max_length": 64}}
+
+
+def random_translator(kind: str, changes: dict[str, Any], folder: Path, half: bool = True) -> Translator:
+    """A translator with random weights, saved and read again, as the page reads it."""
+    tokenizer = Tokenizer.train(SENTENCES * 3, 280)
+    sizes = {"source_vocab_size": len(tokenizer), "target_vocab_size": len(tokenizer), "d_model": 16}
+    torch.manual_seed(0)
+    model = build_model(kind, {**sizes, **SIZES.get(kind, {"d_hidden": 12}), **changes})
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    made = Translator(model, tokenizer, tokenizer, text=TextPreparation(source="de", target="en"))
+    return Translator.from_pretrained(made.save_pretrained(folder, half=half), device="cpu")
 
 
 @needs_node
 @pytest.mark.parametrize("half", [True, False], ids=["half", "single"])
-@pytest.mark.parametrize("changes", OPTIONS.values(), ids=OPTIONS)
-def test_every_transformer_that_can_be_saved(changes: dict[str, Any], half: bool, tmp_path: Path) -> None:
-    tokenizer = Tokenizer.train(SENTENCES * 3, 280)
-    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 2, "n_decoder_layers": 2, "max_length": 64}
-    config = TransformerConfig(len(tokenizer), len(tokenizer), **{**sizes, **changes})
-    torch.manual_seed(0)
-    model = Transformer(config)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.4)
-    folder = Translator(model, tokenizer, tokenizer, text=TextPreparation()).save_pretrained(tmp_path / "x", half=half)
-    translator = Translator.from_pretrained(folder, device="cpu")
+@pytest.mark.parametrize(("kind", "changes"), MODELS.values(), ids=MODELS)
+def test_every_model_that_the_page_can_run(kind: str, changes: dict[str, Any], half: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    translator = random_translator(kind, changes, folder, half)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["decoding"] = {"length_penalty": 1.0, "max_ratio": 0.7}  # the folder says how it is best searched
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -110,6 +127,20 @@ def test_every_transformer_that_can_be_saved(changes: dict[str, Any], half: bool
             )[0]
             assert one["text"] == best.text
             assert one["score"] == pytest.approx(best.score, abs=1e-3)
+
+
+@needs_node
+@pytest.mark.parametrize(("kind", "changes"), MODELS.values(), ids=MODELS)
+def test_attention_of_every_model_is_that_of_python(kind: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    translator = random_translator(kind, changes, tmp_path / "x")
+    source = [*translator.source_tokenizer.encode(SENTENCES[0]), 2]
+    (found,) = ask_node(folder=str(tmp_path / "x"), jobs=[source], options={"maxLength": 8}, cross=True)[0]
+    if kind == "gru":  # has none
+        assert found["cross"] == [[]] * len(found["tokens"])
+        return
+    written = torch.tensor([[1, *found["tokens"][:-1]]])
+    maps = translator._weights(torch.tensor([source]), written)["cross"]  # (L, H, T, S)
+    assert torch.allclose(torch.tensor(found["cross"]), maps.permute(2, 0, 1, 3), atol=1e-4)
 
 
 TYPED = [
@@ -177,25 +208,59 @@ def test_attention_is_that_of_python() -> None:
 # ---- the widget in a browser ----
 
 PAGE = """<!doctype html><html lang="en" data-theme="{mode}"><meta charset="utf-8"><title>t</title>
+<style>* {{ box-sizing: border-box }} .visually-hidden {{ position: absolute; clip-path: inset(50%) }}</style>
 <meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">
 <link rel="stylesheet" href="book.css"><body class="bd-article">{widget}</body></html>"""
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page with the widget and its files, as the book's extension makes them."""
+def extension() -> Any:
+    """The book's extension."""
     pytest.importorskip("sphinx")
     sys.path.insert(0, str(ROOT / "book" / "_ext"))
     import book_translator
 
-    folder = tmp_path_factory.mktemp("site")
-    shipped = book_translator.models(find_pretrained("captions-en-de").parent)
+    return book_translator
+
+
+KINDS = {
+    "one-vector": ("gru", {}),
+    "bahdanau": ("bahdanau", {}),
+    "luong": ("luong", {"score": "dot"}),
+    "transformer": ("transformer", {"n_encoder_layers": 3, "n_decoder_layers": 3, "max_length": 256}),
+}
+PAIRS = [Pair("Ein Hund läuft im Schnee.", "Two dogs are playing, aren't they?"), Pair("Größe 42", "naïve 42")]
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A museum of random models, and its record."""
+    if shutil.which("node") is None:
+        pytest.skip("there is no Node")
+    folder = tmp_path_factory.mktemp("museum")
+    for key, (kind, changes) in KINDS.items():
+        own = folder / page_museum.MUSEUM["models"][key]["name"]
+        random_translator(kind, changes, own)
+        (own / "README.md").write_text("# A random model\n\nThere are no terms on it.\n", encoding="utf-8")
+    return folder, page_museum.record(folder, PAIRS)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, extension: Any, untrained: Any) -> Path:
+    """Pages with the widgets and their files, as the book's extension makes them."""
+    folder, (models, record) = tmp_path_factory.mktemp("site"), untrained
+    shipped = extension.models(find_pretrained("captions-en-de").parent)
+    extension.copy_files(folder / "files", find_pretrained("captions-en-de").parent, {})
+    shown = extension.museum(models, record)
+    for one in shown:
+        shutil.copytree(models / one["name"], folder / "files" / one["name"])
+    wall = extension.wall(shown, record, "files", "{}.html".format)
+    widget = extension.page(RECORD, shipped, "files")
     for mode in ("light", "dark"):
-        text = PAGE.format(mode=mode, widget=book_translator.page(RECORD, shipped, "files"))
-        (folder / f"{mode}.html").write_text(text, encoding="utf-8")
+        (folder / f"{mode}.html").write_text(PAGE.format(mode=mode, widget=widget), encoding="utf-8")
+        (folder / f"wall-{mode}.html").write_text(PAGE.format(mode=mode, widget=wall), encoding="utf-8")
     shutil.copy(ROOT / "book" / "_static" / "book.css", folder)
     shutil.copytree(ROOT / "book" / "_static" / "fonts", folder / "fonts")
-    book_translator.copy_files(folder / "files")
     return folder
 
 
@@ -214,7 +279,9 @@ def opened(browser: Any, address: str, **options: Any) -> tuple[Any, list[str]]:
     page.on(
         "request",
         lambda request: (
-            None if request.url.startswith((address.rsplit("/", 1)[0], "data:")) else problems.append(request.url)
+            None
+            if request.url.startswith((address.partition("#")[0].rsplit("/", 1)[0], "data:"))
+            else problems.append(request.url)
         ),
     )
     page.goto(address)
@@ -250,10 +317,11 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         page.keyboard.press("Enter")
         page.wait_for_function(READY)
         page.wait_for_function(SPOKEN, arg="Der Hund überquert die Straße nicht, weil sie zu breit ist.")
-        page.fill("input", "Two hungry dogs are eating the spaceship.")
+        page.fill("input", "TWO hungry dogs are eating the spaceship. The cat sleeps.")
         page.keyboard.press("Enter")
         page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('spaceship')")
-        assert page.inner_text(".tl-source .tl-unknown") == "spaceship."
+        assert page.locator(".tl-source .tl-unknown").all_inner_texts() == ["spaceship."]
+        assert "here the first" in page.inner_text(".tl-notice")
         page.fill("input", "The cat sleeps because it is tired.")
         page.wait_for_function(SPOKEN, arg="Die Katze schläft, weil sie müde ist.")  # without Enter
         page.focus(".tl-target button[tabindex='0']")
@@ -280,15 +348,16 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         page.wait_for_function(SPOKEN, arg="Three children are sitting on a bench.")
         page.fill("input", "Zwei Hunde spielen im Schnee. " * 16)
         page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('after 100 tokens')")
-        page.fill("input", "Два Zxqwvkpt")
-        page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('Два, Zxqwvkpt')")
+        page.fill("input", "Ein ZXQWVKPT isst Pizza.")
+        page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('seen ZXQWVKPT, so')")
         page.select_option(".tl-settings label:nth-child(1) select", label="Multi30k, English to German")
         assert page.input_value("input") == "Two dogs are playing in the snow."
         page.select_option(".tl-settings label:nth-child(1) select", label="Captions, English to German")
         assert page.inner_text(".tl-state") == "sie ← street 100 %"  # the recorded example again
 
         asked.clear()
-        page.reload()
+        page.goto("about:blank")
+        page.goto(f"{root}light.html")
         page.wait_for_function("() => document.querySelector('.tl-form button').textContent.includes('kept here')")
         page.click(".tl-form button")
         page.wait_for_function(READY)
@@ -303,6 +372,10 @@ def test_the_widget_fits_a_phone_and_degrades(site: Path, browser: Any, mode: st
         page, problems = opened(browser, f"{root}{mode}.html", viewport=NARROW, reduced_motion="reduce")
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
         assert page.evaluate(HIDDEN) == 0
+        boxes = [page.locator(name).bounding_box() for name in ("input", ".tl-plain", ".tl-picture")]
+        ends = [box["y"] + box["height"] for box in boxes]
+        assert ends[0] <= boxes[1]["y"] and ends[1] <= boxes[2]["y"]
+        assert ends[1] - boxes[0]["y"] < 300  # input and translation fit above a keyboard
         page.route("**/*.safetensors*", lambda route: route.abort())
         page.click(".tl-form button")
         page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('could not be loaded')")
@@ -314,4 +387,189 @@ def test_the_widget_fits_a_phone_and_degrades(site: Path, browser: Any, mode: st
         text = " ".join(page.inner_text("body").split())
         assert "weil er zu müde ist." in text and "weil sie zu breit ist." in text
         assert "Load the translator" not in text and problems == []
+        page.context.close()
+
+
+NOTICE = "(text) => document.querySelector('.tl-notice').textContent.includes(text)"
+
+
+@pytest.mark.slow
+def test_what_the_model_does_not_know_is_not_translated(site: Path, browser: Any) -> None:
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}light.html", reduced_motion="reduce")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        offers = page.locator(".tl-offers button")
+
+        def typed(text: str, told: str) -> list[str]:
+            page.fill("input", text)
+            page.keyboard.press("Enter")
+            page.wait_for_function(NOTICE, arg=told)
+            page.wait_for_selector(".tl-offers:not([hidden])")
+            assert page.locator(".tl-target button").count() == 0
+            return list(offers.all_inner_texts())
+
+        assert len(typed("Hello!", "does not know hello, so it does not translate. It knows 500 words")) >= 3
+        _, love, *dogs = typed("I love my dog", "does not know i, my, so")
+        assert "love" in love and all("dog" in one for one in dogs)
+        assert typed("How are you?", "know how, you")[0] == "Multi30k, English to German knows all of your words"
+        assert typed("Zwei Hunde spielen im Schnee.", "know zwei, hunde")[0].startswith("Multi30k, German to English")
+        assert typed("!?", "There is no word in this") and not [url for url in asked if "safetensors" in url]
+
+        typed("Zwei Hunde spielen im Schnee.", "know zwei, hunde")
+        offers.first.click()  # the model that knows these words
+        page.wait_for_function(SPOKEN, arg="Two dogs are playing in the snow.")
+        assert page.inner_text(".tl-notice") == "" and page.locator(".tl-offers:visible").count() == 0
+        page.fill("input", "ZWEI HUNDE SPIELEN. Ein Junge isst Pizza.")  # no false alarm
+        page.wait_for_function("() => location.hash.includes('Pizza')")
+        assert "know" not in page.inner_text(".tl-notice") and page.locator(".tl-unknown").count() == 0
+        page.fill("input", "Wie geht es dir?")  # known words, but nothing that a caption would say
+        page.wait_for_function(NOTICE, arg="less sure of this than of 99 in 100 captions")
+        assert page.locator(".tl-unsure").count() == 1
+        assert problems == []
+        page.context.close()
+
+
+@pytest.mark.slow
+def test_an_address_carries_model_and_sentence(site: Path, browser: Any) -> None:
+    with serve(site) as root:
+        page, problems = opened(
+            browser,
+            f"{root}light.html#captions-en-de/The%20cat%20does%20not%20cross%20the%20river%20because%20it%20is%20too%20wide.",
+            reduced_motion="reduce",
+            permissions=["clipboard-read", "clipboard-write"],
+        )
+        assert page.inner_text(".tl-state") == "er ← river 100 %" and page.locator(".tl-picture path").count() == 1
+        page.evaluate("() => { location.hash = '#multi30k-en-de/Two%20dogs%20play.' }")
+        page.wait_for_function(READY)
+        page.wait_for_function(SPOKEN, arg="Zwei Hunde spielen.")
+        page.fill("input", "A 100% red/blue dog #1?")
+        page.click(".tl-copy")
+        page.wait_for_function("() => document.querySelector('.tl-copy').textContent === 'Copied'")
+        copied = page.evaluate("() => navigator.clipboard.readText()")
+        assert copied == f"{root}light.html#multi30k-en-de/A%20100%25%20red%2Fblue%20dog%20%231%3F"
+        for other in ("#multi30k-en-de/%E0%A4%A", "#nothing/of%20ours", "#who-it-is-for"):  # nobody's links
+            page.goto("about:blank")
+            page.goto(f"{root}light.html{other}")
+            assert page.inner_text(".tl-state") == "er ← dog 100 %"
+        page.goto("about:blank")
+        page.goto(copied)
+        page.wait_for_function(READY)
+        assert page.input_value("input") == "A 100% red/blue dog #1?" and problems == []
+        page.context.close()
+
+
+# ---- the museum ----
+
+
+def test_model_1_finds_the_words_that_stand_for_each_other() -> None:
+    pairs = [([4, 5, 2], [14, 15]), ([4, 6, 2], [14, 16]), ([7, 6, 2], [17, 16]), ([7, 5, 2], [15, 17])]
+    assert page_museum.model_1(pairs, rounds=20) == [[0, 1], [0, 1], [0, 1], [1, 0]]
+
+
+def test_the_layer_is_the_one_that_looks_where_model_1_aligns(untrained: Any) -> None:
+    folder, record = untrained
+    name = page_museum.MUSEUM["models"]["transformer"]["name"]
+    shares = page_museum.agreement(Translator.from_pretrained(folder / name, device="cpu"), PAIRS)
+    assert len(shares) == 3 and list(record["metrics"].values()) == shares
+    assert shares[record["layer"]] == max(shares) > min(shares)
+
+
+def test_the_museum_shows_what_is_shipped_and_recorded(extension: Any, untrained: Any, tmp_path: Path) -> None:
+    folder, record = untrained
+    names = [one["name"] for one in extension.MUSEUM["models"].values()]
+    assert [one["name"] for one in extension.museum(folder, record)] == names
+    (own,) = extension.museum(folder, record, "luong")
+    assert own["name"] == names[2] and own["chapter"] == "luong_attention"
+    assert extension.museum(tmp_path, record) == extension.museum(folder, {}) == []
+    record = {**record, "models": names[1:]}
+    assert [one["name"] for one in extension.museum(folder, record)] == names[1:]
+
+
+def test_every_shipped_model_of_the_museum_is_in_its_record(extension: Any) -> None:
+    shipped = {one["name"] for one in extension.MUSEUM["models"].values()} & {*pretrained_names()}
+    record = results.load("page-museum") if "page-museum" in results.names() else {"models": [], "examples": {}}
+    assert shipped == set(record["models"]), "run python -m tools.page_museum"
+    sentences = {one["source"] for one in extension.MUSEUM["sentences"]}
+    assert set(record["examples"]) == (sentences if shipped else set())
+    assert set(pretrained_names()) == set(results.load("page-words")["models"]), "run python -m tools.page_words"
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_fewer_than_two_models_are_no_wall(
+    count: int, extension: Any, untrained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sphinx.application import Sphinx
+
+    folder, record = untrained
+    names = record["models"][:count]
+    (tmp_path / "pretrained").mkdir()
+    (tmp_path / "results").mkdir()
+    for name in names:
+        shutil.copytree(folder / name, tmp_path / "pretrained" / name)
+    shutil.copy(ROOT / "transformer_lib" / "results" / "page-words.json", tmp_path / "results")
+    (tmp_path / "results" / "page-museum.json").write_text(json.dumps(record), encoding="utf-8")
+    monkeypatch.setattr(extension, "PACKAGE", tmp_path)
+    monkeypatch.setattr(extension, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(extension, "_copy_files", lambda app, exception: None)
+    text = "# T\n\n```{museum}\n## Four\n\nOf *four*.\n```\n\n```{museum} one-vector\n```\n\n## After\n"
+    (tmp_path / "index.md").write_text(text, encoding="utf-8")
+    places = [tmp_path, None, tmp_path / "out", tmp_path / "trees", "html"]
+    app = Sphinx(*places, confoverrides={"extensions": ["myst_parser", "book_translator"]}, status=None, freshenv=True)
+    app.build()
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert page.count('class="tl-box tl-museum"') == max(0, count) and ("<em>four</em>" in page) == (count == 2)
+
+
+@pytest.mark.slow
+def test_the_wall_translates_and_shows_what_each_model_attends_to(site: Path, browser: Any, untrained: Any) -> None:
+    folder, record = untrained
+    own = "Ein Hund spielt."
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}wall-light.html", reduced_motion="reduce")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        words = [page.locator(f".tl-wall li:nth-child({n}) .tl-target button") for n in (1, 2, 3, 4)]
+        weights = """() => [...document.querySelectorAll('.tl-source span')]
+          .map((word) => Number(word.style.getPropertyValue('--tl-weight')))"""
+        for index, name in enumerate(record["models"]):
+            words[index].last.hover()
+            expected = record["examples"][page.input_value("input")][name]["weights"][-1]
+            found = {i: round(1000 * w) for i, w in enumerate(page.evaluate(weights)) if w}
+            assert found == dict(map(tuple, expected)) and bool(found) == (index > 0)
+        assert page.inner_text(".tl-state").startswith("Transformer: ")
+        words[0].nth(0).focus()
+        page.keyboard.press("End")
+        assert "nothing to look at" in page.inner_text(".tl-state") and not any(page.evaluate(weights))
+        page.click(".tl-tries button:has-text('short')")
+        assert page.inner_text(".tl-gloss") == "In English: Two dogs are playing in the snow." and asked == []
+
+        page.fill("input", own)
+        page.keyboard.press("Enter")
+        page.wait_for_function("() => document.querySelector('.tl-says').textContent")
+        for index, name in enumerate(record["models"]):
+            translator = Translator.from_pretrained(folder / name, device="cpu")
+            assert " ".join(words[index].all_inner_texts()) == " ".join(translator.translate([own])[0].split())
+        assert page.url.endswith("#museum/Ein%20Hund%20spielt.") and problems == []
+
+        page.goto("about:blank")
+        page.goto(f"{root}wall-light.html#museum/Ein%20Hund%20spielt.")  # on arrival
+        page.wait_for_function("() => document.querySelector('.tl-says').textContent")
+        page.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_the_wall_fits_a_phone_and_degrades(site: Path, browser: Any, mode: str) -> None:
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}wall-{mode}.html", viewport=NARROW, reduced_motion="reduce")
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+        page.route("**/*.safetensors*", lambda route: route.abort())
+        page.fill("input", "Ein Hund spielt.")
+        page.click(".tl-form button")
+        page.wait_for_function(NOTICE, arg="could not be loaded")
+        assert all("Failed to load" in one or "ERR_FAILED" in one for one in problems)
+        page.context.close()
+        page, problems = opened(browser, f"{root}wall-{mode}.html", java_script_enabled=False)
+        assert page.locator(".tl-wall .tl-target").count() == 4 and "Load" not in page.inner_text("body")
         page.context.close()

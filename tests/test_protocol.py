@@ -13,7 +13,7 @@ import torch
 from oracles import NoCache, as_lists
 from torch import Tensor
 
-from transformer_lib.data.batching import Batch
+from transformer_lib.data.batching import Batch, collate
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.decoding.greedy import generate, greedy_decode
@@ -21,7 +21,6 @@ from transformer_lib.decoding.sampling import sample
 from transformer_lib.models.registry import build_model, model_entry, model_name, model_names
 from transformer_lib.models.seq2seq import Seq2Seq, reorder
 from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors
-from transformer_lib.training.loss import translation_loss
 
 RECURRENT = {"source_vocab_size": 13, "target_vocab_size": 11, "d_model": 8, "d_hidden": 8, "dropout": 0.0}
 TRANSFORMER = {
@@ -47,6 +46,7 @@ TRANSLATORS = {
     "transformer, one sided": ("transformer", TRANSFORMER | {"n_encoder_layers": 1, "n_decoder_layers": 3}),
     "gpt": ("gpt", GPT),
     "llama, two groups": ("llama", LLAMA),
+    "llama, a window": ("llama", LLAMA | {"window": 3}),
     "llama, as qwen 3": ("llama", LLAMA | {"qk_norm": True, "d_head": 6, "tie_embeddings": True}),
 }
 WITHOUT_CACHE = "transformer without cache"
@@ -146,7 +146,7 @@ def test_padding_earns_no_gradient_and_no_loss(model: Seq2Seq) -> None:
     losses, gradients = [], []
     for extra in (0, 2):
         model.zero_grad()
-        loss = translation_loss(model, Batch(SOURCE, torch.nn.functional.pad(torch.tensor(words), (0, extra))))
+        loss = model.loss(Batch(SOURCE, torch.nn.functional.pad(torch.tensor(words), (0, extra)))).sum
         loss.backward()
         losses.append(loss.detach())
         gradients.append([weights.grad.clone() for weights in model.parameters() if weights.grad is not None])
@@ -154,6 +154,86 @@ def test_padding_earns_no_gradient_and_no_loss(model: Seq2Seq) -> None:
     assert all(gradient.isfinite().all() for gradient in gradients[0]) and len(gradients[0]) == len(gradients[1])
     for one, other in zip(*gradients, strict=True):
         same(one, other)
+
+
+# The loss -------------------------------------------------------------------------------------------------------------
+
+ROWS = [([5, 6, 7, 8, 9, EOS], [BOS, 4, 5, 6, 7, EOS]), ([10, 4, EOS], [BOS, 8, 9, EOS]), ([7, EOS], [BOS, EOS])]
+NOTHING = Batch(torch.tensor([[EOS]]), torch.tensor([[BOS, PAD]]))
+
+
+@every_model
+def test_the_loss_of_a_batch_is_the_sum_over_its_rows(model: Seq2Seq) -> None:
+    rows = [model.loss(collate([row])) for row in ROWS]
+    together = model.loss(collate(ROWS))
+    same(together.sum, sum(row.sum for row in rows))
+    assert together.n_tokens == sum(row.n_tokens for row in rows) == 9
+    batch = collate(ROWS)
+    logits = model(batch.source, batch.target_input)
+    nats = torch.nn.functional.cross_entropy(logits.mT, batch.target_output, ignore_index=PAD, reduction="sum")
+    same(together.sum, nats)
+    same(together.mean, nats / 9)
+
+
+@every_model
+def test_smoothing_mixes_the_loss_with_that_of_all_words(model: Seq2Seq) -> None:
+    """The definition, in training mode; dropout is zero, and what is drawn is drawn alike."""
+    batch, found = collate(ROWS), []
+    model.train()
+    for smoothing in (0.0, 0.3):
+        torch.manual_seed(0)
+        found.append(model.loss(batch, smoothing=smoothing).sum)
+    torch.manual_seed(0)
+    log_p = model(batch.source, batch.target_input).log_softmax(-1).mean(-1)
+    same(found[1], 0.7 * found[0] - 0.3 * log_p[batch.target_output != PAD].sum())
+
+
+@every_model
+def test_a_batch_without_target_tokens_adds_exact_zeros_to_the_same_gradients(model: Seq2Seq) -> None:
+    """This is the share of a process without sentences, which exchanges gradients with the others all the same."""
+    model.train()
+    reached = []
+    for batch in (collate(ROWS), NOTHING):
+        model.zero_grad()
+        loss = model.loss(batch)
+        loss.sum.backward()
+        reached.append({name for name, weight in model.named_parameters() if weight.grad is not None})
+    assert loss.sum == 0 and loss.n_tokens == 0 and loss.mean == 0
+    assert not any(weight.grad.any() for weight in model.parameters() if weight.grad is not None)
+    assert reached[0] == reached[1]
+
+
+BERT = {
+    "vocab_size": 13,
+    "d_model": 8,
+    "n_heads": 2,
+    "n_layers": 2,
+    "d_ff": 16,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+}
+OTHERS = {"gpt-lm": GPT, "llama-lm": LLAMA, "bert": BERT}  # a language model reads targets, BERT a source with blanks
+BLANKS = Batch(SOURCE, torch.tensor([[BOS, 0, 7, 0, 0, 10, 0], [BOS, 0, 5, 0, 0, 0, 0], [BOS, 0, 0, 0, 0, 0, 0]]))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_other_model_has_such_a_loss_too(name: str) -> None:
+    assert set(OTHERS) | {kind for kind, _ in TRANSLATORS.values()} == set(model_names())
+    torch.manual_seed(0)
+    model, batch = build_model(name, OTHERS[name]).double(), BLANKS if name == "bert" else collate(ROWS)
+    logits, target = model(batch.source if name == "bert" else batch.target_input), batch.target_output
+    nats = torch.nn.functional.cross_entropy(logits.mT, target, ignore_index=PAD, reduction="sum")
+    found = model.loss(batch)
+    same(found.sum, nats)
+    assert found.n_tokens == batch.n_tokens
+    rows = [model.loss(Batch(batch.source[[i]], batch.target[[i]])) for i in range(3)]
+    same(found.sum, sum(row.sum for row in rows))
+    smooth = -logits.log_softmax(-1).mean(-1)[target != PAD].sum()
+    same(model.loss(batch, smoothing=0.3).sum, 0.7 * nats + 0.3 * smooth)
+    same(model.eval().loss(batch, smoothing=0.3).sum, nats)
+    none = model.loss(NOTHING)
+    none.sum.backward()
+    assert none.sum == none.n_tokens == 0 and not any(p.grad.any() for p in model.parameters() if p.grad is not None)
 
 
 # One step after another -----------------------------------------------------------------------------------------------

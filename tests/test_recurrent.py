@@ -16,7 +16,7 @@ from transformer_lib.data.batching import collate
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.models.recurrent import GRU, RecurrentConfig, RecurrentSeq2Seq, RecurrentState, reverse_padded
-from transformer_lib.models.seq2seq import Memory, check_tokens, eval_mode, reorder, sequence_loss
+from transformer_lib.models.seq2seq import Memory, check_tokens, eval_mode, reorder, token_losses
 from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -125,7 +125,7 @@ def test_gradients_agree_with_finite_differences():
     assert torch.autograd.gradcheck(lambda x, h: gru(x, mask, h), (inputs, state))
 
 
-def test_loss_equals_the_mean_over_a_loop():
+def test_losses_of_tokens_equal_a_loop():
     logits = torch.randn(3, 4, 7, generator=generator(1))
     target = torch.tensor([[5, 6, 2, 0], [4, 2, 0, 0], [1, 3, 4, 2]])
     nats = [
@@ -134,7 +134,9 @@ def test_loss_equals_the_mean_over_a_loop():
         for column in range(4)
         if target[row, column] != PAD
     ]
-    torch.testing.assert_close(sequence_loss(logits, target), torch.stack(nats).mean())
+    losses = token_losses(logits, target)
+    torch.testing.assert_close(losses[target != PAD], torch.stack(nats))
+    assert not losses[target == PAD].any()
 
 
 # ---------------------------------------------------------------- properties

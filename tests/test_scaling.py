@@ -1,21 +1,26 @@
 """Several processes train as one does and resume exactly; corpora on disk hold what was encoded."""
 
 import json
+import math
 import random
 import re
+import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import distributed_worker
 import pytest
 import torch
-from processes import run_processes
+from processes import environment, free_port, run_processes
 from torch import Tensor
 
 from transformer_lib.data.batching import TokenBatches, encode_pairs
 from transformer_lib.data.corpus import TokenCorpus, read_pairs, sample_pairs, tokenize_corpus
 from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.models.registry import model_entry, model_names
+from transformer_lib.models.seq2seq import Seq2Seq
 from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.training.distributed import process_group
 from transformer_lib.training.trainer import Trainer
@@ -52,7 +57,8 @@ def test_several_processes_train_as_one(world, tmp_path):
         if case == "dropout":
             continue
         with torch.random.fork_rng():
-            plain = Trainer(*distributed_worker.prepare(case))
+            *data, config = distributed_worker.prepare(case)
+            plain = Trainer(*data, replace(config, shard=False))
             start = distributed_worker.prepare(case)[0].state_dict()
         plain.fit()
         assert distance(ends[0][0], plain.model.state_dict()) < 1e-9, case
@@ -60,6 +66,26 @@ def test_several_processes_train_as_one(world, tmp_path):
         assert ends[0][1]["best"] == pytest.approx(plain.progress.best, abs=1e-6)
         assert ends[0][1]["losses"] == pytest.approx([line["loss"] for line in plain.progress.log], abs=2e-4)
         assert distance(start, plain.model.state_dict()) > 5e-3  # it has moved
+
+
+@pytest.mark.slow
+def test_a_process_without_sentences_adds_zeros_whatever_the_model_and_the_loss(tmp_path):
+    run_processes([WORKER, "shares", tmp_path], 2, tmp_path)
+    translators = {name for name in model_names() if issubclass(model_entry(name).model_class, Seq2Seq)}
+    assert set(distributed_worker.SMALL) == translators
+    for kind, model in distributed_worker.FEW:
+        ends = [load_tensors(tmp_path / "shares" / f"{kind}-{model}-{rank}.safetensors") for rank in (0, 1)]
+        (one, notes), (other, same_notes) = ends
+        assert distance(one, other) == 0 and notes == same_notes, (kind, model)  # in step
+        assert notes["step"] >= 10 and all(map(math.isfinite, (notes["best"], *notes["losses"]))), (kind, model)
+        if model == "hard":  # each process draws its own positions
+            continue
+        with torch.random.fork_rng():
+            plain = distributed_worker.few(kind, model)
+        plain.fit()
+        assert distance(one, plain.model.state_dict()) < 1e-9, (kind, model)
+        assert notes["best"] == pytest.approx(plain.progress.best, abs=1e-6)
+        assert notes["losses"] == pytest.approx([line["loss"] for line in plain.progress.log], abs=2e-4)
 
 
 @pytest.mark.slow
@@ -91,10 +117,37 @@ def test_a_lock_that_rank_0_does_not_get_stops_all(tmp_path):
     assert "the folder is in use" in errors[0] and "rank 0 could not begin" in errors[1]
 
 
-def test_outside_of_torchrun_there_is_no_group(monkeypatch):
+def test_outside_of_torchrun_there_is_no_group_and_nothing_to_shard(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(ValueError, match="torchrun"), process_group():
         pass
+    with torch.random.fork_rng(), pytest.warns(UserWarning, match="one process: torchrun"):
+        Trainer(*distributed_worker.prepare("divided"))
+
+
+WAIT = """
+import sys, transformer_lib.training.distributed as distributed
+from transformer_lib.__main__ import main
+join, patience = distributed.join, float(sys.argv.pop(1))
+distributed.join = lambda backend: join(backend, patience)
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, None])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_waits_for_processes_that_never_come_says_so_and_can_be_stopped(rank, stop, tmp_path):
+    command = [sys.executable, "-c", WAIT, "100" if stop else "1", "train", "--output", str(tmp_path / "x")]
+    told = environment(rank, 2, free_port())
+    with subprocess.Popen(command, env=told, stderr=subprocess.PIPE, text=True) as process:
+        first = process.stderr.readline()
+        assert "waiting for the other processes of WORLD_SIZE=2" in first and "unset WORLD_SIZE" in first
+        if stop:
+            process.send_signal(stop)
+        _, rest = process.communicate(timeout=60)
+    assert process.returncode == (128 + stop if stop else 1) and not (tmp_path / "x").exists()
+    assert ("waited in vain for the other processes" in rest) == (stop is None)
 
 
 # ---------------------------------------------------------------- corpora on disk

@@ -31,6 +31,8 @@ KEPT = {  # what learners get, beside constructors, properties, and functions wi
     "make_score": "a choice by name",
     "make_attention": "a choice by name",
     "BertConfig.encoder": "a copy of settings",
+    "add_up": "two sums, which the tests of evaluate_loss check",
+    "HardSeq2Seq.extra_terms": "reinforce, which learners write, with its arguments",
     "Score.prepare": "one word",
     "Score.forward": "one line",
     "AdditiveScore.prepare": "one word",
@@ -55,9 +57,9 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ("AlignedSeq2Seq.align", "attention[0]", "attention[0][:, :1].expand(-1, 4, -1)", None),
     ("BahdanauSeq2Seq.read", "return self.dropout(x)", "return x", None),
     ("best_links", " and w > 0", "", None),
-    ("EncoderLayer.forward", ", norm_first=self.norm_first", "", None),
-    ("TransformerCore.hidden", 'getattr(memory, "layers", None) or ', "", None),
-    ("MultiHeadAttention.forward", "causal or cache is not None", "causal", None),
+    ("EncoderLayer.forward", ", mask=mask", "", None),
+    ("Transformer.step", "memory.layers", "memory.outputs", None),
+    ("MultiHeadAttention.forward", "(k, v), causal = cache.append(k, v), True", "k, v = cache.append(k, v)", None),
     ("beam_search", "2 * K", "K", None),
     ("masked_softmax", "lowest).softmax(-1)", "lowest).softmax(0)", "Softmax along the wrong axis"),
     ("masked_softmax", "(~mask, lowest)", "(mask, lowest)", "True means the opposite"),
@@ -79,7 +81,7 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ("padding_mask", "!=", "==", "True means the opposite"),
     ("causal_mask", ".tril(past)", ".tril()", None),
     (
-        "HeadProjections.project",
+        "MultiHeadAttention.project",
         "parts[i].unflatten(2, (-1, width)).transpose(1, 2)",
         "parts[i].reshape(x.shape[0], -1, x.shape[1], width)",
         "Heads cut without the transpose",
@@ -95,22 +97,17 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
         "A layer norm that is almost",
     ),
     ("FeedForward.forward", "self.activation(", "F.gelu(", "The paper uses GELU"),
+    ("EncoderLayer.forward", "if self.norm_first", "if not self.norm_first", "Post-norm in the text"),
     (
-        "residual",
-        "return norm(x + dropout(sublayer(x)))",
-        "return dropout(norm(x + sublayer(x)))",
+        "EncoderLayer.forward",
+        "self.norm1(x + drop(self.self_attn(x, mask=mask)))\n    return self.norm2(x + drop(self.feed_forward(x)))",
+        "drop(self.norm1(x + self.self_attn(x, mask=mask)))\n    return drop(self.norm2(x + self.feed_forward(x)))",
         "Dropout in another place",
     ),
-    (
-        "residual",
-        "return norm(x + dropout(sublayer(x)))",
-        "return x + dropout(sublayer(norm(x)))",
-        "Post-norm in the text",
-    ),
-    ("DecoderLayer.forward", "causal=True, cache", "cache", None),
-    ("TransformerCore.encode", " * self.scale", "", None),
+    ("DecoderLayer.forward", "causal=True, cache=cache", "cache=cache", None),
+    ("Transformer.encode", " * self.scale", "", None),
     ("run_gru", "torch.where(mask[:, s, None], new, h)", "new", "States that run on over the padding"),
-    ("evaluate_loss", "batch.n_tokens", "1", "A mean of means"),
+    ("evaluate_loss", "add_up(losses)", "sum(loss.mean.item() for loss in losses), len(losses)", "A mean of means"),
     (
         "attend_window",
         "positions - centres[:, :, None]",
@@ -198,7 +195,9 @@ def test_a_method_that_is_added_to_its_class_is_left_out_and_graded_like_one_ins
     wrong, _ = grading.read([text.replace("[self.k, k]", "[k, self.k]")])
     assert problems("multi_head_attention", "KVCache.append", wrong)
     stub, owners = student.stubs(text, {"KVCache.append"})
-    assert owners == ["KVCache"] and stub.endswith("raise NotImplementedError") and grading.read([stub]) == ({}, [])
+    assert (
+        owners == ["KVCache.append"] and stub.endswith("raise NotImplementedError") and grading.read([stub]) == ({}, [])
+    )
 
 
 def test_there_are_thirty_slips_and_eleven_famous_ones() -> None:
@@ -271,7 +270,7 @@ def test_a_folder_is_graded_and_never_overwritten(
 def test_a_notebook_grades_and_takes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     """Of two attempts the later one counts, and what is taken works in the notebook."""
     cells = [cell.source for cell in PAGES["multi_head_attention"].cells if "export" in cell.marks]
-    cells = [student.stubs(cell, {"KVCache.append", "HeadProjections.project"})[0] for cell in cells]
+    cells = [student.stubs(cell, {"KVCache.append", "MultiHeadAttention.project"})[0] for cell in cells]
     cells += [
         "class KVCache:\n    def append(self, k, v):\n        return one(k), v",
         "%pip install x\none = 1\ndef one(x): return [x]",
@@ -280,7 +279,7 @@ def test_a_notebook_grades_and_takes(monkeypatch: pytest.MonkeyPatch, capsys: py
     for cell in cells[:-2]:
         exec(cell, scope)
     monkeypatch.setattr("builtins.get_ipython", lambda: SimpleNamespace(user_ns=scope), raising=False)
-    grading.grade("multi_head_attention", "KVCache", "HeadProjections")
+    grading.grade("multi_head_attention", "KVCache", "MultiHeadAttention.project")
     shown = capsys.readouterr().out
     assert (
         shown.count("·") == 3
@@ -288,7 +287,7 @@ def test_a_notebook_grades_and_takes(monkeypatch: pytest.MonkeyPatch, capsys: py
         and shown.endswith("0 of 4\n")
         and "expected in result 0" in shown
     )
-    for name in ("HeadProjections.project", "KVCache.append"):
+    for name in ("MultiHeadAttention.project", "KVCache.append"):
         grading.take("multi_head_attention", name)
     assert "torch.cat([self.k, k], 2)" in capsys.readouterr().out
     x = torch.randn(2, 5, 12)

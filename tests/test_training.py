@@ -22,10 +22,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_lib.data.batching import Batch, Example, batches, collate
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.models.loss import Loss, chunked_loss, translation_loss
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.training.checkpoints import average_checkpoints, load_tensors, load_weights, save_tensors
 from transformer_lib.training.loop import evaluate_loss, train_on
-from transformer_lib.training.loss import chunked_loss, minimum_risk_loss, r_drop_loss, translation_loss
+from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss
 from transformer_lib.training.run_state import Interrupt, Progress
 from transformer_lib.training.trainer import Trainer, TrainingConfig, rate_factor
 from transformer_lib.training.transforms import BPEDropout, SpellingNoise
@@ -106,18 +107,21 @@ def test_the_translation_loss_is_the_sum_and_smooths_only_in_training():
         expected = F.cross_entropy(
             logits, batch.target_output.flatten(), ignore_index=PAD, label_smoothing=smoothing, reduction="sum"
         )
-        torch.testing.assert_close(translation_loss(model, batch, 0.2), expected)
+        loss = translation_loss(model, batch, 0.2)
+        torch.testing.assert_close(loss.sum, expected)
+        torch.testing.assert_close(model.loss(batch, smoothing=0.2), loss)
+        assert loss.n_tokens == batch.n_tokens
 
 
 def test_under_bfloat16_products_are_rounded_and_gradients_are_not():
     model, batch, inside = transformer(dropout=0.0), collate(TRAIN[:5]), []
     model.output.register_forward_hook(lambda *called: inside.append("whole logits"))
     with torch.autocast("cpu", torch.bfloat16):
-        loss = translation_loss(model, batch, 0.1)
+        loss = translation_loss(model, batch, 0.1).sum
     loss.backward()
     assert loss.dtype == torch.float32 and not inside
     assert all(p.grad.dtype == torch.float32 for p in model.parameters())
-    torch.testing.assert_close(loss, translation_loss(model, batch, 0.1), rtol=0.02, atol=0.1)
+    torch.testing.assert_close(loss, translation_loss(model, batch, 0.1).sum, rtol=0.02, atol=0.1)
 
 
 def test_r_drop_is_two_passes_and_their_divergence():
@@ -133,7 +137,7 @@ def test_r_drop_is_two_passes_and_their_divergence():
         logits.flatten(0, 1), twice.target_output.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="sum"
     )
     kl = F.kl_div(p, q, log_target=True, reduction="sum") + F.kl_div(q, p, log_target=True, reduction="sum")
-    torch.testing.assert_close(ours, nll / 2 + 1.5 * kl)
+    torch.testing.assert_close(ours.sum, nll / 2 + 1.5 * kl)
     assert kl > 0
     torch.testing.assert_close(r_drop_loss(model.eval(), batch), translation_loss(model, batch))
 
@@ -147,7 +151,58 @@ def test_minimum_risk_weighs_costs_by_probability():
     two = log_probs[1, 0, 6] + log_probs[1, 1, EOS]
     expected = 3 * torch.stack([one, two]).mul(0.5).softmax(0)[1]
     found = minimum_risk_loss(model, batch, lambda *_: samples, lambda *_: costs, sharpness=0.5)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found.sum, expected)
+
+
+@pytest.mark.parametrize("loss", ["r-drop", "risk"])
+def test_every_loss_is_a_sum_over_rows(loss):
+    """So the share of a process may have any number of them, and none at all adds zero."""
+    torch.manual_seed(0)
+    model, rows = transformer(dropout=0.0).double(), [collate([row]) for row in TRAIN[:3]]
+    costs = torch.tensor([0.1, 0.9], dtype=torch.float64)
+    several = collate(TRAIN[:3])
+    nothing = Batch(torch.tensor([[EOS]]), torch.tensor([[BOS, PAD]]))
+
+    def measured(batch):
+        if loss == "r-drop":
+            return r_drop_loss(model, batch)
+        drawn = torch.stack([batch.target, batch.target.clamp(max=5)], 1)
+        return minimum_risk_loss(model, batch, lambda *_: drawn, lambda *_: costs.expand(len(batch), 2), sharpness=0.5)
+
+    parts = [measured(row) for row in rows]
+    together = measured(several)
+    torch.testing.assert_close(together.sum, sum(part.sum for part in parts))
+    assert together.n_tokens == sum(part.n_tokens for part in parts) == several.n_tokens
+    model.zero_grad()
+    none = measured(nothing)
+    none.sum.backward()
+    assert none.sum == none.n_tokens == 0 and not any(p.grad.any() for p in model.parameters() if p.grad is not None)
+
+
+class Own(nn.Module):
+    """A model with a loss of its own, which knows nothing of label smoothing: how often each token occurs."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(VOCABULARY))
+
+    def loss(self, batch):
+        nats = F.cross_entropy(self.weight.expand(batch.target_output.numel(), -1), batch.target_output.flatten(),
+                               ignore_index=PAD, reduction="sum")  # fmt: skip
+        return nats, batch.n_tokens
+
+
+def test_a_loss_of_its_own_is_what_a_model_is_trained_and_measured_on():
+    config = replace(CONFIG, epochs=30, smoothing=0.0, learning_rate=0.1)
+    run = Trainer(Own(), TRAIN, TRAIN, config)
+    assert run.fit()
+    counts = torch.cat([torch.tensor(target[1:]) for _, target in TRAIN]).bincount(minlength=VOCABULARY).double()
+    p = counts[counts > 0] / counts.sum()
+    assert run.evaluate() == pytest.approx(-(p * p.log()).sum().item(), abs=0.02)
+    with pytest.raises(TypeError, match="smoothing"):  # not silently without
+        Trainer(Own(), TRAIN, TRAIN, replace(config, smoothing=0.1)).fit()
+    with pytest.raises(TypeError, match="a single number"):
+        Trainer(Own(), TRAIN, TRAIN, config, loss=lambda model, batch: model.loss(batch)[0] / batch.n_tokens).fit()
 
 
 # ---------------------------------------------------------------- schedule and settings
@@ -254,7 +309,7 @@ def test_a_gradient_that_is_not_finite_is_refused_before_it_does_harm(optimizer,
     torch.manual_seed(0)
     model = transformer()
     run = Trainer(model, TRAIN, VALIDATION, CONFIG, tmp_path, optimizer=optimizer and optimizer(model))
-    run.objective.loss = lambda model, batch: translation_loss(model, batch) * math.nan
+    run.objective.loss = lambda model, batch: Loss(translation_loss(model, batch).sum * math.nan, batch.n_tokens)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with pytest.raises(ValueError, match=r"update 1: the gradient is not finite"):
         run.fit()

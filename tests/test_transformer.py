@@ -21,8 +21,7 @@ from transformer_lib.models.convert import from_torch, to_torch
 from transformer_lib.models.layers import LayerNorm
 from transformer_lib.models.multi_head import record_attention
 from transformer_lib.models.seq2seq import reorder
-from transformer_lib.models.transformer import Transformer, TransformerConfig
-from transformer_lib.training.loss import translation_loss
+from transformer_lib.models.transformer import EncoderLayer, Transformer, TransformerConfig
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
@@ -360,6 +359,12 @@ def test_layers_write_their_weights_down_only_while_recorded():
     assert all(len(calls) == 1 for calls in maps.values())
 
 
+def test_dropout_falls_on_the_sublayer_and_not_on_the_sum():
+    layer = EncoderLayer(TransformerConfig(**{**SIZES, "dropout": 0.5, "norm_first": True}))
+    layer.self_attn.forward, layer.feed_forward.forward = lambda x, mask: torch.ones_like(x), torch.ones_like
+    assert set(layer(torch.ones(1, 200, 8)).unique().tolist()) == {1.0, 3.0, 5.0}
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_the_final_norm_stands_where_it_is_needed(norm_first):
     model = small_model(norm_first=norm_first)
@@ -414,7 +419,7 @@ def test_it_learns_to_copy():
     (batch,) = copy_task()
     for _ in range(60):
         optimizer.zero_grad()
-        (translation_loss(model, batch) / batch.n_tokens).backward()
+        model.loss(batch).mean.backward()
         optimizer.step()
     assert torch.equal(greedy_decode(model.eval(), batch.source, max_length=8), batch.target_output)
 

@@ -183,6 +183,25 @@ def test_bars_start_at_zero_and_carry_their_numbers(ax, horizontal):
 # ---- boxes and arrows ----
 
 
+MONEY = ["$$", r"$\x$", "costs $5, not $10", "$", r"\$"]
+
+
+@pytest.mark.parametrize("horizontal", [False, True])
+def test_dollar_signs_are_no_formulas(horizontal):
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4))
+    viz.heatmap(axes[0], np.eye(5), MONEY, MONEY)
+    viz.bars(axes[1], MONEY, range(5), horizontal=horizontal)
+    axes[2].set(xlim=(0, 12), ylim=(0, 1))
+    viz.draw_tokens(axes[2], MONEY, 0.5)
+    figure.canvas.draw()  # which is where a formula would be read
+    labels = [*axes[0].get_xticklabels(), *axes[0].get_yticklabels()]
+    labels += axes[1].get_yticklabels() if horizontal else axes[1].get_xticklabels()
+    assert [label.get_text() for label in labels] == MONEY * 3 and not any(label.get_parse_math() for label in labels)
+    assert [text._preprocess_math(text.get_text()) for text in axes[2].texts] == [(one, False) for one in MONEY]
+    assert "mathjax_ignore" in viz.attention_viewer(np.eye(5), MONEY, MONEY).html
+    assert "mathjax_ignore" not in viz.attention_viewer(np.eye(1), ["a"], ["b"]).html
+
+
 def test_boxes_hold_their_text():
     figure, ax = viz.canvas(8, 2)
     boxes = viz.draw_boxes(ax, ["h", "encoder", "$h_1$"], y=1, width=1.3, colours=["blue", "#00FF00", "grey"])

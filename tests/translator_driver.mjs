@@ -1,9 +1,11 @@
 // Runs the translator of the pages under Node: what is to be done comes as JSON on standard input.
 //   { tokenizer, texts }                  the ids of texts, and the texts of these ids
-//   { folder, jobs, options, head }       translations, and what they attended to; a job is a text or a list of ids
+//   { folder, jobs, options, head }       translations, and what a head attended to; a job is a text or a list of ids
+//   { ..., layer }                        the same, and what the heads of a layer attended to in the mean
+//   { ..., cross: true }                  all hypotheses of lists of ids, and what every layer and head attended to
 //   { ..., timed: true }                  the same, with the milliseconds of processor time
 import { readFileSync } from "node:fs";
-import { Tokenizer, Translator } from "../transformer_lib/viz/translator.js";
+import { meanOfLayer, Tokenizer, Translator } from "../transformer_lib/viz/translator.js";
 
 const asked = JSON.parse(readFileSync(0, "utf8"));
 
@@ -19,11 +21,12 @@ function finish(steps) {
   }
 }
 
-const kept = ({ tokens, logProbability, score, text }) => ({
+const kept = ({ tokens, logProbability, score, text, cross }) => ({
   tokens,
   logProbability,
   score,
   text,
+  ...(asked.cross && { cross: cross.map((step) => step.map((layer) => layer.map((head) => [...head]))) }),
 });
 const pair = (tokenizer, text) => {
   const ids = tokenizer.encode(text);
@@ -42,12 +45,10 @@ if (asked.tokenizer) {
     if (Array.isArray(job))
       return finish(translator.model.search(job, asked.options)).map(kept);
     const found = finish(translator.translate(job, asked.options));
-    if (!asked.head) return kept(found);
-    const [layer, head] = asked.head;
-    return {
-      ...kept(found),
-      ...translator.picture(job, found, (step) => step[layer][head]),
-    };
+    if (!asked.head && asked.layer === undefined) return kept(found);
+    const [layer, head] = asked.head ?? [];
+    const weigh = asked.head ? (step) => step[layer][head] : meanOfLayer(asked.layer);
+    return { ...kept(found), ...translator.picture(job, found, weigh) };
   });
   const spent = (process.cpuUsage().user - before) / 1000; // milliseconds
   process.stdout.write(JSON.stringify(asked.timed ? { results, spent } : results));

@@ -33,14 +33,14 @@ This is the chapter's notebook, but the bodies of {count} functions are missing:
 
 
 def stubs(source: str, targets: set[str]) -> tuple[str, list[str]]:
-    """A cell without the bodies of the functions to write, and the names of its functions and classes that lack one."""
+    """A cell without the bodies of the functions to write, and the names of these."""
     lines, missing = source.splitlines(), []
     for node in ast.parse(source).body:
-        missing += [(one, key.split(".")[0]) for key, one in functions(node) if key in targets]
+        missing += [(one, key) for key, one in functions(node) if key in targets]
     for one, _ in reversed(missing):
         first = one.body[0].end_lineno if ast.get_docstring(one) else one.body[0].lineno - 1
         lines[first : one.end_lineno] = [" " * one.body[0].col_offset + "raise NotImplementedError"]
-    return "\n".join(lines), list(dict.fromkeys(owner for _, owner in missing))
+    return "\n".join(lines), [name for _, name in missing]
 
 
 def plain(text: str, order: dict[str, int]) -> str:

@@ -9,6 +9,8 @@ import os
 from importlib import import_module, metadata
 from typing import Any
 
+from .settings import settings  # noqa: F401  # now, or the module of that name would take its place later
+
 _MODULES = {
     "metrics": "alignment_error_rate bleu exact_match perplexity",
     "data.captions": "Pair make_captions",
@@ -16,6 +18,7 @@ _MODULES = {
     "data.batching": "Batch batches collate encode_pairs",
     "data.multi30k": "load_multi30k moses_detokenize moses_tokenize",
     "settings": "settings",
+    "models.loss": "Loss translation_loss",
     "models.seq2seq": "Memory Seq2Seq State eval_mode reorder",
     "models.registry": "build_model model_names register_model",
     "models.recurrent": "GRU RecurrentConfig RecurrentSeq2Seq",
@@ -33,7 +36,7 @@ _MODULES = {
     "models.linear_attention": "LinearAttention linear_attention",
     "models.convert": "from_hf from_torch to_hf to_torch",
     "models.marian": "load_marian",
-    "training.loss": "r_drop_loss translation_loss",
+    "training.loss": "r_drop_loss",
     "training.trainer": "Trainer TrainingConfig",
     "training.checkpoints": "average_checkpoints",
     "decoding.greedy": "generate greedy_decode",

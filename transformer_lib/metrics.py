@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from transformer_lib.data.text import composed, one_line
+
 # page: translation_as_prediction
 
 
@@ -118,7 +120,7 @@ def _check_corpus(hypotheses: Sequence[str], references: Sequence[object]) -> No
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """The fraction of hypotheses that equal their reference exactly.
+    """The fraction of hypotheses that equal their reference, letter by letter.
 
     Example:
         >>> exact_match(["ein Hund", "eine Katze"], ["ein Hund", "die Katze"])
@@ -126,7 +128,8 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """
     _check_corpus(hypotheses, references)
     _check_corpus(references, hypotheses)
-    return sum(map(operator.eq, hypotheses, references)) / len(hypotheses)
+    pairs = map(composed, hypotheses), map(composed, references)
+    return sum(map(operator.eq, *pairs)) / len(hypotheses)
 
 
 @dataclass(frozen=True)
@@ -176,9 +179,9 @@ def bleu(
     for i, row in enumerate(rows):
         if not row or not all(isinstance(text, str) and text.strip() for text in row):
             raise ValueError(f"references[{i}] is {row!r:.60}, expected a translation")
-    streams = [list(stream) for stream in zip_longest(*rows)]
+    streams = [[x and one_line(x) for x in stream] for stream in zip_longest(*rows)]
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")
-    result = metric.corpus_score(list(hypotheses), streams)
+    result = metric.corpus_score([one_line(x) for x in hypotheses], streams)
     return Bleu(
         score=float(result.score),
         signature=str(metric.get_signature()),

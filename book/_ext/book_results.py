@@ -35,6 +35,55 @@ def number(value: Any) -> str:
     return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3g}"
 
 
+def show(value: float) -> str:
+    """A measured number, with three digits that count and a real minus sign."""
+    if value == round(value) or abs(value) >= 100:
+        return f"{value:,.0f}".replace("-", "\N{MINUS SIGN}")
+    return f"{value:.{1 if abs(value) >= 10 else 2 if abs(value) >= 0.1 else 3}f}".replace(
+        "-", "\N{MINUS SIGN}"
+    )
+
+
+def numbers(found: dict[str, Any]) -> str:
+    """An estimate and its interval."""
+    return f"{show(found['value'])} ({show(found['low'])} to {show(found['high'])})"
+
+
+def judged(
+    record: dict[str, Any], name: str
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Every check that has a word on a finding, with what it found."""
+    return [
+        (check, check["findings"][name])
+        for check in record["challenges"]
+        if name in check["findings"]
+    ]
+
+
+def verdict(record: dict[str, Any], name: str) -> str:
+    """What became of a finding, in as few words as possible."""
+    found = record["findings"][name]
+    counted = [one for _, one in judged(record, name) if "outside" not in one]
+    if found.get("withdrawn"):
+        return "withdrawn"
+    if not found["holds"]:
+        return "did not come out"
+    if not all(one["holds"] for one in counted):
+        return "broke in a check"
+    return (
+        f"held in {len(counted)} check{'s' * (len(counted) != 1)}"
+        if counted
+        else "not checked yet"
+    )
+
+
+def label(study: str, finding: str = "") -> str:
+    """The name of a study among the claims, or of one of its findings."""
+    return (f"claim-{study}-{finding}" if finding else f"claims-{study}").replace(
+        "_", "-"
+    )
+
+
 def plain(value: Any) -> str:
     """Whatever a record holds, as one line of text."""
     if isinstance(value, dict):
@@ -102,7 +151,14 @@ def body(record: dict[str, Any]) -> list[nodes.Node]:
                 "", nodes.field_name("", key), nodes.field_body("", text)
             )
     block = nodes.literal_block(command, command, language="bash")
-    return [block, facts, table(*rows_of(record))]
+    findings = nodes.bullet_list()
+    for name, found in record.get("findings", {}).items():
+        words = f" {numbers(found)}, {verdict(record, name)}."
+        line = nodes.paragraph(
+            "", "", nodes.emphasis("", found["text"]), nodes.Text(words)
+        )
+        findings += nodes.list_item("", line)
+    return [block, facts, *[findings] * bool(findings), table(*rows_of(record))]
 
 
 class _Records(SphinxDirective):
@@ -117,6 +173,18 @@ class _Records(SphinxDirective):
 class ResultsIndex(_Records):
     """Every record, collapsed to its title."""
 
+    def leads_here(self, study: str, record: dict[str, Any]) -> None:
+        """Links to what the claims page leaves out lead here."""
+        findings, std = record.get("findings", {}), self.env.domains["std"]
+        names = [
+            label(study, key)
+            for key, one in findings.items()
+            if not one.get("line")
+        ]
+        names += [label(study)] * (len(names) == len(findings) > 0)
+        for one in names:
+            std.note_hyperlink_target(one, self.env.docname, f"run-{study}", study)
+
     def run(self) -> list[nodes.Node]:
         out: list[nodes.Node] = []
         for path in sorted(self.folder().glob("*.json")):
@@ -125,6 +193,7 @@ class ResultsIndex(_Records):
                 record.get("question") or record.get("title") or path.stem
             )
             summary = f'<details id="run-{path.stem}"><summary><code>{path.stem}</code> {title}</summary>'
+            self.leads_here(path.stem, record)
             out += [
                 nodes.raw("", summary, format="html"),
                 *body(record),

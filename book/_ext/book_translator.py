@@ -1,7 +1,7 @@
-"""``{live-translator}``: a translator that computes in the page, and the files that it loads when the reader asks.
+"""``{live-translator}`` and ``{museum}``: translators that compute in the page, and the files that they load when the reader asks.
 
-The recorded example comes from ``transformer_lib/results/page-translator.json``. The scripts and the shipped models are copied from the
-package into the built book, so that nothing is committed twice; pages without the directive load none of it.
+The recorded examples come from ``page-translator.json`` and ``page-museum.json`` in ``transformer_lib/results``. The scripts and the shipped
+models are copied from the package into the built book, so that nothing is committed twice; pages without the directives load none of it.
 """
 
 from __future__ import annotations
@@ -11,30 +11,59 @@ import html
 import json
 import re
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from book_chapters import chapter
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+from transformer_lib.data.captions import make_captions
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "transformer_lib"
-SCRIPTS = ("translator.js", "translator_page.js", "translator.css")
+RESULTS = PACKAGE / "results"
+WORDS = Path(__file__).parent / "words"
+SCRIPTS = (
+    "translator.js",
+    "page_parts.js",
+    "translator_page.js",
+    "museum_page.js",
+    "translator.css",
+)
 MODEL_FILES = ("config.json", "source.json", "target.json", "weights.safetensors")
 FOLDER = "_static/translator"
 KINDS = ("captions", "raw")  # the preparations of text that the script knows
+MUSEUM = json.loads(
+    (Path(__file__).parent / "museum.json").read_text(encoding="utf-8")
+)
 LANGUAGES = {"en": "English", "de": "German", "fr": "French"}
-TRIES = {  # sentences of the kind that each model of real captions knows
+SENTENCES = {  # of the kind that each model of real captions knows; the first three are offered at once
     "en": (
         "Two dogs are playing in the snow.",
         "A woman in a red coat is reading a newspaper.",
         "Three children are sitting on a bench.",
+        "A man is riding a bicycle down the street.",
+        "A girl is swimming in a blue pool.",
+        "A boy kicks the ball.",
+        "A group of people is waiting for a bus.",
+        "An old man is playing the guitar.",
+        "A cat is sleeping on a couch.",
+        "A woman is cooking food in a kitchen.",
     ),
     "de": (
         "Zwei Hunde spielen im Schnee.",
         "Eine Frau in einem roten Mantel liest eine Zeitung.",
         "Drei Kinder sitzen auf einer Bank.",
+        "Ein Mann fährt mit dem Fahrrad die Straße entlang.",
+        "Ein Mädchen schwimmt in einem blauen Becken.",
+        "Ein Junge schießt den Ball.",
+        "Eine Gruppe von Menschen wartet auf einen Bus.",
+        "Ein alter Mann spielt Gitarre.",
+        "Eine Katze schläft auf einem Sofa.",
+        "Eine Frau kocht Essen in einer Küche.",
     ),
 }
 KNOWS = {
@@ -43,31 +72,69 @@ KNOWS = {
 }
 
 
+def about(folder: Path) -> dict[str, Any]:
+    """What a page must know of a model to load it, and the terms of its card."""
+    files = [(folder / name).read_bytes() for name in MODEL_FILES]
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    warning = json.loads((RESULTS / "page-words.json").read_text("utf-8"))["models"]
+    own = warning.get(folder.name, {})
+    return {
+        "words": f"words/{own['list']}.txt" if own else None,
+        "sure": own.get("sure", -100),
+        "name": folder.name,
+        "bytes": sum(map(len, files)),
+        "version": hashlib.sha256(b"".join(files)).hexdigest()[:12],
+        "terms": card.strip().split("\n\n")[-1],
+    }
+
+
+@cache
+def covering(drawn: int = 2000) -> list[str]:
+    """Some generated captions, as people write them, that together have nearly every word of all."""
+    left = {p.source for p in make_captions(drawn, seed=4, max_length=8)}
+    found = [
+        "The cat sleeps because it is tired.",
+        "A small girl eats bread.",
+        "Two dogs run in the garden.",
+    ]
+    missing = {word for text in left for word in text.split()}
+    while len(missing) > 20:
+        best = max(sorted(left), key=lambda text: len(missing & set(text.split())))
+        left.remove(best)
+        missing -= set(best.split())
+        found.append(best[0].upper() + best[1:].replace(" ,", ",") + ".")
+    return found
+
+
 def models(folder: Path) -> list[dict[str, Any]]:
-    """What the page must know of each shipped model that it can run; captions first."""
+    """The models of ``{live-translator}``: the shipped ones that it can run, captions first, without the museum's."""
     found = []
+    museum = [one["name"] for one in MUSEUM["models"].values()]
     for path in sorted(folder.glob("*/config.json")):
-        text = json.loads(path.read_text(encoding="utf-8"))["text"]
-        if text["kind"] not in KINDS:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        text, name = config["text"], path.parent.name
+        if text["kind"] not in KINDS or name in museum:
             continue
-        files = [path.with_name(name).read_bytes() for name in MODEL_FILES]
+        if config["model"]["name"] != "transformer":
+            continue
         source, target = (LANGUAGES[text[side]] for side in ("source", "target"))
-        card = path.with_name("README.md")
         captions = text["kind"] == "captions"
-        words = len(json.loads(files[1])["pieces"])
-        found.append({
-            "name": path.parent.name,
+        pieces = json.loads(path.with_name("source.json").read_bytes())["pieces"]
+        found.append(about(path.parent) | {
             "label": f"{'Captions' if captions else 'Multi30k'}, {source} to {target}",
             "source": text["source"],
             "target": text["target"],
-            "tries": () if captions else TRIES[text["source"]],
+            "sentences": covering() if captions else SENTENCES[text["source"]],
             "captions": captions,
-            "bytes": sum(map(len, files)),
-            "version": hashlib.sha256(b"".join(files)).hexdigest()[:12],
-            "knows": KNOWS[text["kind"]].format(words=words, source=source),
-            "terms": card.read_text(encoding="utf-8").strip().split("\n\n")[-1],
+            "knows": KNOWS[text["kind"]].format(words=sum(map(str.isalpha, pieces)), source=source),
         })  # fmt: skip
     return found
+
+
+def embedded(data: dict[str, Any]) -> str:
+    """Data as JSON that can stand in a page."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("</", r"<\/")
 
 
 def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> str:
@@ -109,12 +176,17 @@ def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> s
     options = "".join(
         f"<option>{html.escape(one['label'])}</option>" for one in shipped
     )
-    told = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace(
-        "</", r"<\/"
-    )
     return f"""<link rel="stylesheet" href="{files}/translator.css">
-<div class="tl-translator" role="group" aria-label="A translator in this page">
+<div class="tl-box tl-translator" role="group" aria-label="A translator in this page">
 <script>document.currentScript.parentNode.classList.toggle("tl-columns", innerWidth <= 650)</script>
+<form class="tl-form tl-live"><label><span class="visually-hidden">A sentence of your own</span>
+<input name="sentence" value="{html.escape(pattern.format(*start))}" autocomplete="off" spellcheck="false"></label>
+<button>Load the translator ({first_model["bytes"] / 1e6:.1f} MB)</button><button type="button" class="tl-copy">Copy link</button></form>
+<p class="tl-plain tl-live" aria-live="polite"><span class="tl-says" lang="de">{html.escape(" ".join(first["target"]))}</span></p>
+<p class="tl-notice tl-live" role="status"></p>
+<div class="tl-offers tl-live" role="group" aria-label="Sentences that the model knows" hidden></div>
+<div class="tl-changes tl-live" role="group" aria-label="Change a word">{groups}</div>
+<div class="tl-tries tl-live" role="group" aria-label="Try one of these" hidden></div>
 <div class="tl-picture"><svg aria-hidden="true"></svg>
 <p class="tl-source" lang="en">{source}<span class="tl-end">end</span></p>
 <p class="tl-target" lang="de" role="group" aria-label="Translation: choose a word to see what it attended to">{target}</p>
@@ -122,41 +194,150 @@ def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> s
 <p class="tl-static">{html.escape(" ".join(other["source"]))} → <span lang="de">{html.escape(" ".join(other["target"]))}</span>
 </p>
 <p class="tl-state tl-live" aria-live="polite">&nbsp;</p>
-<p class="visually-hidden" aria-live="polite"><span class="tl-says" lang="de"></span></p>
 <div class="tl-live">
-<div class="tl-changes" role="group" aria-label="Change a word">{groups}</div>
-<div class="tl-tries" role="group" aria-label="Try one of these" hidden></div>
-<form class="tl-form"><label><span class="visually-hidden">A sentence of your own</span>
-<input name="sentence" value="{html.escape(pattern.format(*start))}" autocomplete="off" spellcheck="false"></label>
-<button>Load the translator ({first_model["bytes"] / 1e6:.1f} MB)</button></form>
-<p class="tl-notice" role="status"></p>
 <div class="tl-settings"><label{alone}>Model <select>{options}</select></label>
 <label>Search <select></select></label>
 <label>Lines <select></select></label></div>
 <p class="tl-terms"><strong>{html.escape(first_model["knows"])}</strong> {html.escape(first_model["terms"])}</p></div>
-<script type="application/json">{told}</script>
+<script type="application/json">{embedded(data)}</script>
 <script type="module" src="{files}/translator_page.js"></script>
 </div>"""
 
 
-class LiveTranslator(SphinxDirective):
+def museum(
+    folder: Path, record: dict[str, Any], key: str | None = None
+) -> list[dict[str, Any]]:
+    """The museum's models that are shipped and recorded; with a key, only that one."""
+    return [
+        about(folder / one["name"])
+        | one
+        | ({"layer": record["layer"]} if own == "transformer" else {})
+        for own, one in MUSEUM["models"].items()
+        if key in (None, own)
+        and one["name"] in record.get("models", ())
+        and (folder / one["name"] / "config.json").exists()
+    ]
+
+
+def wall(
+    shown: list[dict[str, Any]],
+    record: dict[str, Any],
+    files: str,
+    link: Callable[[str], str],
+) -> str:
+    """The museum as HTML: the first sentence stands there without any script."""
+    names = [one["name"] for one in shown]
+    sentences = [
+        one
+        | {"words": record["examples"][one["source"]]["words"]}
+        | {"translations": {n: record["examples"][one["source"]][n] for n in names}}
+        for one in MUSEUM["sentences"]
+    ]
+    told = {
+        "files": f"{files}/",
+        "models": [
+            {k: v for k, v in one.items() if k not in ("terms", "chapter")}
+            for one in shown
+        ],
+        "sentences": sentences,
+    }
+    first, alone = sentences[0], len(shown) == 1
+    rows = ""
+    for one in shown:
+        title = html.escape(one["title"])
+        named = title if alone else f'<a href="{link(one["chapter"])}">{title}</a>'
+        if "layer" in one:
+            named += f" <span>layer {one['layer'] + 1}, mean of its heads</span>"
+        written = html.escape(
+            " ".join(first["translations"][one["name"]]["target"])
+        )
+        rows += f"""<li><p class="tl-maker"><span class="tl-year">{one["year"]}</span> {named}</p>
+<p class="tl-target" lang="en" role="group" aria-label="{title}, {one["year"]}">{written}</p></li>"""
+    tries = "".join(
+        f'<button type="button" data-index="{index}">{html.escape(one["label"])}</button>'
+        for index, one in enumerate(sentences)
+    )
+    size = f"{sum(one['bytes'] for one in shown) / 1e6:.1f} MB"
+    load = f"the translator ({size})" if alone else f"all {len(shown)} ({size})"
+    label = (
+        f"A translator of {shown[0]['year']}"
+        if alone
+        else "Translators of 2014 to 2017"
+    )
+    return f"""<link rel="stylesheet" href="{files}/translator.css">
+<div class="tl-box tl-museum" role="group" aria-label="{label}">
+<div class="tl-live tl-tries" role="group" aria-label="Choose a sentence">{
+        tries
+    }</div>
+<form class="tl-live tl-form"><label><span class="visually-hidden">A German sentence of your own</span>
+<input name="sentence" lang="de" value="{
+        html.escape(first["source"])
+    }" autocomplete="off" spellcheck="false"></label>
+<button>Load {
+        load
+    }</button><button type="button" class="tl-copy">Copy link</button></form>
+<p class="tl-notice" role="status"></p>
+<div class="tl-read"><p class="tl-source" lang="de">{
+        html.escape(" ".join(first["words"]))
+    }</p>
+<p class="tl-state tl-live" aria-live="polite">&nbsp;</p></div>
+<p class="tl-gloss">In English: {html.escape(first["gloss"])}</p>
+<ol class="tl-wall">{rows}</ol>
+<p class="visually-hidden tl-says" lang="en" aria-live="polite"></p>
+<p class="tl-terms">{html.escape(shown[0]["terms"])}</p>
+<script type="application/json">{embedded(told)}</script>
+<script type="module" src="{files}/museum_page.js"></script>
+</div>"""
+
+
+class _Widget(SphinxDirective):
+    """What both directives share: the records, and the place of the files."""
+
+    def record(self, name: str) -> dict[str, Any]:
+        path = RESULTS / f"{name}.json"
+        for used in (path, *sorted((PACKAGE / "pretrained").glob("*/*"))):
+            self.env.note_dependency(str(used))
+        return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+    def place(self, path: str) -> str:
+        return "../" * self.env.docname.count("/") + path
+
+
+class LiveTranslator(_Widget):
     """``{live-translator}``: the widget with its recorded example."""
 
     def run(self) -> list[nodes.Node]:
-        path = (
-            Path(self.env.srcdir) / "transformer_lib/results/page-translator.json"
-        )
-        for used in (path, *sorted((PACKAGE / "pretrained").glob("*/*"))):
-            self.env.note_dependency(str(used))
-        record = json.loads(path.read_text(encoding="utf-8"))
-        up = "../" * self.env.docname.count("/")
-        return [
-            nodes.raw(
-                "",
-                page(record, models(PACKAGE / "pretrained"), up + FOLDER),
-                format="html",
+        shipped = models(PACKAGE / "pretrained")
+        text = page(self.record("page-translator"), shipped, self.place(FOLDER))
+        return [nodes.raw("", text, format="html")]
+
+
+class Museum(_Widget):
+    """``{museum}`` for all models, or ``{museum} bahdanau`` for one; its content is left out with it."""
+
+    optional_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        key = self.arguments[0] if self.arguments else None
+        if key not in (None, *MUSEUM["models"]):
+            raise self.error(
+                f"no {key!r} in the museum, only {[*MUSEUM['models']]}"
             )
-        ]
+        record = self.record("page-museum")
+        shown = museum(PACKAGE / "pretrained", record, key)
+        if len(shown) < (1 if key else 2):
+            return []
+
+        def link(name: str) -> str:
+            return self.place(f"{chapter(name).docname}.html")
+
+        text = wall(shown, record, self.place(FOLDER), link)
+        introduction = nodes.Element()
+        self.state.nested_parse(
+            self.content, self.content_offset, introduction, match_titles=True
+        )
+        return [*introduction.children, nodes.raw("", text, format="html")]
 
 
 def published(script: str) -> str:
@@ -164,19 +345,19 @@ def published(script: str) -> str:
     return re.sub(r"(?m)^ *//.*\n", "", script)
 
 
-def copy_files(target: Path) -> None:
+def copy_files(target: Path, folder: Path, record: dict[str, Any]) -> None:
     """Put the scripts and the models that they can run into a folder."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for name in SCRIPTS:
         text = (PACKAGE / "viz" / name).read_text(encoding="utf-8")
         (target / name).write_text(published(text), encoding="utf-8")
-    for one in models(PACKAGE / "pretrained"):
+    shutil.copytree(WORDS, target / "words")
+    for one in [*models(folder), *museum(folder, record)]:
         (target / one["name"]).mkdir()
         for name in MODEL_FILES:
             shutil.copyfile(
-                PACKAGE / "pretrained" / one["name"] / name,
-                target / one["name"] / name,
+                folder / one["name"] / name, target / one["name"] / name
             )
 
 
@@ -188,10 +369,13 @@ def _copy_files(app: Sphinx, exception: Exception | None) -> None:
         and app.builder.format == "html"
         and (PACKAGE / "pretrained").exists()
     ):
-        copy_files(Path(app.outdir) / FOLDER)
+        path = RESULTS / "page-museum.json"
+        record = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        copy_files(Path(app.outdir) / FOLDER, PACKAGE / "pretrained", record)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("live-translator", LiveTranslator)
+    app.add_directive("museum", Museum)
     app.connect("build-finished", _copy_files)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,7 +1,7 @@
 // Small things for people who read with a keyboard or a screen reader, which the theme leaves open.
 (() => {
   // Formulas and tables that scroll sideways can be reached and scrolled by keyboard; the theme does it for code.
-  const regions = "mjx-container[display], .pst-scrollable-table-container";
+  const regions = ".katex-display > .katex > .katex-html, .pst-scrollable-table-container";
   const mark = () => {
     for (const region of document.querySelectorAll(regions)) {
       if (region.scrollWidth > region.clientWidth + 1) region.tabIndex = 0;
@@ -40,6 +40,14 @@
     closed = [];
   });
 
+  // A link to a line that unfolds unfolds it.
+  const unfold = () => {
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let fold = target?.closest?.("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    if (target) target.scrollIntoView();
+  };
+  window.addEventListener("hashchange", unfold);
+
   let waiting;
   window.addEventListener("resize", () => {
     clearTimeout(waiting);
@@ -48,7 +56,7 @@
   document.addEventListener("DOMContentLoaded", name);
   window.addEventListener("load", () => {
     name();
+    unfold();
     mark();
-    window.MathJax?.startup?.promise?.then(mark);
   });
 })();

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from experiments.harness import Finding, Study
+from experiments.harness import Check, Finding, Study
 from experiments.statistics import level, share
 from transformer_lib.models.layers import SinusoidalPositions
 from transformer_lib.models.multi_head import MultiHeadAttention
@@ -103,53 +103,77 @@ STUDY = Study(
     budget=800,
     smoke=2,
     findings={
-        "two": Finding(
-            "Two layers of attention learn to look up what followed a letter, with at least four of five seeds.",
-            share("accuracy", TWO, 90),
-            "value >= 0.8",
-            withdrawn="With four heads of 16 dimensions in each layer, none of seven runs had learned it after 800 updates.",
-        ),
-        "pair": Finding(
-            "Within 800 updates, two layers of attention of width 64 with one head each learn to look up what followed a letter, with at least four of five seeds.",
-            share("accuracy", TWO, 90),
-            "value >= 0.8",
-        ),
         "one": Finding(
             "With 16 letters, one layer gets less than 35 % right, at its best learning rate.",
             level("accuracy", "one layer"),
-            "high < 35",
+            ("high", "<", 35),
         ),
         "wide": Finding(
             "One layer with four heads and as many parameters as two layers gets less than 35 % right, too.",
             level("accuracy", WIDE),
-            "high < 35",
+            ("high", "<", 35),
+            line="One layer of attention doesn't learn to look up what followed a letter, even with as many parameters as two.",
         ),
         "shift": Finding(
             "One layer whose keys are shifted by one token learns it, with at least four of five seeds.",
             share("accuracy", SHIFTED, 90),
-            "value >= 0.8",
+            ("value", ">=", 0.8),
+            line="Shift the keys by one token, and a single layer learns to look it up.",
         ),
         "hidden": Finding(
             "With the previous token hidden from layer 1, two trained layers with one head each get less than 25 % right.",
             level("hidden 1", TWO),
-            "high < 25",
-        ),
-        "control": Finding(
-            "Without the token before the previous one, at least four of five models still get over 90 % right.",
-            share("hidden 2", TWO, 90),
-            "value >= 0.8",
-            withdrawn="With four heads in each layer, the models hadn't learned the task in the first place.",
-        ),
-        "before": Finding(
-            "Without the token before the previous one, at least four of five models with one head in each layer still get over 90 % right.",
-            share("hidden 2", TWO, 90),
-            "value >= 0.8",
+            ("high", "<", 25),
+            line="Hide the previous token from the first layer, and two trained layers can't look it up any more.",
+            earlier="That two layers never learn it without that token fell: after 3,200 updates, four of six had.",
         ),
         "needed": Finding(
             "Two layers that never see the previous token in layer 1 get less than 50 % right after the same training.",
             level("accuracy", NEVER),
-            "high < 50",
+            ("high", "<", 50),
             withdrawn="After 3,200 updates, four of six such models had more than 80 % right.",
         ),
     },
 )
+
+CHECKS = {
+    "longer": Check(
+        "2,400 updates; the best of two rates for one layer (0.001 and 0.003), and of three with four heads (0.0003 to 0.003); seeds 100 to 105",
+        ("one", "wide"),
+        range(100, 106),
+        {"one layer": {}, WIDE: {}},
+        budget=2400,
+        rates={"one layer": (0.001, 0.003), WIDE: (0.0003, 0.001, 0.003)},
+    ),
+    "longer-two": Check(
+        "1,600 updates; the best of two rates (0.001 and 0.003) for two layers, and 0.001, the old rate, with shifted keys; seeds 300 to 309",
+        ("shift", "hidden"),
+        range(300, 310),
+        {"two layers": {}, SHIFTED: {"rate": 0.001}},
+        budget=1600,
+        rates=(0.001, 0.003),
+    ),
+    "longer-hidden": Check(
+        "3,200 updates; the best of two rates (0.001 and 0.003); seeds 400 to 405",
+        ("needed",),
+        range(400, 406),
+        {NEVER: {}},
+        budget=3200,
+        rates=(0.001, 0.003),
+    ),
+    "heads": Check(
+        "four heads in each layer, and eight in the wider one, 800 updates; the best of two rates (0.001 and 0.003; the wider layer and shifted keys: 0.001); seeds 200 to 206",
+        ("one", "wide", "shift", "needed"),
+        range(200, 207),
+        {name: {"n_heads": 4} for name in ("one layer", "two layers", NEVER)}
+        | {WIDE: {"n_heads": 8, "rate": 0.001}, SHIFTED: {"n_heads": 4, "rate": 0.001}},
+        rates=(0.001, 0.003),
+    ),
+    "shorter-prompts": Check(
+        "prompts of 12 pairs of a letter and a digit rather than 24, in training and in testing, for 800 updates; the best of four rates (0.001, 0.002, 0.003 and 0.005); seeds 500 to 509",
+        ("hidden",),
+        range(500, 510),
+        {"two layers": {"pairs": 12}},
+        rates=(0.001, 0.002, 0.003, 0.005),
+    ),
+}

@@ -4,7 +4,7 @@ from functools import partial
 
 from torch import nn
 
-from experiments.harness import Finding, Study
+from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference
 from experiments.studies.warm_up import SIZES
 from experiments.tasks import captions, decay, fit, mean_loss, right, stream, translation_loss
@@ -56,19 +56,48 @@ STUDY = Study(
         "start": Finding(
             "At its own learning rate, the library's start reaches a lower loss within 300 updates than PyTorch's default.",
             difference("loss", "PyTorch's default", "the library's"),
-            "low > 0",
+            ("low", ">", 0),
             withdrawn="With five seeds and tuned rates, PyTorch's default does at least as well.",
-        ),
-        "later": Finding(
-            "After 600 updates, a small Transformer with the library's start and one with PyTorch's default for linear layers differ by less than 0.05 nats.",
-            difference("loss", "PyTorch's default, twice the updates", "the library's, twice the updates", margin=0.05),
-            "low > -0.05 and high < 0.05",
-            withdrawn="With four layers in each stack, PyTorch's default ended 0.04 nats lower.",
         ),
         "ahead": Finding(
             "After 600 updates on captions, a small Transformer with the library's start is less than 0.05 nats ahead of one whose linear layers start as PyTorch's do.",
             difference("loss", "PyTorch's default, twice the updates", "the library's, twice the updates"),
-            "high < 0.05",
+            ("high", "<", 0.05),
         ),
     },
 )
+
+DEFAULT, LIBRARY = "PyTorch's default, twice the updates", "the library's, twice the updates"
+CHECKS = {
+    "biases": Check(
+        "600 updates; biases start with PyTorch's default as well, rather than with zeros; three closer rates for each start; seeds 100 to 109",
+        (),
+        range(100, 110),
+        {DEFAULT: {"biases": True}, LIBRARY: {}},
+        rates=(0.0035, 0.005, 0.007),
+    ),
+    "deep": Check(
+        "600 updates; four layers in the encoder and four in the decoder, rather than two in each; three rates for each start; seeds 200 to 206",
+        (),
+        range(200, 207),
+        {DEFAULT: {}, LIBRARY: {}},
+        settings={"layers": 4},
+        rates=(0.0025, 0.005, 0.008),
+    ),
+    "shallow": Check(
+        "600 updates; one layer in the encoder and one in the decoder, rather than two in each; biases start with PyTorch's default as well, rather than with zeros; the best of four rates for each start (0.004 to 0.02); seeds 300 to 309",
+        ("ahead",),
+        range(300, 310),
+        {DEFAULT: {"biases": True}, LIBRARY: {}},
+        settings={"layers": 1},
+        rates=(0.004, 0.007, 0.012, 0.02),
+    ),
+    "pre-norm": Check(
+        "600 updates; layer norm before each sublayer rather than after it; biases start with PyTorch's default as well, rather than with zeros; the best of three rates for each start (0.004 to 0.016); seeds 400 to 409",
+        ("ahead",),
+        range(400, 410),
+        {DEFAULT: {"biases": True}, LIBRARY: {}},
+        settings={"norm_first": True},
+        rates=(0.004, 0.008, 0.016),
+    ),
+}

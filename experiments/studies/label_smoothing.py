@@ -4,7 +4,7 @@ from functools import lru_cache, partial
 
 import torch
 
-from experiments.harness import Finding, Study
+from experiments.harness import Check, Finding, Study, plain
 from experiments.statistics import difference
 from experiments.tasks import SIZES, captions, fit, mean_loss, right, stream, translation_loss
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
@@ -68,22 +68,43 @@ STUDY = Study(
         "samples": Finding(
             "A model trained with smoothing of 0.1 writes fewer right translations when it samples at temperature 1.",
             difference("sampled", "no smoothing", "smoothing of 0.1"),
-            "low > 5",
+            ("low", ">", 5),
+            line="A model trained with label smoothing writes fewer right translations when it samples from the whole distribution.",
+            earlier="We had blamed the captions, which have few right translations.",
         ),
         "calibration": Finding(
             "Smoothing lowers the probability of its best words, measured against the share of them that is right, by at least five points.",
             difference("overrated", "no smoothing", "smoothing of 0.1"),
-            "low > 5",
+            ("low", ">", 5),
         ),
         "empty": Finding(
             "Smoothing makes the empty translation at least e times as probable.",
             difference("empty", "smoothing of 0.1, twice the updates", "no smoothing, twice the updates"),
-            "low > 1",
+            ("low", ">", 1),
+            line="Label smoothing makes the empty translation far more probable.",
         ),
         "greedy": Finding(
             "After 600 updates or more, smoothing changes the share of right greedy translations by less than five points.",
             difference("greedy", "smoothing of 0.1, twice the updates", "no smoothing, twice the updates", margin=5),
-            "low > -5 and high < 5",
+            (("low", ">", -5), ("high", "<", 5)),
         ),
     },
 )
+
+CHECKS = {
+    "longer": Check(
+        "seeds 100 to 109, 1,200 updates for all; the best of three rates for each of the two variants",
+        ("samples", "calibration", "empty", "greedy"),
+        range(100, 110),
+        {name: {"times": 4} for name in plain(STUDY)},
+        rates=(0.0025, 0.005, 0.01),
+    ),
+    "overfitting": Check(
+        "800 captions to learn from rather than 2,500, and no dropout rather than 0.1; 300 updates, or 600; three rates for each variant, seeds 200 to 209",
+        ("samples", "calibration", "empty", "greedy"),
+        range(200, 210),
+        plain(STUDY),
+        settings={"n": 800, "dropout": 0.0},
+        rates=(0.0025, 0.005, 0.01),
+    ),
+}

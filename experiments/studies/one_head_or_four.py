@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from experiments.harness import Finding, Study
+from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference
 from experiments.tasks import captions, decay, fit
 from transformer_lib.data.tokenizer import PAD
@@ -84,13 +84,36 @@ STUDY = Study(
         "faster": Finding(
             "Within 500 updates, and each at its own learning rate, four heads get more pronouns right than one.",
             difference("pronouns", "four heads", "one head"),
-            "low > 0",
+            ("low", ">", 0),
+            line="Four heads learn pronouns sooner than one head of the same total size.",
+            earlier="That one head catches up with four times the updates fell with 2,000 captions in place of 8,000.",
         ),
         "closes": Finding(
             "With four times the updates, the gap in pronouns is less than four points.",
             difference("pronouns", "four heads, four times the updates", "one head, four times the updates", margin=4),
-            "low > -4 and high < 4",
+            (("low", ">", -4), ("high", "<", 4)),
             withdrawn="With 2,000 captions instead of 8,000, four heads are still five points ahead.",
         ),
     },
 )
+
+LATER = "one head, four times the updates", "four heads, four times the updates"
+CHECKS = {
+    "more-seeds": Check(
+        "seeds 100 to 107, 500 updates, three rates with 500 updates, and with 2,000 rates of 0.01 (one head) and 0.02 (four); 1,000 new captions to test on rather than 300",
+        ("faster", "closes"),
+        range(100, 108),
+        {"one head": {}, "four heads": {}, LATER[0]: {"rate": 0.01}, LATER[1]: {"rate": 0.02}},
+        settings={"new": 1000},
+        rates=(0.01, 0.02, 0.04),
+    ),
+    "fewer-captions": Check(
+        "2,000 captions to learn from rather than 8,000, and 800 new ones to test on; three rates with 500 updates, and two with 2,000; seeds 200 to 205",
+        ("faster", "closes"),
+        range(200, 206),
+        {"one head": {}, "four heads": {}, LATER[0]: {}, LATER[1]: {}},
+        settings={"n": 2000, "new": 800},
+        rates=dict.fromkeys(("one head", "four heads"), (0.01, 0.02, 0.04))
+        | {LATER[0]: (0.005, 0.01), LATER[1]: (0.01, 0.02)},
+    ),
+}

@@ -1,6 +1,6 @@
 """Does a translator without recurrence end up better than one with attention and recurrence, or does it only learn sooner?"""
 
-from experiments.harness import Finding, Study
+from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference
 from experiments.tasks import SIZES, captions, fit, mean_loss, right, rise, stream, translation_loss
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
@@ -45,17 +45,48 @@ STUDY = Study(
         "attention": Finding(
             "The Transformer translates at least ten points more captions exactly than a GRU with a single vector.",
             difference("exact", "Transformer", "GRU"),
-            "low > 10",
+            ("low", ">", 10),
         ),
         "sooner": Finding(
             "At this size the Transformer is not ahead after 500 updates: it translates at most one point more captions exactly than a GRU with attention.",
             difference("exact", "Transformer", "GRU with attention"),
-            "high < 1",
+            ("high", "<", 1),
         ),
         "later": Finding(
             "After 1,000 updates, the two are within five points.",
             difference("exact", "Transformer, twice the updates", "GRU with attention, twice the updates", margin=5),
-            "low > -5 and high < 5",
+            (("low", ">", -5), ("high", "<", 5)),
+            line="After 1,000 updates on captions, a small Transformer and a GRU with attention translate equally well.",
         ),
     },
 )
+
+STACKS = "Transformer", "Transformer, twice the updates"
+WITH_ATTENTION = "GRU with attention", "GRU with attention, twice the updates"
+CHECKS = {
+    "longer": Check(
+        "2,000 updates; the best of three rates for the GRU, and 0.008, the old rate, for the Transformer; seeds 100 to 105",
+        ("attention",),
+        range(100, 106),
+        {"GRU": {}, "Transformer": {"rate": 0.008}},
+        budget=2000,
+        rates=(0.008, 0.016, 0.024),
+    ),
+    "pre-norm": Check(
+        "a Transformer with pre-norm, and the best of three rates; the GRU without attention reads the source in reverse, and both GRUs have the old rate, 0.016; seeds 200 to 206",
+        ("attention", "sooner", "later"),
+        range(200, 207),
+        {"GRU": {"reverse_source": True, "rate": 0.016}}
+        | {name: {"rate": 0.016} for name in WITH_ATTENTION}
+        | {name: {"norm_first": True} for name in STACKS},
+        rates=(0.004, 0.008, 0.016),
+    ),
+    "more-captions": Check(
+        "8,000 captions rather than 4,000; the best of three closer rates for each with 500 updates, and with 1,000 the old ones; seeds 300 to 307",
+        ("sooner", "later"),
+        range(300, 308),
+        {STACKS[0]: {}, STACKS[1]: {"rate": 0.008}, WITH_ATTENTION[0]: {}, WITH_ATTENTION[1]: {"rate": 0.016}},
+        settings={"n": 8000},
+        rates={STACKS[0]: (0.006, 0.008, 0.012), WITH_ATTENTION[0]: (0.012, 0.016, 0.024)},
+    ),
+}

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from experiments.harness import Finding, Study
+from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference, ratio
 from experiments.tasks import captions, decay, fit
 from transformer_lib.data.tokenizer import BOS, PAD
@@ -122,33 +122,69 @@ STUDY = Study(
         "degradation": Finding(
             "Thirty plain layers that start with He's weights stay more than 0.2 nats above six in training loss, each at its best learning rate.",
             difference("loss", HE, SIX),
-            "low > 0.2",
+            ("low", ">", 0.2),
+            line="Thirty plain layers train worse than six, each at its best learning rate.",
         ),
         "not-vanishing": Finding(
             "Before training, the gradient at the bottom of thirty plain layers with He's weights is more than a tenth as large as with six.",
             ratio("gradient", HE, SIX),
-            "low > 0.1",
+            ("low", ">", 0.1),
+            line="It isn't the vanishing gradient: with He's weights, more than a tenth of it reaches the bottom of thirty plain layers.",
+            earlier="“Nothing gets through thirty plain layers” was true of Xavier's initial weights only.",
         ),
         "identity": Finding(
             "Thirty plain layers that start as the identity train almost as well as six, without residual connections.",
             difference("loss", EYE, SIX),
-            "high < 0.2",
+            ("high", "<", 0.2),
             withdrawn="The start explains about half of the gap: 0.5 of 0.95 nats are left.",
         ),
         "wiring": Finding(
             "Thirty layers that start as the identity reach a lower training loss with residual connections than without.",
             difference("loss", EYE, EYE_RESIDUAL),
-            "low > 0",
+            ("low", ">", 0),
         ),
         "below": Finding(
             "Thirty layers with residual connections and pre-norm reach a training loss at least 0.1 nats below that of six plain ones.",
             difference("loss", SIX, PRE_NORM),
-            "low > 0.1",
+            ("low", ">", 0.1),
+            line="With residual connections and pre-norm, thirty layers do better than six plain ones.",
+            earlier="That a start at the identity does as well without them fell: about half of the gap was left.",
         ),
         "depth": Finding(
             "With residual connections and pre-norm, too, six layers reach a lower training loss than thirty.",
             difference("loss", PRE_NORM, SIX_PRE_NORM),
-            "low > 0",
+            ("low", ">", 0),
         ),
     },
 )
+
+NORMED = dict.fromkeys((PRE_NORM, SIX_PRE_NORM), (0.006, 0.015, 0.04))
+CHECKS = {
+    "longer": Check(
+        "1,200 updates, three closer rates for each stack, seeds 100 to 106; the gradient is that of the loss rather than a random one",
+        ("degradation", "not-vanishing", "below", "depth"),
+        range(100, 107),
+        {name: {} for name in (SIX, HE, PRE_NORM, SIX_PRE_NORM)},
+        budget=1200,
+        settings={"of_loss": True},
+        rates=NORMED | {SIX: (0.001, 0.002, 0.004), HE: (0.00015, 0.0003, 0.0006)},
+    ),
+    "longer-wiring": Check(
+        "1,600 updates, four closer rates for each stack, seeds 200 to 207",
+        ("wiring",),
+        range(200, 208),
+        {EYE: {}, EYE_RESIDUAL: {}},
+        budget=1600,
+        rates={EYE: (0.0001, 0.0002, 0.0004, 0.0008), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012, 0.0024)},
+    ),
+    "wide": Check(
+        "layers of width 64 rather than 32; after its first tenth, the rate falls to zero in a straight line; layers with pre-norm start with He's weights, too; the gradient is that of the loss; three rates for each stack, seeds 300 to 308",
+        ("degradation", "not-vanishing", "wiring", "below", "depth"),
+        range(300, 309),
+        {name: {} for name in (SIX, HE, EYE, EYE_RESIDUAL)} | {name: {"start": "He, pre-norm"} for name in NORMED},
+        settings={"width": 64, "cooled": True, "of_loss": True},
+        rates=NORMED
+        | dict.fromkeys((HE, EYE), (0.00015, 0.0003, 0.0006))
+        | {SIX: (0.001, 0.003, 0.006), EYE_RESIDUAL: (0.0003, 0.0006, 0.0012)},
+    ),
+}

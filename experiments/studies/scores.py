@@ -1,6 +1,6 @@
 """Does it matter which score Luong's attention has, and what does a window on the source cost?"""
 
-from experiments.harness import Finding, Study
+from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference
 from experiments.studies.alignment import attention_links, error_rate
 from experiments.tasks import captions, fit, mean_loss, right, stream, translation_loss
@@ -31,22 +31,35 @@ STUDY = Study(
     budget=500,
     smoke=2,
     findings={
-        "narrow": Finding(
-            "A window of three words to either side that moves along costs translations.",
-            difference("exact", "general", "general, local-m, 3"),
-            "low > 5",
-            withdrawn="One seed of five lost nothing, and another one 24 points. The interval begins at zero.",
-        ),
         "wide": Finding(
             "A window of six words to either side comes within ten points of no window.",
             difference("exact", "general", "general, local-m, 6", margin=10),
-            "low > -10 and high < 10",
+            (("low", ">", -10), ("high", "<", 10)),
             withdrawn="It says little: in captions this short, such a window cuts off no word that the model needs.",
         ),
         "location": Finding(
             "A score that does not look at the words aligns worse than the dot product.",
             difference("aer", "location", "dot"),
-            "low > 0",
+            ("low", ">", 0),
         ),
     },
 )
+
+CHECKS = {
+    "longer": Check(
+        "seeds 100 to 107, 1,000 updates, three rates for each of the two scores",
+        ("location",),
+        range(100, 108),
+        {"dot": {}, "location": {}},
+        budget=1000,
+        rates=(0.007, 0.014, 0.028),
+    ),
+    "lengths": Check(
+        "captions of 4 to 6 words; three rates for each of the two scores; seeds 300 to 309",
+        ("location",),
+        range(300, 310),
+        {"dot": {}, "location": {}},
+        settings={"drawn": {"n": 4000, "longest": 6}},
+        rates=(0.01, 0.015, 0.025),
+    ),
+}

@@ -2,7 +2,7 @@
 
 import random
 
-from experiments.harness import Finding, Study
+from experiments.harness import Check, Finding, Study, plain
 from experiments.statistics import difference
 from experiments.tasks import SIZES, fit, mean_loss, pad, photos, rise, stream, translation_loss
 from transformer_lib.data.batching import Batch
@@ -60,17 +60,37 @@ STUDY = Study(
         "bpe": Finding(
             "BPE-dropout on half of the source sentences raises BLEU on misspelled sentences.",
             difference("misspelled", "BPE-dropout", "plain"),
-            "low > 0",
+            ("low", ">", 0),
         ),
         "noise": Finding(
             "Training with noise that includes such typing errors raises BLEU on misspelled sentences.",
             difference("misspelled", "noise", "plain"),
-            "low > 0",
+            ("low", ">", 0),
         ),
         "r-drop": Finding(
             "With twice as many updates, the plain recipe reaches a higher BLEU than R-Drop with a weight of 2.",
             difference("clean", "twice the updates", "R-Drop"),
-            "low > 0",
+            ("low", ">", 0),
+            withdrawn="All our runs stop before anything overfits. In a reader's run with 1,500 pairs and 43 epochs, R-Drop ended two BLEU ahead of the plain recipe with as much computing time.",
         ),
     },
 )
+
+CHECKS = {
+    "fewer": Check(
+        "from German to English, 1,500 pairs rather than 5,000, 600 updates of 32 pairs rather than 64, so that a model sees each of them 13 times rather than 8; R-Drop gets the better of two rates (0.006 and 0.012), the others have 0.008; seeds 300 to 304",
+        ("bpe", "noise", "r-drop"),
+        range(300, 305),
+        {name: {"rate": 0.008} for name in plain(STUDY, "R-Drop")} | {"R-Drop": {}},
+        settings={"drawn": ("de", "en", 1500), "size": 32},
+        rates=(0.006, 0.012),
+    ),
+    "pieces": Check(
+        "from French to English, with 1,000 subwords rather than 2,000 and dropout of 0.1; 800 updates of 32 pairs rather than 600 of 64; a rate of 0.008 for both; seeds 400 to 404",
+        ("r-drop",),
+        range(400, 405),
+        plain(STUDY, "plain", "noise", "BPE-dropout"),
+        budget=800,
+        settings={"drawn": ("fr", "en", 5000, 1000), "size": 32, "dropout": 0.1, "rate": 0.008},
+    ),
+}

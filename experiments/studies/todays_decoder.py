@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from experiments.harness import Finding, Study
+from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference, level
 from experiments.tasks import captions, fit, rise
 from transformer_lib.models.gpt import GPT, GPTConfig
@@ -98,19 +98,22 @@ STUDY = Study(
         "jump": Finding(
             "In the first 16 letters beyond the training length, learned positions cost at least a bit more than rotary ones.",
             difference("bits at 64", "learned positions", "today"),
-            "low > 1",
+            ("low", ">", 1),
+            line="Just beyond the training length, learned positions cost at least a bit a letter more than rotary ones.",
+            earlier="That they cost more within the training length, too, fell after 1,000 updates.",
         ),
         "far": Finding(
             "At three to four times the training length, rotary positions (base 10,000 or more) cost at least a bit more than within it.",
             level("rise", "today"),
-            "low > 1",
+            ("low", ">", 1),
+            line="Rotary positions fail as well, at three times the training length.",
         ),
     }
     | {
         part: Finding(
             f"With {name} instead of today's choice, a letter within the training length costs at least 0.03 bits more.",
             difference("inside", name, "today"),
-            "low > 0.03",
+            ("low", ">", 0.03),
             withdrawn="After 1,000 updates, a check could no longer measure a difference.",
         )
         for name, part in KEPT.items()
@@ -120,9 +123,44 @@ STUDY = Study(
         part: Finding(
             f"With {name} instead of today's choice, the cost of a letter within the training length changes by less than 0.1 bits.",
             difference("inside", name, "today", margin=0.1),
-            "low > -0.1 and high < 0.1",
+            (("low", ">", -0.1), ("high", "<", 0.1)),
+            line=f"{same}: in a small decoder, the loss stays the same within a tenth of a bit.",
         )
-        for name, part in KEPT.items()
-        if part in ("norm", "gate")
+        for name, part, same in (("layer norm", "norm", "Layer norm or RMS norm"), ("GELU", "gate", "GELU or SwiGLU"))
     },
 )
+
+LEARNED = {"learned positions": {}, "GPT-2's design": {}}
+CHECKS = {
+    "longer": Check(
+        "1,000 updates; 0.016, the old rate, for today's decoder, and the best of two (0.008 and 0.016) for the others; seeds 100 to 105",
+        ("jump", "far", "positions", "all"),
+        range(100, 106),
+        {"today": {"rate": 0.016}, **LEARNED},
+        budget=1000,
+        rates=(0.008, 0.016),
+    ),
+    "zeros": Check(
+        "the vectors of the learned positions begin as zeros, and rotary positions have a base of 500,000 rather than 10,000; 400 updates; 0.016, the old rate, for today's decoder, and the best of three for the others; seeds 200 to 207",
+        ("jump", "far", "positions", "all"),
+        range(200, 208),
+        {"today": {"rate": 0.016, "base": 500_000.0}} | {name: {"zeros": True} for name in LEARNED},
+        rates=(0.008, 0.016, 0.032),
+    ),
+    "longer-layers": Check(
+        "800 updates; the best of two rates (0.008 and 0.016); seeds 300 to 305",
+        ("norm", "gate"),
+        range(300, 306),
+        {"today": {}, "layer norm": {}, "GELU": {}},
+        budget=800,
+        rates=(0.008, 0.016),
+    ),
+    "deeper": Check(
+        "four layers rather than two, 400 updates; the best of two rates (0.008 and 0.016); seeds 400 to 405",
+        ("norm", "gate"),
+        range(400, 406),
+        {"today": {}, "layer norm": {}, "GELU": {}},
+        settings={"n_layers": 4},
+        rates=(0.008, 0.016),
+    ),
+}

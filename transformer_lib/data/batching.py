@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Sampler
 
 from transformer_lib.data.captions import Pair
+from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 
 __all__ = ["Batch", "Example", "TokenBatches", "batches", "collate", "encode_pairs", "pair_lengths"]
@@ -43,9 +44,9 @@ def encode_pairs(
         if isinstance(both, str) or len(both) != 2:
             raise ValueError(f"pairs[{i}] is {pair!r}, expected (source, target)")
         for name, side, text in zip(("source", "target"), sides, both, strict=True):
-            if not isinstance(text, str) or not text.strip():
+            if not isinstance(text, str) or not one_line(text):
                 raise ValueError(f"the {name} of pairs[{i}] is {text!r}: expected a sentence")
-            side.append(text)
+            side.append(one_line(text))
     encoded = source_tokenizer.encode_batch(sides[0]), target_tokenizer.encode_batch(sides[1])
     return [([*x, EOS], [BOS, *y, EOS]) for x, y in zip(*encoded, strict=True)]
 

@@ -3,18 +3,19 @@
 Chapter: Scaling out.
 """
 
-import hashlib
 import json
 import random
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
 from transformer_lib.data.batching import Example, encode_pairs
-from transformer_lib.data.files import check_empty
+from transformer_lib.data.files import check_empty, checksum
+from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import Tokenizer
 
 __all__ = ["TokenCorpus", "read_pairs", "sample_pairs", "tokenize_corpus"]
@@ -27,7 +28,7 @@ class TokenCorpus(Sequence[Example]):
     """Encoded sentence pairs in a folder, mapped into memory; made by ``tokenize_corpus``.
 
     Raises:
-        ValueError: if the folder holds no complete corpus.
+        ValueError: if the folder holds no complete corpus, or a file is not the one that was written.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -35,12 +36,15 @@ class TokenCorpus(Sequence[Example]):
         if not (folder / "corpus.json").is_file():
             raise ValueError(f"{folder} holds no tokenised corpus: there is no corpus.json")
         notes = json.loads((folder / "corpus.json").read_bytes())
-        self.fingerprint: str = notes["sha256"]
+        sums = notes["sha256"]  # of each file; in version 0.2 of both together, which cannot be computed again
+        self.fingerprint: str = sums if isinstance(sums, str) else " ".join(sums.values())
         self.joined: int = notes.get("joined", 0)
-        self.tokens = np.memmap(folder / "tokens.bin", dtype=notes["dtype"], mode="r")
-        self.lengths = np.memmap(folder / "lengths.bin", dtype=np.uint32, mode="r").reshape(-1, 2)
-        self.ends = self.lengths.sum(axis=1, dtype=np.int64).cumsum()
-        if len(self.ends) != notes["pairs"] or self.ends[-1] != len(self.tokens):
+        whole = isinstance(sums, str) or all(checksum(folder / name) == sums[name] for name in sums)
+        if whole:
+            self.tokens = np.memmap(folder / "tokens.bin", dtype=notes["dtype"], mode="r")
+            self.lengths = np.memmap(folder / "lengths.bin", dtype=np.uint32, mode="r").reshape(-1, 2)
+            self.ends = self.lengths.sum(axis=1, dtype=np.int64).cumsum()
+        if not whole or len(self.ends) != notes["pairs"] or self.ends[-1] != len(self.tokens):
             raise ValueError(f"{folder} is damaged: tokenise the corpus again, in another folder")
 
     def __len__(self) -> int:
@@ -57,6 +61,20 @@ def join_pairs(examples: Sequence[Example], share: float, rng: random.Random) ->
     """Lines of two examples each, drawn at random; a share of 0.1 makes one line for every ten examples."""
     chosen = [rng.choices(examples, k=2) for _ in range(round(share * len(examples)))]
     return [([*a[:-1], *c], [*b[:-1], *d[1:]]) for (a, b), (c, d) in chosen]
+
+
+def encoded(
+    pairs: Iterable[tuple[str, str]], tokenizers: Sequence[Tokenizer], longest: int | None, joined: float, seed: int
+) -> Iterator[tuple[list[Example], list[Example]]]:
+    """The examples of a stream of pairs, some thousands at a time, and the joined ones to add to them."""
+
+    def fitting(rows: list[Example]) -> list[Example]:
+        return [row for row in rows if longest is None or max(map(len, row)) <= longest]
+
+    rng, stream = random.Random(seed), iter(pairs)
+    while chunk := list(islice(stream, CHUNK)):
+        rows = fitting(encode_pairs(chunk, *tokenizers))
+        yield rows, fitting(join_pairs(rows, joined, rng))
 
 
 def tokenize_corpus(
@@ -79,62 +97,64 @@ def tokenize_corpus(
     Raises:
         ValueError: if no pair is left, or the folder holds anything else.
     """
-    folder = Path(folder)
+    folder, tokenizers = Path(folder), (source_tokenizer, target_tokenizer)
     if (folder / "corpus.json").is_file():
         return TokenCorpus(folder)
     check_empty(folder)
-    size = max(source_tokenizer.vocab_size, target_tokenizer.vocab_size)
-    dtype, digest, count = np.uint16 if size <= 2**16 else np.uint32, hashlib.sha256(), 0
-    rng, added = random.Random(seed), 0
-    part, stream = folder.with_name(f"{folder.name}.part"), iter(pairs)
-    part.mkdir(parents=True, exist_ok=True)
-    bar = tqdm(desc="tokenising", unit=" pairs", disable=not progress_bar)
-    with (part / "tokens.bin").open("wb") as tokens, (part / "lengths.bin").open("wb") as lengths, bar:
-        while chunk := list(islice(stream, CHUNK)):
-            rows = encode_pairs(chunk, source_tokenizer, target_tokenizer)
-            rows = [row for row in rows if max_length is None or max(map(len, row)) <= max_length]
-            more = join_pairs(rows, joined, rng)
-            more = [row for row in more if max_length is None or max(map(len, row)) <= max_length]
-            rows, added = rows + more, added + len(more)
-            ids = np.array([i for row in rows for side in row for i in side], dtype=dtype)
-            sizes = np.array([len(side) for row in rows for side in row], dtype=np.uint32)
-            for file, numbers in ((tokens, ids), (lengths, sizes)):
-                digest.update(numbers.tobytes())
-                file.write(numbers.tobytes())
-            count += len(rows)
-            bar.update(len(chunk))
-    if not count:
-        raise ValueError(f"there are no pairs of at most {max_length} tokens to train on")
-    notes = {"pairs": count, "joined": added, "dtype": np.dtype(dtype).name, "sha256": digest.hexdigest()}
-    (part / "corpus.json").write_text(json.dumps(notes))
-    if folder.exists():
-        folder.rmdir()
-    part.replace(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    dtype = np.uint16 if max(one.vocab_size for one in tokenizers) <= 2**16 else np.uint32
+    count = added = 0
+    place = tempfile.TemporaryDirectory(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent)
+    with place, tqdm(desc="tokenising", unit=" pairs", disable=not progress_bar) as bar:
+        part = Path(place.name, "corpus")
+        part.mkdir()
+        with (part / "tokens.bin").open("wb") as tokens, (part / "lengths.bin").open("wb") as lengths:
+            for rows, more in encoded(pairs, tokenizers, max_length, joined, seed):
+                sides = [side for row in (*rows, *more) for side in row]
+                np.fromiter(chain.from_iterable(sides), dtype).tofile(tokens)
+                np.fromiter(map(len, sides), np.uint32).tofile(lengths)
+                count, added = count + len(rows) + len(more), added + len(more)
+                bar.update(len(rows))
+        if not count:
+            raise ValueError(f"there are no pairs of at most {max_length} tokens to train on")
+        sums = {name: checksum(part / name) for name in ("tokens.bin", "lengths.bin")}
+        notes = {"pairs": count, "joined": added, "dtype": np.dtype(dtype).name, "sha256": sums}
+        (part / "corpus.json").write_text(json.dumps(notes))
+        if folder.exists():
+            folder.rmdir()
+        part.replace(folder)
     return TokenCorpus(folder)
 
 
-def read_pairs(name: str | Path, skipped: list[int] | None = None) -> Iterator[tuple[str, str]]:
+def read_pairs(
+    name: str | Path, skipped: list[int] | None = None, *, source: str | None = None, target: str | None = None
+) -> Iterator[tuple[str, str]]:
     """A stream of the pairs in a tab-separated file, or in ``hf:NAME``, a data set of Hugging Face.
+
+    Files as Tatoeba and Anki publish them are read, too: what they add to the two texts is left out.
 
     Args:
         name: a path, or ``hf:NAME`` or ``hf:NAME:CONFIGURATION``.
         skipped: gets the numbers of lines that are no pair; None to refuse them.
+        source: the language to translate from, by which the texts of a data set are named.
+        target: the other one.
 
     Raises:
         ValueError: for a line or row that is no pair.
     """
     if str(name).startswith("hf:"):
-        yield from _published_pairs(str(name)[3:])
+        yield from _published_pairs(str(name)[3:], source, target)
         return
     with open(name, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                columns = [" ".join(column.split()) for column in text.split("\t")]
+                text = line.decode()
+                columns = two_texts([one_line(column) for column in text.split("\t")])
                 if len(columns) == 2 and all(columns) and "\0" not in text and len(text) <= LONGEST:
                     yield columns[0], columns[1]
                     continue
                 reason = f"expected two texts with one tab in between, got {text[:60]!r}"
+                reason += f", {len(columns)} columns: keep two (cut -f1,2)" if len(columns) > 2 else ""
                 reason = f"{len(text):,} letters are too many" if len(text) > LONGEST else reason
             except UnicodeDecodeError as error:
                 reason = f"it is not UTF-8 text ({error})"
@@ -144,18 +164,28 @@ def read_pairs(name: str | Path, skipped: list[int] | None = None) -> Iterator[t
                 raise ValueError(f"{name}, line {number}: {reason}; repair it, or skip such lines with --skip-bad")
 
 
-def _published_pairs(name: str) -> Iterator[tuple[str, str]]:
+def two_texts(columns: list[str]) -> list[str]:
+    """The columns of a line, without the licence of an Anki file and the numbers of a Tatoeba file."""
+    if len(columns) == 4 and columns[0].isdigit() and columns[2].isdigit():
+        return columns[1::2]
+    return [*columns[:2], *(one for one in columns[2:] if one and not one.startswith(("CC-BY", "CC0")))]
+
+
+def _published_pairs(name: str, source: str | None, target: str | None) -> Iterator[tuple[str, str]]:
     """The pairs of a Hugging Face data set, which is downloaded once."""
     try:
         from datasets import load_dataset
     except ImportError as error:
         raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from error
     for row in load_dataset(*name.split(":"), split="train"):
-        texts = [text for text in row.get("translation", row).values() if isinstance(text, str)]
-        if len(texts) != 2:
-            raise ValueError(f"hf:{name} has rows with {', '.join(row)}: expected two texts, or a translation")
-        if all(map(str.strip, texts)):
-            yield " ".join(texts[0].split()), " ".join(texts[1].split())
+        texts = row.get("translation", row)
+        pair = [texts.get(language) for language in (source, target)]
+        if not all(isinstance(text, str) for text in pair):
+            named = f"{source} and {target}: choose two with --source and --target"
+            raise ValueError(f"hf:{name} has {', '.join(texts)}, not texts in {named}")
+        first, second = map(one_line, pair)
+        if first and second:
+            yield first, second
 
 
 def sample_pairs(pairs: Iterable[tuple[str, str]], size: int, seed: int = 0) -> list[tuple[str, str]]:

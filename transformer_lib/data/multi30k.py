@@ -7,6 +7,7 @@ from typing import Any
 
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.files import DataFile, fetch, read_table
+from transformer_lib.data.text import one_line
 
 __all__ = ["MULTI30K", "load_multi30k", "moses_detokenize", "moses_tokenize"]
 
@@ -84,7 +85,7 @@ def moses_tokenize(text: str, language: str, *, lowercase: bool = True) -> str:
     """
     normaliser, tokenizer, _ = moses(language)
     options = {"return_str": True, "aggressive_dash_splits": False, "escape": False}
-    text = text.lower() if lowercase else text
+    text = one_line(text.lower() if lowercase else text)
     return str(tokenizer.tokenize(normaliser.normalize(text), **options))
 
 
@@ -95,4 +96,4 @@ def moses_detokenize(text: str, language: str) -> str:
         >>> moses_detokenize("a man 's dog , asleep .", "en")
         "a man's dog, asleep."
     """
-    return str(moses(language)[2].detokenize(text.split(), unescape=False))
+    return str(moses(language)[2].detokenize(one_line(text).split(), unescape=False))

@@ -183,9 +183,10 @@ class RecipeBatch:
     def __len__(self) -> int:
         return self.tokens.shape[0]
 
-    def to(self, device: torch.device | str) -> "RecipeBatch":
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "RecipeBatch":
         """The same batch on another device."""
-        return replace(self, tokens=self.tokens.to(device), labels=self.labels.to(device))
+        tokens, labels = (part.to(device, non_blocking=non_blocking) for part in (self.tokens, self.labels))
+        return replace(self, tokens=tokens, labels=labels)
 
 
 def recipe_batches(

@@ -20,7 +20,8 @@ from typing import Any
 from jaxtyping import Int
 from torch import Tensor
 
-from transformer_lib.data.tokenizer_files import check_texts, check_vocabulary, load_vocabulary, save_vocabulary
+from transformer_lib.data.text import check_texts
+from transformer_lib.data.tokenizer_files import check_vocabulary, load_vocabulary, save_vocabulary
 
 # page: translation_as_prediction
 
@@ -79,10 +80,21 @@ _UNK_TEXT = "⟨unk⟩"  # what an unknown word becomes when ids are turned into
 
 
 @dataclass(frozen=True, repr=False)
-class _Vocabulary:
-    """The pieces behind the ids from 4 on, and the merges that make them.
+class Tokenizer:
+    """Turns text into ids and ids into text; made by ``Tokenizer.train``.
 
-    It turns ids into text.
+    The ids 0 to 3 are padding, beginning, end and unknown; no text is ever turned
+    into the first three. At level "bpe" the pieces are subwords over bytes: every
+    text can be written, and comes back exactly. At level "word" they are the words
+    between white space, and an unknown word becomes id 3.
+
+    Example:
+        >>> tokenizer = Tokenizer.train(["a dog sleeps", "a cat"], level="word")
+        >>> tokenizer.encode("a dog barks"), tokenizer.decode([4, 6])
+        ([4, 6, 3], 'a dog')
+
+    Source: Sennrich et al. (2016), section 3.2; over bytes, Radford et al. (2019),
+    section 2.2.
     """
 
     level: str
@@ -128,28 +140,6 @@ class _Vocabulary:
         if self.level == "word":
             return b" ".join(pieces).decode()
         return b"".join(pieces).decode("utf-8", "replace").removeprefix(" ")
-
-
-def _join_at_random(
-    pieces: list[str],
-    rank: dict[tuple[str, str], int],
-    dropout: float,
-    rng: random.Random,
-) -> list[str]:
-    """Apply the merges to a word; each is skipped with probability ``dropout``.
-
-    Source: Provilkov et al. (2020), algorithm 1.
-    """
-    while True:
-        joins = [(rank[pair], i) for i, pair in enumerate(pairwise(pieces)) if pair in rank and rng.random() >= dropout]
-        if not joins:
-            return pieces
-        _, i = min(joins)
-        pieces = [*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :]]
-
-
-class _Encoder(_Vocabulary):
-    """Text becomes ids, by the merges in the order in which they were learned."""
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -198,25 +188,6 @@ class _Encoder(_Vocabulary):
             for line in lines
         ]
 
-
-@dataclass(frozen=True, repr=False)
-class Tokenizer(_Encoder):
-    """Turns text into ids and ids into text; made by ``Tokenizer.train``.
-
-    The ids 0 to 3 are padding, beginning, end and unknown; no text is ever turned
-    into the first three. At level "bpe" the pieces are subwords over bytes: every
-    text can be written, and comes back exactly. At level "word" they are the words
-    between white space, and an unknown word becomes id 3.
-
-    Example:
-        >>> tokenizer = Tokenizer.train(["a dog sleeps", "a cat"], level="word")
-        >>> tokenizer.encode("a dog barks"), tokenizer.decode([4, 6])
-        ([4, 6, 3], 'a dog')
-
-    Source: Sennrich et al. (2016), section 3.2; over bytes, Radford et al. (2019),
-    section 2.2.
-    """
-
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int | None = None, level: str = "bpe") -> "Tokenizer":
         """Learn a vocabulary from the texts of the training split, and no other.
@@ -253,3 +224,21 @@ class Tokenizer(_Encoder):
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
         """Read a tokenizer that ``save`` wrote; a damaged file is refused."""
         return load_vocabulary(path, cls)
+
+
+def _join_at_random(
+    pieces: list[str],
+    rank: dict[tuple[str, str], int],
+    dropout: float,
+    rng: random.Random,
+) -> list[str]:
+    """Apply the merges to a word; each is skipped with probability ``dropout``.
+
+    Source: Provilkov et al. (2020), algorithm 1.
+    """
+    while True:
+        joins = [(rank[pair], i) for i, pair in enumerate(pairwise(pieces)) if pair in rank and rng.random() >= dropout]
+        if not joins:
+            return pieces
+        _, i = min(joins)
+        pieces = [*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :]]

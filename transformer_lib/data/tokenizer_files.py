@@ -1,4 +1,4 @@
-"""What surrounds a tokenizer: texts and vocabularies that are refused, and one JSON file with a checksum.
+"""What surrounds a tokenizer: vocabularies that are refused, and one JSON file with a checksum.
 
 Chapter: Subword tokenization: byte-pair encoding.
 """
@@ -6,32 +6,19 @@ Chapter: Subword tokenization: byte-pair encoding.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeVar
 
 from transformer_lib.data.files import write_atomically
+from transformer_lib.data.text import check_texts as check_texts  # which the page of the tokenizer imports from here
 
-__all__ = ["check_texts", "check_vocabulary", "load_vocabulary", "save_vocabulary"]
+__all__ = ["check_vocabulary", "load_vocabulary", "save_vocabulary"]
 
 T = TypeVar("T")
 Pieces = tuple[str, ...]
 Merges = tuple[tuple[str, str], ...]
 FORMAT, VERSION = "transformer_lib.Tokenizer", 1
-
-
-def check_texts(texts: Iterable[str]) -> list[str]:
-    """A list of the texts, if all of them can be written in UTF-8."""
-    lines = [texts] if isinstance(texts, bytes | str) else list(texts)
-    for i, text in enumerate(lines):
-        if isinstance(texts, bytes | str) or not isinstance(text, str):
-            raise TypeError(f"texts[{i}] is {text!r:.60}, expected a list of strings")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            where = f"{text[error.start]!r} at position {error.start}"
-            raise ValueError(f"texts[{i}] holds half a surrogate pair, {where}") from None
-    return lines
 
 
 def check_vocabulary(level: str, pieces: Pieces, merges: Merges, letters: Collection[str]) -> None:

@@ -99,10 +99,11 @@ class Hypotheses(NamedTuple):
         Raises:
             ValueError: if the logits held NaN, or no translation is possible.
         """
-        bad = (~self.scores[:, :1].isfinite()).nonzero()[:, 0].tolist()
-        if bad:
-            nan = "the logits hold NaN, or " * bool(self.scores[bad[0], 0].isnan())
-            raise ValueError(f"sentence {bad[0]}: {nan}no translation is possible")
+        good = self.scores[:, 0].isfinite().tolist()  # waits for the device
+        if not all(good):
+            bad = good.index(False)
+            nan = "the logits hold NaN, or " * bool(self.scores[bad, 0].isnan())
+            raise ValueError(f"sentence {bad}: {nan}no translation is possible")
         return self
 
 

@@ -90,11 +90,11 @@ def check_search(
     if source.device.type != "cpu":
         check_ids(source, vocab_size(model, "source"), "source")
     valid = prefix != special.padding
-    if (valid[:, 1:] & ~valid[:, :-1]).any():
+    if prefix.shape[1] and (valid[:, 1:] & ~valid[:, :-1]).any():
         raise ValueError("prefix must be padded on the right")
     if special.bos is None and not (prefix.shape[1] and valid[:, 0].all()):
         raise ValueError("a prompt is empty, and this model has no BOS to begin with")
-    if special.bos is not None and ((prefix == special.bos) | special.ends(prefix)).any():
+    if special.bos is not None and prefix.shape[1] and ((prefix == special.bos) | special.ends(prefix)).any():
         raise ValueError("prefix holds BOS or EOS: BOS is added, and nothing follows EOS")
     return max_length, prefix
 
@@ -161,16 +161,18 @@ def generate(
         scores = rule_out_(logits.clone(), written, min_length, special)  # the logits may still be the model's
         if length < prefix.shape[1]:
             scores = force(scores, prefix[rows, length], special)
-        if not scores.amax(-1).isfinite().all():
-            raise ValueError(f"token {length + 1}: logits with NaN, or no token is possible")
-        token = choose(scores).to(source.dtype)
+        possible, token = scores.amax(-1).isfinite(), choose(scores).to(source.dtype)
         ended = special.ends(token) & (length >= given[rows])  # a prompt may hold ends
-        left = (~ended & (length + 1 < limits[rows])).nonzero()[:, 0]  # waits for the device
+        goes = ~ended & (length + 1 < limits[rows])
+        fate = torch.where(possible, goes.long(), -1).tolist()  # waits for the device, once a step
+        if -1 in fate:
+            raise ValueError(f"token {length + 1}: logits with NaN, or no token is possible")
         yield rows, token
         written = torch.cat([written, token[:, None]], 1)
-        if not len(left):
+        if not any(fate):
             return
-        if len(left) < len(rows):  # finished sentences leave the batch
+        if not all(fate):  # finished sentences leave the batch
+            left = torch.tensor([row for row, on in enumerate(fate) if on]).to(rows.device, non_blocking=True)
             state = reorder(state, left, left)
             rows, token, written = rows[left], token[left], written[left]
 

@@ -71,6 +71,8 @@ def sample(
 
     def draw(logits: Tensor) -> Tensor:
         p = sampling_probabilities(logits, **shape)
-        return p.multinomial(1, generator=generator)[:, 0]
+        # as `multinomial` draws, without its checks, which wait for a GPU
+        noise = torch.empty_like(p).exponential_(generator=generator)
+        return (p / noise).argmax(-1)
 
     return collect_tokens(model, source, choose=draw, **options)

@@ -13,9 +13,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import UNK
 from transformer_lib.models.layers import ACTIVATIONS, LayerNorm
-from transformer_lib.models.seq2seq import SpecialIds, check_tokens
+from transformer_lib.models.loss import Loss
+from transformer_lib.models.seq2seq import SpecialIds, check_tokens, token_losses
 from transformer_lib.models.transformer import Encoder, TransformerConfig
 from transformer_lib.settings import Positive, Probability, Size, settings
 
@@ -124,6 +126,16 @@ class Bert(BertEncoder):
     ) -> Float[Tensor, "B S V"]:
         """Logits of every word at every position; see ``encode``."""
         return self.logits(self.encode(tokens, segments, mask))
+
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        """The cross-entropy of the words that were hidden in the source.
+
+        ``target_output`` holds them at their positions, and padding elsewhere.
+        """
+        target, padding = batch.target_output, self.config.special.padding
+        logits, smoothing = self(batch.source), smoothing * self.training
+        nats = token_losses(logits, target, smoothing, padding)
+        return Loss(nats.sum(), (target != padding).sum())
 
 
 def mask_tokens(

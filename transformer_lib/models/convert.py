@@ -159,7 +159,7 @@ def torch_names(model: nn.Module) -> dict[str, str]:
 
 def activation_name(layer: Any) -> str:
     """Our name for a layer's activation, compared by value: nn.ReLU() and F.relu are one."""
-    probe = torch.linspace(-4, 4, 33)
+    probe = torch.linspace(-4, 4, 33, device=next(layer.parameters()).device)
     theirs = layer.activation(probe)
     same = (name for name, ours in ACTIVATIONS.items() if torch.allclose(theirs, ours(probe)))
     return next(same, "unknown")

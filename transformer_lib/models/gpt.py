@@ -28,9 +28,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from transformer_lib.data.batching import Batch
 from transformer_lib.models.layers import FeedForward, LayerNorm
+from transformer_lib.models.loss import Loss
 from transformer_lib.models.multi_head import KVCache, MultiHeadAttention
-from transformer_lib.models.seq2seq import Memory, Seq2Seq, SpecialIds, State, check_tokens, reorder
+from transformer_lib.models.seq2seq import Memory, Seq2Seq, SpecialIds, State, check_tokens, reorder, token_losses
 from transformer_lib.settings import Positive, Probability, Size, settings
 
 # page: gpt
@@ -152,6 +154,13 @@ class TextState:
 
 class LanguageModel(LanguageModelCore):
     """Decoder-only language model: an embedding, causal blocks and an output."""
+
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        """The cross-entropy of the targets; a language model reads no sources."""
+        target, padding = batch.target_output, self.config.special.padding
+        logits, smoothing = self(batch.target_input), smoothing * self.training
+        nats = token_losses(logits, target, smoothing, padding)
+        return Loss(nats.sum(), (target != padding).sum())
 
     def start(self, prompt: Int[Tensor, "B S"]) -> TextState:
         """State of ``len(prompt)`` rows in which nothing has been read."""

@@ -15,15 +15,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.attention import masked_softmax
 from transformer_lib.models.bahdanau import AlignedMemory, Attention, Score
-from transformer_lib.models.luong import LuongSeq2Seq, make_score
+from transformer_lib.models.loss import Loss
+from transformer_lib.models.luong import LuongSeq2Seq, LuongState, make_score
 from transformer_lib.models.recurrent import RecurrentSizes
-from transformer_lib.models.seq2seq import sequence_loss
+from transformer_lib.models.seq2seq import token_losses
 from transformer_lib.settings import Positive, Size, settings
 
 # page: hard_attention
@@ -143,29 +143,26 @@ class HardSeq2Seq(LuongSeq2Seq):
             hidden = nn.Linear(c.d_hidden + c.d_model, c.d_hidden)
             self.baseline = nn.Sequential(hidden, nn.Tanh(), guess)
 
-    def loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """The mean cross-entropy.
-
-        In training, with the gradient of its mean over all draws.
-        """
-        target = batch.target_output
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        """The cross-entropy; in training, with the gradient over all draws."""
+        target, valid = batch.target_output, batch.target_output != PAD
         hidden, state = self.read(batch.target_input, self.start(batch.source))
-        logits = self.output(hidden)
-        loss = sequence_loss(logits, target)
-        if not self.training:
-            return loss
+        smoothing = smoothing if self.training else 0.0
+        nats = token_losses(self.output(hidden), target, smoothing)  # (B, T)
+        if self.training:
+            extra = self.extra_terms(nats, target, state) * valid
+            nats = nats + (extra - extra.detach())  # a gradient, but no value
+        return Loss(nats.sum(), valid.sum())
+
+    def extra_terms(self, nats: Tensor, target: Tensor, state: LuongState) -> Float[Tensor, "B T"]:
+        """What only the gradient needs: the entropy bonus, and REINFORCE."""
         _, log_probs, entropy, queries = state.attention
-        valid, weight = target != PAD, self.config.entropy_weight
-        extra = -weight * entropy
-        if self.config.estimator == "reinforce":
-            scores = logits.mT.to(loss.dtype)
-            nats = F.cross_entropy(scores, target.long(), reduction="none")
-            rewards = ((weight * entropy - nats) * valid).detach()
-            guess = None
-            if self.baseline is not None:  # from what no draw can change
-                known = torch.cat([queries, self.embedding(target)], -1).detach()
-                guess = self.baseline(known).squeeze(-1).to(nats.dtype)
-            later = self.config.input_feeding
-            extra = extra + reinforce(rewards, log_probs, valid, guess, later=later)
-        extra = (extra * valid).sum() / valid.sum()
-        return loss + (extra - extra.detach())  # a gradient, but no value
+        bonus = self.config.entropy_weight * entropy
+        if self.config.estimator == "gumbel":
+            return -bonus
+        valid, guess = target != PAD, None
+        if self.baseline is not None:  # from what no draw can change
+            known = torch.cat([queries, self.embedding(target)], -1).detach()
+            guess = self.baseline(known).squeeze(-1).to(nats.dtype)
+        rewards, later = (bonus - nats).detach() * valid, self.config.input_feeding
+        return reinforce(rewards, log_probs, valid, guess, later=later) - bonus

@@ -21,6 +21,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformer_lib.data.recipes import UNSEEN, RecipeBatch
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.attention import masked_softmax
+from transformer_lib.models.loss import Loss
 from transformer_lib.models.seq2seq import check_tokens, embedding
 from transformer_lib.settings import Probability, Size, settings
 
@@ -136,9 +137,9 @@ class IfThenModel(nn.Module):
         outputs, _ = self.read(tokens)
         return tuple(f(outputs[:, i]) for i, f in enumerate(self.classifiers))
 
-    def loss(self, batch: RecipeBatch) -> Float[Tensor, ""]:
-        """The mean cross-entropy of the labels, in nats, without unseen ones."""
+    def loss(self, batch: RecipeBatch) -> Loss:
+        """The cross-entropy of the labels, without unseen ones, and their number."""
         pairs = zip(self(batch.tokens), batch.labels.unbind(1), strict=True)
         options = {"ignore_index": UNSEEN, "reduction": "sum"}
         nats = [F.cross_entropy(logits, one, **options) for logits, one in pairs]
-        return torch.stack(nats).sum() / max(batch.n_tokens, 1)
+        return Loss(torch.stack(nats).sum(), (batch.labels != UNSEEN).sum())

@@ -13,7 +13,6 @@ __all__ = [
     "ACTIVATIONS",
     "FeedForward",
     "LayerNorm",
-    "residual",
 ]
 
 from collections.abc import Callable
@@ -137,20 +136,3 @@ class LayerNorm(nn.Module):
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Normalize each vector on its own."""
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
-
-
-def residual(
-    x: Float[Tensor, "*B D"],
-    sublayer: Callable[[Tensor], Tensor],
-    norm: nn.Module,
-    dropout: nn.Module,
-    *,
-    norm_first: bool = False,
-) -> Float[Tensor, "*B D"]:
-    """x + sublayer(x), with the norm after the sum or before the sublayer.
-
-    Source: He et al. (2016); for pre-norm, Xiong et al. (2020).
-    """
-    if norm_first:
-        return x + dropout(sublayer(norm(x)))
-    return norm(x + dropout(sublayer(x)))

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK
+from transformer_lib.models.loss import Loss, translation_loss
 from transformer_lib.settings import Count, settings
 
 
@@ -129,13 +130,13 @@ class Seq2Seq(nn.Module, ABC):
         """The decoder's hidden states after each target token, given the right ones before it."""
         raise NotImplementedError
 
-    @abstractmethod
     def start(self, source: Int[Tensor, "B S"]) -> State:
         """Encode the source; the decoder's state before the first token."""
+        raise NotImplementedError
 
-    @abstractmethod
     def step(self, token: Int[Tensor, " N"], state: State) -> tuple[Float[Tensor, "N V"], State]:
         """Read one token in each row; logits of the next token, and the new state."""
+        raise NotImplementedError
 
     def decode(self, target: Int[Tensor, "N T"], memory: Memory) -> Float[Tensor, "N T V"]:
         """Logits of the token after each target token (teacher forcing)."""
@@ -150,10 +151,9 @@ class Seq2Seq(nn.Module, ABC):
         check_pairs(source, target)
         return self.decode(target, self.encode(source))
 
-    def loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """The mean cross-entropy of a batch; a model may have a loss of its own."""
-        logits = self(batch.source, batch.target_input)
-        return sequence_loss(logits, batch.target_output, special_ids(self).padding)
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        """The cross-entropy of the target tokens, and their number; a model may have a loss of its own."""
+        return translation_loss(self, batch, smoothing, special_ids(self).padding)
 
 
 def embedding(vocab_size: int, d_model: int) -> nn.Embedding:
@@ -229,10 +229,13 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def sequence_loss(logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], padding: int = PAD) -> Float[Tensor, ""]:
-    """The mean cross-entropy of the target's tokens, in nats; padding does not count (-1: there is none).
+def token_losses(
+    logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], smoothing: float = 0.0, padding: int = PAD
+) -> Float[Tensor, "B T"]:
+    """The cross-entropy of each of the target's tokens, in nats; zero at padding (-1: there is none).
 
     Source: Sutskever et al. (2014), section 3.2.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten().long(), ignore_index=padding)
+    options = {"ignore_index": padding, "label_smoothing": smoothing, "reduction": "none"}
+    return F.cross_entropy(logits.mT, target.long(), **options)

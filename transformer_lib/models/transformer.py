@@ -13,24 +13,22 @@ __all__ = [
     "Stack",
     "Encoder",
     "Decoder",
+    "Transformer",
+    "AttentionWeights",
     "TransformerMemory",
     "TransformerState",
-    "TransformerCore",
-    "AttentionWeights",
-    "Transformer",
 ]
 
 import copy
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.data.tokenizer import PAD
-from transformer_lib.models.layers import FeedForward, LayerNorm, LearnedPositions, SinusoidalPositions, residual
+from transformer_lib.models.layers import FeedForward, LayerNorm, LearnedPositions, SinusoidalPositions
 from transformer_lib.models.multi_head import KVCache, Mask, MultiHeadAttention, record_attention
 from transformer_lib.models.seq2seq import Memory, Seq2Seq, State, check_tokens, embedding
 from transformer_lib.settings import Positive, Probability, Size, settings
@@ -117,9 +115,12 @@ class EncoderLayer(Layer):
 
     def forward(self, x: Float[Tensor, "B S D"], mask: Mask = None) -> Float[Tensor, "B S D"]:
         """Attend where the mask is True, then transform each position."""
-        add = partial(residual, dropout=self.dropout, norm_first=self.norm_first)
-        x = add(x, partial(self.self_attn, mask=mask), self.norm1)
-        return add(x, self.feed_forward, self.norm2)
+        drop = self.dropout
+        if self.norm_first:
+            x = x + drop(self.self_attn(self.norm1(x), mask=mask))
+            return x + drop(self.feed_forward(self.norm2(x)))
+        x = self.norm1(x + drop(self.self_attn(x, mask=mask)))
+        return self.norm2(x + drop(self.feed_forward(x)))
 
 
 class DecoderLayer(Layer):
@@ -140,12 +141,14 @@ class DecoderLayer(Layer):
         cache: KVCache | None = None,
     ) -> Float[Tensor, "N T D"]:
         """Attend to the target so far and the memory, then transform positions."""
-        attend = partial(self.self_attn, causal=True, cache=cache)
-        look = partial(self.cross_attn, memory=memory, mask=memory_mask)
-        add = partial(residual, dropout=self.dropout, norm_first=self.norm_first)
-        x = add(x, attend, self.norm1)
-        x = add(x, look, self.norm2)
-        return add(x, self.feed_forward, self.norm3)
+        drop = self.dropout
+        if self.norm_first:
+            x = x + drop(self.self_attn(self.norm1(x), causal=True, cache=cache))
+            x = x + drop(self.cross_attn(self.norm2(x), memory, mask=memory_mask))
+            return x + drop(self.feed_forward(self.norm3(x)))
+        x = self.norm1(x + drop(self.self_attn(x, causal=True, cache=cache)))
+        x = self.norm2(x + drop(self.cross_attn(x, memory, mask=memory_mask)))
+        return self.norm3(x + drop(self.feed_forward(x)))
 
 
 class Stack(nn.Module):
@@ -194,23 +197,11 @@ class Decoder(Stack):
         return self.norm(x)
 
 
-@dataclass(frozen=True, eq=False)
-class TransformerMemory(Memory):
-    """The encoder's output, and each decoder layer's keys and values of it."""
+class Transformer(Seq2Seq):
+    """An encoder for the source and a decoder for the target, made of attention.
 
-    layers: list[list[Tensor]] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class TransformerState(State):
-    """A decoder between two steps: the KV cache of each layer."""
-
-    memory: TransformerMemory
-    caches: list[KVCache]
-
-
-class TransformerCore(Seq2Seq):
-    """The modules of a Transformer, and what they compute for whole sentences."""
+    Source: Vaswani et al. (2017).
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -232,60 +223,22 @@ class TransformerCore(Seq2Seq):
         else:
             self.output.weight = self.target_embedding.weight
 
-    def encode(self, source: Int[Tensor, "B S"]) -> TransformerMemory:
+    def encode(self, source: Int[Tensor, "B S"]) -> Memory:
         """Check the source tokens and encode them; padding is masked."""
         check_tokens(source, self.config.source_vocab_size, "source")
         mask = source != PAD
         x = self.source_positions(self.source_embedding(source) * self.scale)
         x = self.encoder(self.dropout(x), mask[:, None, None])
-        return TransformerMemory(x, mask)
+        return Memory(x, mask)
 
-    def hidden(self, target: Int[Tensor, "N T"], memory: Memory, caches: Any = None) -> Float[Tensor, "N T D"]:
-        """The decoder's last vector after each target token.
+    def hidden(self, target: Int[Tensor, "N T"], memory: Memory) -> Float[Tensor, "N T D"]:
+        """The decoder's last vector after each target token."""
+        check_tokens(target, self.config.target_vocab_size, "target")
+        mask = memory.mask[:, None, None]
+        x = self.target_positions(self.target_embedding(target) * self.scale)
+        return self.decoder(self.dropout(x), memory.outputs, mask)
 
-        The tokens follow those in the caches. What the memory has in ``layers``
-        takes the place of its outputs.
-        """
-        if not caches:
-            check_tokens(target, self.config.target_vocab_size, "target")
-        start = len(caches[0]) if caches else 0
-        x = self.target_positions(self.target_embedding(target) * self.scale, start)
-        source = getattr(memory, "layers", None) or memory.outputs
-        return self.decoder(self.dropout(x), source, memory.mask[:, None, None], caches)
-
-
-@dataclass(frozen=True, eq=False)
-class AttentionWeights:
-    """The weights of every head, one tensor for each layer."""
-
-    encoder: list[Float[Tensor, "B H S S"]]
-    decoder: list[Float[Tensor, "B H T T"]]
-    cross: list[Float[Tensor, "B H T S"]]
-
-
-class Transformer(TransformerCore):
-    """An encoder for the source and a decoder for the target, made of attention.
-
-    Source: Vaswani et al. (2017).
-    """
-
-    def start(self, source: Int[Tensor, "B S"]) -> TransformerState:
-        """Encode the source; nothing is written yet."""
-        x, layers = self.encode(source), self.decoder.layers
-        projected = [layer.cross_attn.project(x.outputs, 1) for layer in layers]
-        memory = TransformerMemory(x.outputs, x.mask, layers=projected)
-        return TransformerState(memory, [KVCache() for _ in layers])
-
-    def step(self, token: Int[Tensor, " N"], state: TransformerState) -> tuple[Float[Tensor, "N V"], TransformerState]:
-        """Read a token in each row: logits of the next, and a new state.
-
-        The old state stays as it is.
-        """
-        caches = list(map(copy.copy, state.caches))
-        x = self.hidden(token[:, None], state.memory, caches)
-        return self.output(x[:, 0]), TransformerState(state.memory, caches)
-
-    def attention(self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> AttentionWeights:
+    def attention(self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> "AttentionWeights":
         """The weights of every head while the model reads source and target."""
         with record_attention(self) as maps:
             self(source, target)
@@ -301,3 +254,47 @@ class Transformer(TransformerCore):
         Row t predicted token t + 1.
         """
         return self.attention(source, target).cross[-1].mean(1)
+
+    def start(self, source: Int[Tensor, "B S"]) -> "TransformerState":
+        """Encode the source; nothing is written yet."""
+        x, layers = self.encode(source), self.decoder.layers
+        projected = [layer.cross_attn.project(x.outputs, 1) for layer in layers]
+        memory = TransformerMemory(x.outputs, x.mask, layers=projected)
+        return TransformerState(memory, [KVCache() for _ in layers])
+
+    def step(
+        self, token: Int[Tensor, " N"], state: "TransformerState"
+    ) -> tuple[Float[Tensor, "N V"], "TransformerState"]:
+        """Read a token in each row: logits of the next, and a new state.
+
+        The old state stays as it is.
+        """
+        memory, caches = state.memory, list(map(copy.copy, state.caches))
+        x = self.target_embedding(token[:, None]) * self.scale
+        x = self.dropout(self.target_positions(x, len(caches[0])))
+        x = self.decoder(x, memory.layers, memory.mask[:, None, None], caches)
+        return self.output(x[:, 0]), TransformerState(memory, caches)
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionWeights:
+    """The weights of every head, one tensor for each layer."""
+
+    encoder: list[Float[Tensor, "B H S S"]]
+    decoder: list[Float[Tensor, "B H T T"]]
+    cross: list[Float[Tensor, "B H T S"]]
+
+
+@dataclass(frozen=True, eq=False)
+class TransformerMemory(Memory):
+    """The encoder's output, and each decoder layer's keys and values of it."""
+
+    layers: list[list[Tensor]] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TransformerState(State):
+    """A decoder between two steps: the KV cache of each layer."""
+
+    memory: TransformerMemory
+    caches: list[KVCache]

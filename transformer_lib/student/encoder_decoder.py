@@ -150,7 +150,7 @@ def what_each_step_reads() -> None:
 def training_helps() -> None:
     """Twenty updates on one batch lower its loss, and the mean loss per token is returned."""
     model, batch = translator(), Batch(SOURCE, TARGET)
-    optimizer, before = torch.optim.Adam(model.parameters(), 0.02), model.loss(batch).item()
+    optimizer, before = torch.optim.Adam(model.parameters(), 0.02), model.loss(batch).mean.item()
     equal(train_on(model, [batch], optimizer), before)
     after = train_on(model, [batch] * 20, optimizer)
     holds(after < before - 0.1, f"before {before:.3f}, in the mean of the next 20 updates {after:.3f}")

@@ -116,13 +116,16 @@ def later_rewards() -> None:
 
 @check(HardSeq2Seq.loss, "From one word to a sentence")
 def the_value_is_the_cross_entropy() -> None:
-    """The value is the mean cross-entropy per token, in evaluation and in training."""
+    """The value is the summed cross-entropy of the tokens, in evaluation and in training, beside their number."""
     model, batch = HardSeq2Seq(HardConfig(11, 11, d_model=6, d_hidden=8, dropout=0.0)), Batch(SOURCE, TARGET)
     for mode in (False, True):
         torch.manual_seed(0)
-        want = F.cross_entropy(model.train(mode)(SOURCE, batch.target_input).mT, batch.target_output, ignore_index=0)
+        logits, options = model.train(mode)(SOURCE, batch.target_input).mT, {"ignore_index": 0, "reduction": "sum"}
+        want = F.cross_entropy(logits, batch.target_output, **options).detach()
         torch.manual_seed(0)
-        equal(model.loss(batch).detach(), want.detach())
+        nats, n_tokens = model.loss(batch)
+        equal(nats.detach(), want, {"a mean, not a sum": want / batch.n_tokens})
+        equal(int(n_tokens), batch.n_tokens)
 
 
 @check(HardSeq2Seq.loss, "From one word to a sentence")
@@ -130,7 +133,7 @@ def the_score_learns() -> None:
     """In training, the loss has a gradient for the weights of the score, with either estimator."""
     for estimator in ("reinforce", "gumbel"):
         model = HardSeq2Seq(HardConfig(11, 11, d_model=6, d_hidden=8, dropout=0.0, estimator=estimator))
-        model.loss(Batch(SOURCE, TARGET)).backward()
+        model.loss(Batch(SOURCE, TARGET)).sum.backward()
         gradient = model.attention.score.key.weight.grad
         holds(
             gradient is not None and gradient.any(),

@@ -111,9 +111,11 @@ def a_classifier_for_each_head() -> None:
 
 
 @check(IfThenModel.loss, "The model")
-def a_mean_over_labels() -> None:
-    """The loss is the mean cross-entropy of all labels that training knows."""
+def a_sum_over_labels() -> None:
+    """The loss is the summed cross-entropy of all labels that training knows, and their number."""
     one, labels = model(), tensor([[4, 1], [0, -1]])
     batch = RecipeBatch(TOKENS, labels, (0, 1))
     a, b = (F.cross_entropy(x, y, ignore_index=-1, reduction="sum") for x, y in zip(one(TOKENS), labels.T, strict=True))
-    equal(one.loss(batch), (a + b) / 3, {"A mean of means": (a / 2 + b) / 2})
+    nats, n_labels = one.loss(batch)
+    equal(nats, a + b, {"a mean, not a sum": (a + b) / 3})
+    equal(int(n_labels), 3, {"unseen labels are counted": n_labels == 4})

@@ -5,9 +5,10 @@ from torch import Tensor, tensor
 from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
+from transformer_lib.models.loss import translation_loss
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.student.checks import check, equal, holds
-from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss, translation_loss
+from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss
 
 BATCH = Batch(tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), tensor([[1, 8, 9, 2], [1, 10, 0, 0]]))
 SAMPLES = tensor([[[1, 8, 9, 2], [1, 5, 2, 0]], [[1, 10, 2, 0], [1, 4, 4, 2]]])
@@ -24,8 +25,8 @@ def model(dropout: float = 0.0) -> Transformer:
 def without_dropout() -> None:
     """Without dropout both passes agree, so the loss is the summed cross-entropy."""
     one = model().train()
-    want = translation_loss(one, BATCH, 0.1).detach()
-    equal(r_drop_loss(one, BATCH).detach(), want, {"the entropies of both passes are added, not averaged": 2 * want})
+    want = translation_loss(one, BATCH, 0.1).sum.detach()
+    equal(r_drop_loss(one, BATCH).sum.detach(), want, {"both entropies are added, not averaged": 2 * want})
 
 
 @check(r_drop_loss, "Two passes that should agree: R-Drop")
@@ -46,24 +47,24 @@ def two_passes() -> None:
         "the weight is forgotten": entropy + real.sum(),
         "both directions are added, not averaged": entropy + 4 * real.sum(),
     }
-    equal(r_drop_loss(one, BATCH).detach(), want.detach(), {name: x.detach() for name, x in slips.items()})
+    equal(r_drop_loss(one, BATCH).sum.detach(), want.detach(), {name: x.detach() for name, x in slips.items()})
 
 
 @check(r_drop_loss, "Two passes that should agree: R-Drop")
 def evaluation() -> None:
     """In evaluation mode, the loss is the plain cross-entropy."""
     one = model(0.3).eval()
-    equal(r_drop_loss(one, BATCH).detach(), translation_loss(one, BATCH).detach())
+    equal(r_drop_loss(one, BATCH).sum.detach(), translation_loss(one, BATCH).sum.detach())
 
 
 def risk(one: Transformer, costs: Tensor = COSTS, sharpness: float = 0.5) -> Tensor:
     """The loss with two fixed samples for each sentence."""
-    return minimum_risk_loss(one, BATCH, lambda m, s: SAMPLES, lambda t, r: costs, sharpness)
+    return minimum_risk_loss(one, BATCH, lambda m, s: SAMPLES, lambda t, r: costs, sharpness).sum
 
 
 @check(minimum_risk_loss, "Train on what we want: minimum risk")
 def equal_costs() -> None:
-    """If every translation costs 0.5, the expected cost is 0.5, times the number of target tokens."""
+    """If every translation costs 0.5, the expected cost of a sentence is 0.5, times its number of target tokens."""
     equal(
         risk(model().train(), torch.full((2, 2), 0.5)).detach(),
         tensor(2.0),
@@ -86,10 +87,10 @@ def expected_cost() -> None:
             for b in range(2)
         ]
     log_p = tensor(rows)
-    want, across, plain = (
-        ((w * COSTS).sum(1).mean() * 4) for w in ((0.5 * log_p).softmax(1), (0.5 * log_p).softmax(0), log_p.softmax(1))
-    )
-    equal(risk(one).detach(), want, {"Softmax along the wrong axis": across, "the sharpness is forgotten": plain})
+    costs = [(w * COSTS).sum(1) for w in ((0.5 * log_p).softmax(1), (0.5 * log_p).softmax(0), log_p.softmax(1))]
+    want, across, plain = (3 * cost[0] + cost[1] for cost in costs)
+    slips = {"Softmax along the wrong axis": across, "the sharpness is forgotten": plain}
+    equal(risk(one).detach(), want, slips | {"every sentence has the same weight": 2 * costs[0].sum()})
 
 
 @check(minimum_risk_loss, "Train on what we want: minimum risk")

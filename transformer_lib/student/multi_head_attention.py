@@ -4,7 +4,7 @@ import torch
 from torch import nn, randn
 from torch.nn import functional as F
 
-from transformer_lib.models.multi_head import HeadProjections, KVCache, MultiHeadAttention, record_attention
+from transformer_lib.models.multi_head import KVCache, MultiHeadAttention, record_attention
 from transformer_lib.student.checks import check, equal, holds, same
 
 
@@ -17,13 +17,13 @@ def pair() -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
     return ours, theirs
 
 
-@check(HeadProjections.project, "One product instead of a loop")
+@check(MultiHeadAttention.project, "One product instead of a loop")
 def shapes() -> None:
     """Queries, keys and values are (sentences, heads, words, width of a head)."""
-    equal([part.shape for part in HeadProjections(12, 3).project(randn(2, 5, 12))], [torch.Size([2, 3, 5, 4])] * 3)
+    equal([part.shape for part in MultiHeadAttention(12, 3).project(randn(2, 5, 12))], [torch.Size([2, 3, 5, 4])] * 3)
 
 
-@check(HeadProjections.project, "One product instead of a loop")
+@check(MultiHeadAttention.project, "One product instead of a loop")
 def heads_are_slices_of_columns() -> None:
     """Head h of the queries is the product with its own rows of the weights, plus their bias."""
     layer, x = pair()[0], randn(2, 5, 12)
@@ -35,10 +35,10 @@ def heads_are_slices_of_columns() -> None:
     equal(layer.project(x), want, slips)
 
 
-@check(HeadProjections.project, "The layer")
+@check(MultiHeadAttention.project, "The layer")
 def some_of_the_three() -> None:
     """``project(x, 1)`` gives keys and values, ``project(x, 0, 1)`` the queries, also with fewer heads of keys."""
-    layer, x = HeadProjections(12, 6, n_kv_heads=2), randn(2, 5, 12)
+    layer, x = MultiHeadAttention(12, 6, n_kv_heads=2), randn(2, 5, 12)
     q, k, v = layer.project(x)
     equal([q.shape, k.shape], [torch.Size([2, 6, 5, 2]), torch.Size([2, 2, 5, 2])])
     equal(layer.project(x, 1), [k, v])

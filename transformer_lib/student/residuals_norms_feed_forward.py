@@ -4,8 +4,8 @@ import torch
 from torch import nn, randn
 from torch.nn import functional as F
 
-from transformer_lib.models.layers import FeedForward, LayerNorm, residual
-from transformer_lib.student.checks import check, equal, holds, same
+from transformer_lib.models.layers import FeedForward, LayerNorm
+from transformer_lib.student.checks import check, equal, same
 
 
 @check(FeedForward.forward, "The feed-forward layer")
@@ -79,52 +79,3 @@ def each_vector_on_its_own() -> None:
     """A vector is normalised by its own mean and variance, not by those of the batch or of the sentence."""
     layer, x = LayerNorm(6), randn(2, 3, 6)
     equal(layer(x)[:, 1], layer(x[:, 1]))
-
-
-@check(residual, "Pre-norm and post-norm")
-def post_norm() -> None:
-    """Post-norm is norm(x + sublayer(x))."""
-    f, norm, x = nn.Linear(6, 6), nn.LayerNorm(6), randn(2, 3, 6)
-    slips = {
-        "Post-norm in the text, pre-norm in the code": x + f(norm(x)),
-        "the residual connection is missing": norm(f(x)),
-    }
-    equal(residual(x, f, norm, nn.Identity()), norm(x + f(x)), slips | {"norm before the sum": x + norm(f(x))})
-
-
-@check(residual, "Pre-norm and post-norm")
-def pre_norm() -> None:
-    """Pre-norm is x + sublayer(norm(x))."""
-    f, norm, x = nn.Linear(6, 6), nn.LayerNorm(6), randn(2, 3, 6)
-    slips = {"always post-norm": norm(x + f(x)), "the norm is added, not x": norm(x) + f(norm(x))}
-    equal(residual(x, f, norm, nn.Identity(), norm_first=True), x + f(norm(x)), slips)
-
-
-@check(residual, "Pre-norm and post-norm")
-def where_dropout_is() -> None:
-    """Dropout acts on the sublayer's output, before it is added to x."""
-    f, norm, x = nn.Linear(6, 6), nn.LayerNorm(6), randn(2, 3, 6)
-
-    def half(y: torch.Tensor) -> torch.Tensor:  # stands for dropout
-        return y / 2
-
-    dropout = nn.Module()
-    dropout.forward = half
-    equal(
-        residual(x, f, norm, dropout),
-        norm(x + f(x) / 2),
-        {"Dropout in another place": norm(x + f(x)) / 2, "dropout is missing": norm(x + f(x))},
-    )
-    equal(
-        residual(x, f, norm, dropout, norm_first=True),
-        x + f(norm(x)) / 2,
-        {"Dropout in another place": (x + f(norm(x))) / 2},
-    )
-
-
-@check(residual, "Residual connections")
-def a_way_around() -> None:
-    """If the sublayer gives zeros, pre-norm leaves x as it is."""
-    x = randn(2, 3, 6)
-    got = residual(x, torch.zeros_like, nn.LayerNorm(6), nn.Identity(), norm_first=True)
-    holds(torch.equal(got, x), f"expected  x itself\ngot       something {float((got - x).abs().max()):.3g} away")

@@ -4,7 +4,7 @@ import random
 
 from torch import tensor
 
-from transformer_lib.data.tokenizer import Tokenizer, _Encoder, _join_at_random, _learn_words, _Vocabulary
+from transformer_lib.data.tokenizer import Tokenizer, _join_at_random, _learn_words
 from transformer_lib.student.checks import check, equal, holds
 
 TEXTS = ["the dog sleeps", "the dog runs", "a cat sleeps"]
@@ -60,20 +60,20 @@ def dropped_merges() -> None:
     )
 
 
-@check(_Encoder.encode_batch, "The tokenizer")
+@check(Tokenizer.encode_batch, "The tokenizer")
 def words_to_ids() -> None:
     """Ids of words count from 4, and an unknown word is 3."""
     equal(words().encode_batch(["the dog sleeps", "a dog"]), [[6, 4, 5], [3, 4]])
 
 
-@check(_Encoder.encode_batch, "The tokenizer")
+@check(Tokenizer.encode_batch, "The tokenizer")
 def no_special_tokens_in_text() -> None:
     """No text is turned into an id below 4, not even the names of special tokens."""
     ids = subwords().encode_batch(["</s> <pad> low"])[0]
     holds(min(ids) >= 4, f"ids {ids}", {"Special tokens that text can spell": True})
 
 
-@check(_Encoder.encode_batch, "The tokenizer")
+@check(Tokenizer.encode_batch, "The tokenizer")
 def with_dropout() -> None:
     """With dropout there are more pieces, the text stays the same, and so does the result for the same seed."""
     one = subwords()
@@ -82,14 +82,14 @@ def with_dropout() -> None:
     equal((again, one.decode(cut)), (cut, "lower wider"))
 
 
-@check(_Vocabulary.decode, "The tokenizer")
+@check(Tokenizer.decode, "The tokenizer")
 def text_again() -> None:
     """Ids give their text back, without padding and BOS, up to the first EOS."""
     equal(words().decode([1, 6, 4, 2, 5, 0]), "the dog", {"reads on after EOS": "the dog sleeps"})
     equal(words().decode(tensor([6, 3])), "the ⟨unk⟩")
 
 
-@check(_Vocabulary.decode, "Bytes: every text can be written")
+@check(Tokenizer.decode, "Bytes: every text can be written")
 def every_text() -> None:
     """Subwords over bytes give back every text exactly, umlauts, emoji and spaces included."""
     one = subwords()

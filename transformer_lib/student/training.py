@@ -7,10 +7,10 @@ from torch import nn, randn, tensor
 from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
+from transformer_lib.models.loss import chunked_loss, hidden_states, translation_loss
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.student.checks import check, equal, holds
-from transformer_lib.training.loss import chunked_loss, hidden_states, translation_loss
-from transformer_lib.training.trainer import Trainer, TrainingConfig, Updater, rate_factor
+from transformer_lib.training.trainer import Trainer, TrainingConfig, rate_factor
 
 SOURCE, TARGET = tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), tensor([[1, 8, 9, 2], [1, 10, 0, 0]])
 BATCHES = [Batch(SOURCE, TARGET), Batch(SOURCE[1:, :2], TARGET[1:, :2])]
@@ -58,7 +58,7 @@ def linear_and_constant() -> None:
     equal(rate_factor(9, TrainingConfig(learning_rate=1.0, warmup=4, schedule="constant"), 9), 1.0)
 
 
-@check(Updater.learning_rate, "The library's trainer")
+@check(Trainer.learning_rate, "The library's trainer")
 def of_the_next_update() -> None:
     """The first update has the rate of update 1; without a learning rate, the highest is the paper's."""
     equal(trainer().learning_rate(), 0.01 / 3, {"The first update is number zero": 0.0})
@@ -67,20 +67,20 @@ def of_the_next_update() -> None:
     equal(run.learning_rate(), (8 * 3) ** -0.5 / 3)
 
 
-@check(Updater.batch_loss, "The library's trainer")
+@check(Trainer.batch_loss, "The library's trainer")
 def a_sum() -> None:
     """The loss of a batch is the sum over its target tokens."""
     run = trainer()
-    equal(run.batch_loss(BATCHES[0]).detach(), translation_loss(run.model, BATCHES[0]).detach())
+    equal(run.batch_loss(BATCHES[0]).sum.detach(), translation_loss(run.model, BATCHES[0]).sum.detach())
 
 
-@check(Updater.update, "The library's trainer")
+@check(Trainer.update, "The library's trainer")
 def gradient_of_all_tokens() -> None:
     """Two batches in one update give the gradient of the mean over all their tokens, and the mean is returned."""
     run = trainer()
     twin = model()
     twin.load_state_dict(run.model.state_dict())
-    losses = [translation_loss(twin, batch) for batch in BATCHES]
+    losses = [translation_loss(twin, batch).sum for batch in BATCHES]
     want, slip = sum(losses) / 5, (losses[0] / 4 + losses[1]) / 2
     equal(run.update(BATCHES), want.detach(), {"A mean of means": slip.detach()})
     want.backward()
@@ -93,7 +93,7 @@ def gradient_of_all_tokens() -> None:
     holds(apart < 1e-4, f"the weights after the update are up to {apart:.2g} away from those of Adam's step")
 
 
-@check(Updater.update, "The library's trainer")
+@check(Trainer.update, "The library's trainer")
 def no_gradient_is_left() -> None:
     """After an update, the gradients are cleared and the update is counted."""
     run = trainer()
@@ -125,7 +125,7 @@ def mean_per_token() -> None:
     """The validation loss is a mean over all tokens, whatever the batches are."""
     run = trainer()
     run.validation_batches = BATCHES
-    losses = [float(translation_loss(run.model.eval(), batch).detach()) for batch in BATCHES]
+    losses = [float(translation_loss(run.model.eval(), batch).sum.detach()) for batch in BATCHES]
     equal(run.evaluate(), sum(losses) / 5, {"A mean of means": (losses[0] / 4 + losses[1]) / 2})
 
 
@@ -158,7 +158,9 @@ def summed_cross_entropy() -> None:
         F.cross_entropy(logits, t, ignore_index=0, reduction="sum") for t in (TARGET[:, 1:], TARGET[:, :-1])
     )
     slips = {"a mean, not a sum": want / 4, "The answer among the inputs": shifted}
-    equal(translation_loss(one, BATCHES[0]).detach(), want.detach(), {name: x.detach() for name, x in slips.items()})
+    nats, n_tokens = translation_loss(one, BATCHES[0])
+    equal(nats.detach(), want.detach(), {name: x.detach() for name, x in slips.items()})
+    equal(int(n_tokens), 4, {"padding is counted, too": n_tokens == 6})
 
 
 @check(translation_loss, "The loss, and label smoothing")
@@ -170,5 +172,5 @@ def smoothing_in_training_only() -> None:
         F.cross_entropy(logits, TARGET[:, 1:], ignore_index=0, reduction="sum", label_smoothing=s).detach()
         for s in (0, 0.1)
     )
-    equal(translation_loss(one, BATCHES[0], 0.1).detach(), smooth, {"the labels are not smoothed": plain})
-    equal(translation_loss(one.eval(), BATCHES[0], 0.1).detach(), plain, {"smoothed in evaluation mode": smooth})
+    equal(translation_loss(one, BATCHES[0], 0.1).sum.detach(), smooth, {"the labels are not smoothed": plain})
+    equal(translation_loss(one.eval(), BATCHES[0], 0.1).sum.detach(), plain, {"smoothed in evaluation mode": smooth})

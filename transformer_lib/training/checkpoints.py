@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformer_lib.data.files import write_atomically
 from transformer_lib.training.distributed import share
 
-__all__ = ["average_checkpoints", "load_tensors", "load_weights", "save_tensors"]
+__all__ = ["average_checkpoints", "average_run", "load_tensors", "load_weights", "save_tensors"]
 
 
 def save_tensors(path: Path | str, tensors: dict[str, Tensor], notes: dict[str, Any]) -> None:
@@ -109,6 +109,13 @@ def average_checkpoints(paths: Sequence[Path | str]) -> dict[str, Tensor]:
             tensor += weights[name]
     mean = {name: (tensor / len(paths)).to(first[name].dtype) for name, tensor in total.items()}
     return {name: mean[owner] for name, (owner, _) in layout.items()}
+
+
+def average_run(folder: Path, epochs: Sequence[int]) -> None:
+    """Average the weights that a run kept of some epochs into ``averaged.safetensors``."""
+    paths = [folder / f"epoch-{epoch}.safetensors" for epoch in epochs]
+    mean, (_, notes) = average_checkpoints(paths), load_tensors(paths[-1])
+    save_tensors(folder / "averaged.safetensors", mean, {"epochs": [*epochs], "translator": notes.get("translator")})
 
 
 def _layout(weights: dict[str, Tensor]) -> dict[str, tuple[str, torch.Size]]:

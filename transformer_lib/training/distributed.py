@@ -4,6 +4,8 @@ Chapter: Scaling out.
 """
 
 import os
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -29,6 +31,34 @@ def total(*values: float | int) -> list[float]:
     return sums.tolist()
 
 
+def join(backend: str, patience: float = 300) -> None:
+    """Enter the group of processes: tell what it waits for, give up in the end, and heed signals.
+
+    Raises:
+        TimeoutError: if the others don't come within ``patience`` seconds.
+    """
+    errors: list[Exception] = []
+
+    def enter() -> None:
+        try:
+            dist.init_process_group(backend)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=enter, daemon=True)  # in the main thread no signal would end it
+    thread.start()
+    thread.join(min(5, patience))
+    if thread.is_alive():
+        names = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
+        told = " ".join(f"{name}={os.environ.get(name)}" for name in names)
+        others = f"the other processes of {told} (unset WORLD_SIZE to train alone)"
+        print(f"waiting for {others}, {patience:.0f} seconds at most", file=sys.stderr, flush=True)
+        thread.join(patience)
+        errors += [TimeoutError(f"waited in vain for {others}")] * thread.is_alive()
+    for error in errors:
+        raise error
+
+
 @contextmanager
 def process_group(device: str = "cpu", lock: AbstractContextManager[Any] | None = None) -> Iterator[torch.device]:
     """A block in the group of processes that ``torchrun`` started; yields the device of this one.
@@ -45,7 +75,7 @@ def process_group(device: str = "cpu", lock: AbstractContextManager[Any] | None 
     place = torch.device(f"cuda:{rank}" if device == "cuda" else device)
     if place.type == "cuda":
         torch.cuda.set_device(place)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
+    join("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
     error = None
     with ExitStack() as stack:
         stack.callback(dist.destroy_process_group)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from transformer_lib.models.loss import Loss, add_up
+
 # page: encoder_decoder
 
 
@@ -35,18 +37,17 @@ def train_on(
     trained = {id(p) for p in model.parameters() if p.requires_grad}
     if not trained.intersection(map(id, parameters)):
         raise ValueError("the optimizer trains no parameter of this model")
-    device = next(model.parameters()).device
-    total, n_tokens = 0.0, 0
+    device, losses = next(model.parameters()).device, []
     for batch in batches:
-        loss = model.loss(batch.to(device))
+        loss = model.loss(batch.to(device, non_blocking=True))
         optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(parameters, clip, error_if_nonfinite=True)
+        loss.mean.backward()
+        # a GPU isn't asked whether the gradient is finite: the loop would wait
+        check = device.type == "cpu"
+        nn.utils.clip_grad_norm_(parameters, clip, error_if_nonfinite=check)
         optimizer.step()
-        total, n_tokens = (
-            total + loss.item() * batch.n_tokens,
-            n_tokens + batch.n_tokens,
-        )
+        losses.append(Loss(loss.sum.detach(), loss.n_tokens))
+    total, n_tokens = add_up(losses)
     return total / n_tokens
 
 
@@ -55,9 +56,7 @@ def evaluate_loss(model: nn.Module, batches: Iterable[Any]) -> float:
     """Mean loss per target token, in nats; its exponential is the perplexity."""
     training, device = model.training, next(model.parameters()).device
     model.eval()
-    total, n_tokens = 0.0, 0
-    for batch in batches:
-        total += model.loss(batch.to(device)).item() * batch.n_tokens
-        n_tokens += batch.n_tokens
+    losses = [model.loss(batch.to(device, non_blocking=True)) for batch in batches]
     model.train(training)
+    total, n_tokens = add_up(losses)
     return total / n_tokens

@@ -10,9 +10,10 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,15 @@ from tqdm import tqdm
 
 from transformer_lib.data.batching import Batch, Example
 from transformer_lib.data.files import write_atomically
-from transformer_lib.training.checkpoints import average_checkpoints, load_tensors, load_weights, save_tensors
+from transformer_lib.models.loss import Loss
+from transformer_lib.training.checkpoints import average_run, load_tensors, load_weights, save_tensors
 from transformer_lib.training.distributed import process, shard, share, total, whole, whole_weights
-from transformer_lib.training.loss import Loss, r_drop_loss, translation_loss
+from transformer_lib.training.loss import r_drop_loss
 from transformer_lib.training.transforms import Transform, batch_loader
 
-__all__ = ["Interrupt", "Objective", "Progress", "RunState"]
+__all__ = ["Interrupt", "LossFunction", "Objective", "Progress", "RunState"]
+
+LossFunction = Callable[[nn.Module, Batch], Loss]
 
 
 @dataclass
@@ -75,13 +79,27 @@ class Interrupt:
 class Objective(nn.Module):
     """A loss as a module, which is what DistributedDataParallel and torch.compile wrap."""
 
-    def __init__(self, model: nn.Module, loss: Loss) -> None:
+    def __init__(self, model: nn.Module, loss: LossFunction) -> None:
         super().__init__()
         self.model, self.loss = model, loss
 
-    def forward(self, batch: Batch) -> Tensor:
-        """The summed loss of a batch."""
-        return self.loss(self.model, batch)
+    def forward(self, batch: Batch) -> Loss:
+        """The loss of a batch.
+
+        Raises:
+            TypeError: if the function returns a single number, such as a mean.
+        """
+        loss = self.loss(self.model, batch)
+        if isinstance(loss, Tensor):
+            raise TypeError("the loss is a single number: return Loss(sum, n_tokens), because the trainer divides")
+        nats, n_tokens = loss
+        return Loss(nats, torch.as_tensor(n_tokens, device=nats.device))
+
+
+def own_loss(smoothing: float) -> LossFunction:
+    """The loss that a model brings itself; one without label smoothing must be trained with ``smoothing=0``."""
+    options = {"smoothing": smoothing} if smoothing else {}
+    return lambda model, batch: model.loss(batch, **options)
 
 
 def parallel(objective: nn.Module, config: Any) -> nn.Module:
@@ -89,11 +107,34 @@ def parallel(objective: nn.Module, config: Any) -> nn.Module:
     if config.compile:
         objective.compile(dynamic=True)
     if process()[1] == 1:
+        if config.shard:
+            warnings.warn(
+                "shard=True, but there is one process: torchrun --nproc-per-node N starts several", stacklevel=3
+            )
         return objective
     if config.shard:
         return shard(objective)
     objective._ddp_params_and_buffers_to_ignore = [name for name, _ in objective.named_buffers()]  # the same everywhere
     return DistributedDataParallel(objective)
+
+
+@contextmanager
+def skipping(optimizer: torch.optim.Optimizer, bad: Tensor) -> Iterator[None]:
+    """A block in which a fused optimiser makes no step if ``bad``: it reads ``found_inf``, as from ``GradScaler``."""
+    if not optimizer.defaults.get("fused"):  # asked already, and others refuse the attribute
+        yield
+        return
+    optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        del optimizer.found_inf  # type: ignore[attr-defined]
+
+
+def own_random_state(device: torch.device) -> AbstractContextManager[None]:
+    """A block after which the random numbers of the CPU and of this device go on as if nothing had been drawn."""
+    devices = [] if device.type in ("cpu", "mps") else [device]  # MPS keeps a single state, which PyTorch cannot fork
+    return torch.random.fork_rng(devices, device_type=device.type)
 
 
 def checked(optimizer: torch.optim.Optimizer | None, model: nn.Module) -> torch.optim.Optimizer | None:
@@ -111,7 +152,8 @@ class RunState:
     """Model, data, optimiser and progress of a run, and the files it keeps. Only rank 0 writes.
 
     Args:
-        loss: the sum over the target tokens; None for the one that the configuration describes.
+        loss: returns the sum over the target tokens of a batch, and their number; None for ``model.loss``, or for
+            R-Drop if the configuration asks for it.
         transforms: what changes the training examples, such as noise; see ``training.transforms``.
         optimizer: None for Adam. The schedule sets its learning rate.
 
@@ -128,16 +170,16 @@ class RunState:
         config: Any,
         folder: Path | str | None = None,
         *,
-        loss: Loss | None = None,
+        loss: LossFunction | None = None,
         transforms: Sequence[Transform] = (),
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         self.model, self.config, self.progress = model, config, Progress()
         self.train, self.validation = train, validation
         self.folder, self.device = None if folder is None else Path(folder), next(model.parameters()).device
-        default = partial(r_drop_loss, weight=config.consistency) if config.consistency else translation_loss
-        loss = loss or partial(default, smoothing=config.smoothing)
-        self.objective = parallel(Objective(model, loss), config)
+        r_drop = partial(r_drop_loss, smoothing=config.smoothing, weight=config.consistency)
+        default = r_drop if config.consistency else own_loss(config.smoothing)
+        self.objective = parallel(Objective(model, loss or default), config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = checked(optimizer, model) or torch.optim.Adam(
             self.parameters, lr=0.0, betas=config.betas, eps=config.eps, fused=True
@@ -147,9 +189,12 @@ class RunState:
         self.total = config.epochs * math.ceil(len(self.batches) / config.accumulate)
         if config.warmup >= self.total:
             raise ValueError(f"warmup={config.warmup} must be less than the {self.total} updates of the run")
+        # not AveragedModel, which copies the module: a sharded one cannot be copied
         self.ema = [p.detach().clone() for p in self.parameters] if config.ema else None
-        self.sums = torch.zeros(2, device=self.device)  # loss and refused updates, not yet in the progress
+        self.loss = torch.zeros((), device=self.device)  # not yet in the progress
+        self.first_bad = torch.full_like(self.loss, math.inf)  # the first update whose gradient was not finite
         self.clock, self._fingerprint = time.perf_counter(), ""
+        self.translator: str | None = None  # a checksum of the configuration that the weights belong to
 
     # ------------------------------------------------------------ during an epoch
 
@@ -175,32 +220,32 @@ class RunState:
             decay = min(self.config.ema, progress.step / (progress.step + 10))
             torch._foreach_lerp_(self.ema, [p.data for p in self.parameters], 1 - decay)
 
-    def record(self, loss: Tensor, n_tokens: int, norm: Tensor) -> None:
-        """Note the loss of an update. One whose gradient is not finite is not made.
+    def record(self, loss: Tensor, n_tokens: int, norm: Tensor) -> Tensor:
+        """Note the loss of an update; whether its gradient is not finite, in which case it must not be made.
 
         Raises:
             ValueError: for such an update: at once on a CPU; on a GPU, which does not wait, at the next save.
         """
         bad = ~whole(norm).isfinite()
-        self.sums += torch.stack([loss, bad.to(loss.device)]).to(self.sums.dtype)
+        self.loss += loss
+        update = torch.full_like(self.first_bad, self.progress.step + 1)
+        self.first_bad = torch.where(bad.to(self.device), self.first_bad.minimum(update), self.first_bad)
         self.progress.tokens += n_tokens
-        self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]  # for which a fused optimiser makes no step
-        if bad.device.type == "cpu" or not self.optimizer.defaults.get("fused"):
-            del self.optimizer.found_inf  # type: ignore[attr-defined]
-            if bad:
-                self.flush()
+        if (bad.device.type == "cpu" or not self.optimizer.defaults.get("fused")) and bad:
+            self.flush()
+        return bad
 
     def flush(self) -> None:
         """Read the sums from the device; this is what makes the host wait."""
-        loss, bad = self.sums.tolist()
+        loss, first_bad = torch.stack([self.loss, self.first_bad]).tolist()
         self.progress.loss += total(loss)[0]
-        self.sums.zero_()
+        self.loss.zero_()
         now = time.perf_counter()
         self.progress.seconds, self.clock = self.progress.seconds + now - self.clock, now
-        if bad:
+        if first_bad < math.inf:
             self.optimizer.zero_grad()
             raise ValueError(
-                f"update {self.progress.step + 1}: the gradient is not finite (loss {loss}): try a lower learning rate"
+                f"update {first_bad:.0f}: the gradient is not finite (loss {loss}): try a lower learning rate"
             )
 
     @contextmanager
@@ -281,7 +326,7 @@ class RunState:
         with self.averaged():
             weights = whole_weights(self.model) if names else {}
             for name in names if process()[0] == 0 else ():
-                save_tensors(self.folder / f"{name}.safetensors", weights, line)
+                save_tensors(self.folder / f"{name}.safetensors", weights, line | {"translator": self.translator})
         if process()[0] == 0:
             log = "".join(json.dumps(entry) + "\n" for entry in self.progress.log)
             write_atomically(self.folder / "log.jsonl", log.encode())
@@ -295,9 +340,7 @@ class RunState:
         last, n = self.progress.epoch, self.config.average
         if self.folder is None or process()[0] > 0 or not n:
             return
-        epochs = list(range(max(1, last - n + 1), last + 1))
-        mean = average_checkpoints([self.folder / f"epoch-{epoch}.safetensors" for epoch in epochs])
-        save_tensors(self.folder / "averaged.safetensors", mean, {"epochs": epochs})
+        average_run(self.folder, range(max(1, last - n + 1), last + 1))
 
     # ------------------------------------------------------------ checkpoints
 
@@ -335,7 +378,10 @@ class RunState:
         total(0.0)  # rank 0 may still be writing
         path = self.folder / "last.safetensors"
         tensors, notes = load_tensors(path)
-        identity, stored = self.identity(), notes.get("identity", {})
+        identity = self.identity()
+        stored = {"translator": self.translator} | notes.get("identity", {})  # version 0.2 did not note it
+        for name, config in (("configuration", self.config), ("model", getattr(self.model, "config", None))):
+            stored[name] = completed(stored.get(name), identity[name], config)
         if differs := [name for name in identity if stored.get(name) != identity[name]]:
             raise ValueError(f"{path} belongs to a run with another {' and another '.join(differs)}")
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "ema": {}, "optimizer": {}}
@@ -360,15 +406,29 @@ class RunState:
         """What a checkpoint belongs to. Epochs, patience, workers, compile and shard may change when it is resumed."""
         self._fingerprint = self._fingerprint or f"{fingerprint(self.train)} {fingerprint(self.validation)}"
         free = ("epochs", "patience", "workers", "compile", "shard")
-        shapes = {name: list(tensor.shape) for name, tensor in self.model.state_dict().items()}
-        model = [type(self.model).__name__, repr(getattr(self.model, "config", None)), shapes]
+        config = getattr(self.model, "config", None)
+        model = asdict(config) if is_dataclass(config) else {"config": repr(config)}
         settings = {name: value for name, value in asdict(self.config).items() if name not in free}
         return {
-            "configuration": json.loads(json.dumps(settings)),
-            "model": hashlib.sha256(json.dumps(model).encode()).hexdigest(),
+            "configuration": plain(settings),
+            "model": plain({"class": type(self.model).__name__} | model),
             "optimizer": type(self.optimizer).__name__,
             "corpus": self._fingerprint,
+            "translator": self.translator,
         }
+
+
+def plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as JSON keeps them."""
+    return json.loads(json.dumps(settings, default=repr))
+
+
+def completed(stored: Any, own: dict[str, Any], config: Any) -> Any:
+    """Stored settings, with the defaults of those that have been added to the configuration since."""
+    if isinstance(stored, str):  # version 0.2: a checksum, which every new setting would change
+        return own
+    settings = fields(config) if is_dataclass(config) else ()
+    return plain({one.name: one.default for one in settings if one.name in own}) | (stored or {})
 
 
 def fingerprint(data: Sequence[Example]) -> str:

@@ -24,7 +24,7 @@ from transformer_lib.data.multi30k import MULTI30K
 from transformer_lib.data.recipes import ZAPIER
 from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.models.registry import model_entry
-from transformer_lib.training.checkpoints import average_checkpoints, save_tensors
+from transformer_lib.training.checkpoints import average_run
 from transformer_lib.training.distributed import process, process_group
 from transformer_lib.training.trainer import TrainingConfig
 from transformer_lib.translation.evaluation import evaluate_run
@@ -357,8 +357,7 @@ class Average:
         if not epochs or not 1 <= last <= len(epochs):
             raise ValueError(f"{folder} keeps {len(epochs)} epochs to average (train with --average), not {last}")
         epochs = epochs[-last:]
-        mean = average_checkpoints([folder / f"epoch-{n}.safetensors" for n in epochs])
-        save_tensors(folder / "averaged.safetensors", mean, {"epochs": epochs})
+        average_run(folder, epochs)
         write(f"{folder}/averaged.safetensors: epochs {', '.join(map(str, epochs))}\n")
         return 0
 

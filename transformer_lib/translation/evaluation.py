@@ -12,6 +12,7 @@ from sacrebleu.metrics.chrf import CHRF
 from transformer_lib.data.batching import Example, batches, encode_pairs, pair_lengths
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.multi30k import moses_tokenize
+from transformer_lib.data.text import one_line
 from transformer_lib.metrics import alignment_error_rate, bleu, exact_match
 from transformer_lib.training.loop import evaluate_loss
 from transformer_lib.translation.run import load_corpus, longest_pair, read_options
@@ -21,7 +22,8 @@ from transformer_lib.translation.translator import Translator, find_pretrained, 
 def bleu_interval(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str = "13a") -> list[float]:
     """BLEU of 95 % of the test sets drawn from this one, with a fixed seed. Source: Koehn (2004)."""
     metric = BLEU(tokenize=tokenize, force=True)
-    score = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=1000)
+    sides = [[one_line(text) for text in texts] for texts in (hypotheses, references)]
+    score = metric.corpus_score(sides[0], sides[1:], n_bootstrap=1000)
     return [round(score._mean + side * score._ci, 2) for side in (-1, 1)]
 
 

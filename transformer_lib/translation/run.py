@@ -2,32 +2,35 @@
 
 import hashlib
 import heapq
+import json
 import math
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from pydantic import Field
 
 from transformer_lib.data.batching import TokenBatches, pair_lengths
 from transformer_lib.data.captions import Pair, make_captions
 from transformer_lib.data.corpus import TokenCorpus, read_pairs, sample_pairs, tokenize_corpus
 from transformer_lib.data.everyday import load_everyday, visitors_corpus
-from transformer_lib.data.files import check_empty
+from transformer_lib.data.files import check_empty, checksum, write_json
 from transformer_lib.data.multi30k import load_multi30k
+from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import Tokenizer
-from transformer_lib.models.registry import build_model, model_entry
+from transformer_lib.models.registry import build_model, model_entry, model_name
 from transformer_lib.settings import Count, Probability, Size, settings
 from transformer_lib.training.checkpoints import load_weights
 from transformer_lib.training.distributed import process
+from transformer_lib.training.run_state import own_random_state
 from transformer_lib.training.trainer import Trainer, TrainingConfig
 from transformer_lib.training.transforms import BPEDropout, SpellingNoise
 from transformer_lib.translation.translator import (
@@ -45,6 +48,8 @@ from transformer_lib.translation.translator import (
 
 TRANSFORMERS = ("transformer", "gpt", "llama")
 MANY = 40_000
+MARK = "corpus/transformer-lib.json"  # says that what lies beside it is ours
+LOCK = ".transformer-lib.lock"
 _LANGUAGE_MODEL = {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 256, "dropout": 0.1}
 MODEL_DEFAULTS: dict[str, dict[str, Any]] = {
     **{name: {"d_model": 128, "d_hidden": 256, "dropout": 0.1} for name in ("gru", "bahdanau", "luong", "hard")},
@@ -113,9 +118,6 @@ class TrainOptions:
 
     def preparation(self) -> TextPreparation:
         """The languages, and the preparation of their text."""
-        if self.start_from is not None:
-            text = read_config(self.start_from).text
-            return replace(text, source=self.source or text.source, target=self.target or text.target)
         source, target = self.source, self.target
         if self.data in CORPORA:  # English to German, unless one of them is named
             other = {"en": "de", "de": "en", "fr": "en"}
@@ -216,7 +218,7 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
     parts = []
     for split in ("train", "val", "test_2016_flickr"):
         pairs = load_multi30k(split, str(text.source), str(text.target))
-        parts.append([Pair(" ".join(pair.source.split()), " ".join(pair.target.split())) for pair in pairs])
+        parts.append([Pair(one_line(pair.source), one_line(pair.target)) for pair in pairs])
     train, validation, test = parts
     return Corpus(train, validation, test)
 
@@ -246,11 +248,12 @@ class PairStream:
         ValueError: for a line that is no pair, or fewer than 40 different sources.
     """
 
-    def __init__(self, options: TrainOptions) -> None:
+    def __init__(self, options: TrainOptions, text: TextPreparation) -> None:
         self.data, self.seed, self.most = options.data, options.seed, 0
+        self.read = partial(read_pairs, self.data, source=text.source, target=text.target)
         self.skipped: list[int] | None = [] if options.skip_bad else None
         hashes: set[int] = set()
-        for source, _ in read_pairs(self.data, skipped=self.skipped):
+        for source, _ in self.read(self.skipped):
             hashes.add(self.number(source))
             if len(hashes) == MANY:  # enough to know that 1,000 are held back, the lowest
                 hashes, self.most = set(heapq.nsmallest(2000, hashes)), 1000
@@ -266,13 +269,13 @@ class PairStream:
     def held_back(self) -> tuple[list[Pair], list[Pair]]:
         """The pairs of the validation and of the test part."""
         parts: tuple[list[Pair], list[Pair]] = [], []
-        for pair in read_pairs(self.data, skipped=self.skipped and []):
+        for pair in self.read(self.skipped and []):
             if part := self.part.get(self.number(pair[0])):
                 parts[part - 1].append(Pair(*pair))
         return parts
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        pairs = read_pairs(self.data, skipped=self.skipped and [])
+        pairs = self.read(self.skipped and [])
         return (pair for pair in pairs if self.number(pair[0]) not in self.part)
 
 
@@ -282,11 +285,12 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
     Raises:
         ValueError: if there is no such corpus, or a line of it is no pair.
     """
+    text = text or options.preparation()
     if options.data in CORPORA:
-        return CORPORA[options.data](options, text or options.preparation())
+        return CORPORA[options.data](options, text)
     if not options.data.startswith("hf:") and not Path(options.data).is_file():
         raise ValueError(f"data={options.data!r} is not a file (has it moved?) or one of {', '.join(CORPORA)}, hf:NAME")
-    stream = PairStream(options)
+    stream = PairStream(options, text)
     skipped = stream.skipped or []
     note = f"left out {len(skipped):,} lines that are no pair: {shown([*map(str, skipped)])}"
     return Corpus(stream, *stream.held_back(), (note,) * bool(skipped))
@@ -316,60 +320,91 @@ class Run(NamedTuple):
     trainer: Trainer
 
 
+class Plan(NamedTuple):
+    """What a run shall be, decided once."""
+
+    options: TrainOptions  # as they are kept: with paths that hold from everywhere, and the name of the model
+    text: TextPreparation
+    start: Translator | None  # that it is fine-tuned from
+
+
+def resolve(options: TrainOptions) -> Plan:
+    """What follows from the options before the corpus is read.
+
+    Raises:
+        ValueError: for options that do not go together, or no translator to begin with.
+    """
+    own = options.n_captions, options.simple
+    if options.data != "captions" and own != (TrainOptions.n_captions, TrainOptions.simple):
+        raise ValueError(f"n_captions and simple are for data=captions, not {options.data!r}; leave them out")
+    if Path(options.data).is_file():
+        options = replace(options, data=str(Path(options.data).absolute()))
+    if options.start_from is None:
+        return Plan(options, options.preparation(), None)
+    place = find_pretrained(options.start_from)
+    start = Translator.from_pretrained(place, device="cpu")
+    name, text = model_name(start.model), start.text
+    if options.model not in (TrainOptions.model, name):
+        raise ValueError(f"start_from={options.start_from!r} is a {name!r} model, not {options.model!r}")
+    start.text = replace(text, source=options.source or text.source, target=options.target or text.target)
+    kept = place.name if place.parent == SHIPPED else str(place.absolute())
+    return Plan(replace(options, model=name, start_from=kept), start.text, start)
+
+
 def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
     """Begin a run: tokenised corpus, vocabularies and ``config.json``, for ``open_run``; notes about the corpus.
 
     Raises:
-        ValueError: if the folder holds a run already, or there is nothing to train on; nothing is left then.
+        ValueError: if the folder holds a run already or other files, or there is nothing to train on.
     """
     folder = Path(folder)
     if (folder / "config.json").exists():
         raise ValueError(f"{folder} holds a run already: add --resume to go on with it, or choose another folder")
-    own = options.n_captions, options.simple
-    if options.data != "captions" and own != (TrainOptions.n_captions, TrainOptions.simple):
-        raise ValueError(f"n_captions and simple are for data=captions, not {options.data!r}; leave them out")
-    begun = (folder / "corpus").is_dir()  # a run that was killed before its first update
-    check_empty(folder, *("corpus", "source.json", "target.json") * begun)
-    check_empty(folder / "corpus", "train", "validation", "train.part", "validation.part")
-    if Path(options.data).is_file():
-        options = replace(options, data=str(Path(options.data).absolute()))
-    if options.start_from is not None:
-        start = find_pretrained(options.start_from)
-        name = read_config(start).model.name
-        if options.model not in (TrainOptions.model, name):
-            raise ValueError(f"start_from={options.start_from!r} is a {name!r} model, not {options.model!r}")
-        place = start.name if start.parent == SHIPPED else str(start.absolute())
-        options = replace(options, model=name, start_from=place)
-    corpus = load_corpus(options)
-    translator = untrained(options, corpus)
-    notes = [*corpus.notes, *unknown_targets(options, corpus, translator)]
-    shutil.rmtree(folder / "corpus", ignore_errors=True)
+    discard(folder)
+    check_empty(folder, LOCK)
+    plan = resolve(options)
+    corpus = load_corpus(plan.options, plan.text)
+    translator = plan.start or untrained(plan, corpus)
+    notes = [*corpus.notes, *unknown_targets(plan, corpus, translator)]
+    sums = translator.save_vocabularies(folder)
+    write_json(folder / MARK, {"vocabularies": sums})
     try:
         for part in ("train", "validation"):
-            notes += tokenize(getattr(corpus, part), part, translator, options, folder)
+            notes += tokenize(getattr(corpus, part), part, translator, plan.options, folder)
         lengths = pair_lengths(TokenCorpus(folder / "corpus" / "train")).max(axis=1)
-        training = training_config(options, lengths)
+        training = asdict(training_config(plan.options, lengths))
     except BaseException:
-        shutil.rmtree(folder / "corpus", ignore_errors=True)
+        discard(folder)
         raise
     parts = {part: corpus.fingerprint(part) for part in ("validation", "test")}
-    more = {"data": {"name": options.data, "fingerprint": parts}, "training": asdict(training)}
-    sums = translator.save_vocabularies(folder)
-    write_config(folder, translator.config(options=asdict(options), sha256=sums, **more))
+    more = {"data": {"name": plan.options.data, "fingerprint": parts}, "training": training}
+    write_config(folder, translator.config(options=asdict(plan.options), sha256=sums, **more))
     return notes
 
 
-def untrained(options: TrainOptions, corpus: Corpus) -> Translator:
-    """The translator before its training; a fresh model takes no memory yet."""
-    if options.start_from is not None:
-        translator = Translator.from_pretrained(options.start_from, device="cpu")
-        translator.text = options.preparation()
-        return translator
-    tokenizers = make_tokenizers(corpus, subwords(options))
+def discard(folder: Path) -> None:
+    """Remove what a run without ``config.json`` has left, if a marker says that it is ours, and nothing else."""
+    if not (folder / MARK).is_file():
+        return
+    sums = json.loads((folder / MARK).read_bytes())["vocabularies"]
+    for name in ("source.json", "target.json"):
+        if (folder / name).is_file() and checksum(folder / name) == sums.get(name):
+            (folder / name).unlink()
+    files = ("tokens.bin", "lengths.bin", "corpus.json", Path(MARK).name)
+    for path in sorted([folder / "corpus", *(folder / "corpus").rglob("*")], reverse=True):
+        if path.name in files:
+            path.unlink()
+        elif path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
+            path.rmdir()
+
+
+def untrained(plan: Plan, corpus: Corpus) -> Translator:
+    """A translator before its training, which takes no memory yet."""
+    tokenizers = make_tokenizers(corpus, subwords(plan.options))
     with torch.device("meta"):
         sizes = [one.vocab_size for one in tokenizers]
-        model = build_model(options.model, model_config(options, *sizes))
-    return Translator(model, *tokenizers, text=options.preparation())
+        model = build_model(plan.options.model, model_config(plan.options, *sizes))
+    return Translator(model, *tokenizers, text=plan.text)
 
 
 def longest_pair(model: Any, options: TrainOptions) -> int:
@@ -401,15 +436,15 @@ def tokenize(pairs: Iterable[Any], part: str, translator: Translator, options: T
     return [f"left out {left:,} pairs of the {part} part that are too long"] * (left > 0)
 
 
-def unknown_targets(options: TrainOptions, corpus: Corpus, translator: Translator) -> list[str]:
+def unknown_targets(plan: Plan, corpus: Corpus, translator: Translator) -> list[str]:
     """A note about target words that a vocabulary taken over from another translator cannot write."""
-    if options.start_from is None:
+    if plan.start is None:
         return []
     targets = (pair.target if isinstance(pair, Pair) else pair[1] for pair in corpus.train)
     words = dict.fromkeys(word for text in targets for word in text.split())
     unknown = unknown_words(" ".join(words), translator.target_tokenizer)
     note = (
-        f"{len(unknown):,} target words are unknown to {options.start_from}, whose vocabulary cannot grow; "
+        f"{len(unknown):,} target words are unknown to {plan.options.start_from}, whose vocabulary cannot grow; "
         f"it will learn to write <unk> for them: {shown(unknown)}"
     )
     return [note] * bool(unknown)
@@ -449,7 +484,7 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     if config.training is None or not (folder / "corpus").is_dir():
         raise ValueError(f"{folder} was not trained here: fine-tune it with --from {folder}")
     tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
-    with torch.random.fork_rng():
+    with own_random_state(device):
         torch.manual_seed(options.seed)
         model = config.build(None, folder / "config.json")
     if options.start_from is not None and not last.is_file():
@@ -462,6 +497,7 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     transforms += [BPEDropout(words, options.bpe_dropout)] if options.bpe_dropout else []
     train, validation = (TokenCorpus(folder / "corpus" / part) for part in ("train", "validation"))
     trainer = Trainer(model, train, validation, planned, folder, transforms=transforms)
+    trainer.translator = config.identity()
     if last.is_file():
         trainer.resume()
     if planned.epochs < trainer.progress.epoch:
@@ -483,20 +519,14 @@ def locked(folder: Path | str) -> Iterator[None]:
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        import fcntl
-
-        handle = os.open(folder, os.O_RDONLY)
-    except (ImportError, PermissionError):  # not on Unix: no lock
-        yield
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
+        with FileLock(folder / LOCK, timeout=0):
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # Windows lets nobody remove a file that is open
+                    (folder / LOCK).unlink()
+    except Timeout as error:
         raise ValueError(f"{folder} is in use: another process trains in it") from error
-    try:
-        yield
     finally:
-        os.close(handle)
         if new and not any(folder.iterdir()):
             folder.rmdir()

@@ -1,6 +1,7 @@
 """A trained model with its tokenizers: sentences in, sentences out, and the folder that both are kept in."""
 
 import hashlib
+import json
 import math
 import threading
 import warnings
@@ -16,7 +17,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from transformer_lib.data.files import check_empty, write_json
+from transformer_lib.data.files import check_empty, checksum, write_json
+from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import UNK, Tokenizer
 from transformer_lib.decoding.beam_search import SearchConfig, beam_search
 from transformer_lib.decoding.greedy import generate
@@ -40,7 +42,7 @@ class TextPreparation:
     """Changes to a text before a model reads it, undone after it has written."""
 
     kind: Literal["raw", "captions"] = "raw"
-    """``raw``: single spaces; ``captions``: no capitals and full stops, which are restored afterwards."""
+    """``raw``: composed letters on one line; ``captions``: also without capitals and full stops, which come back."""
     source: Language | None = None
     """Language to translate from, such as ``en``."""
     target: Language | None = None
@@ -48,8 +50,9 @@ class TextPreparation:
 
     def prepare(self, text: str, tokenizer: Any = None) -> str:
         """The text as the model was trained to read it."""
+        text = one_line(text)
         if self.kind == "raw" or tokenizer is None:
-            return " ".join(text.split())
+            return text
         words = text.rstrip(_STOPS).replace(",", " , ").split()
         lower = [word.lower() for word in words]
         ids = tokenizer.encode_batch([*words, *lower])
@@ -59,10 +62,11 @@ class TextPreparation:
 
     def restore(self, written: str, text: str, prepared: str, *, whole: bool = True) -> str:
         """The translation as people write it; ``whole`` is False if more words are to come."""
-        if self.kind == "raw" or text.split() == prepared.split():
+        text = one_line(text)
+        if self.kind == "raw" or text == prepared:
             return written
-        stop = " ".join(text[len(text.rstrip(_STOPS)) :].split()) if whole else ""
-        if text.strip()[:1].isupper():
+        stop = text[len(text.rstrip(_STOPS)) :].strip() if whole else ""
+        if text[:1].isupper():
             written = written[:1].upper() + written[1:]
         return written.replace(" ,", ",") + stop
 
@@ -121,6 +125,12 @@ class TranslatorConfig:
             raise ValueError(f"{path} is not the vocabulary that was saved with the model: copy the folder again")
         return Tokenizer.load(path)
 
+    def identity(self) -> str:
+        """A checksum of what belongs to the weights: the model, its vocabularies, the languages and their text."""
+        text = [self.text.kind, self.text.source, self.text.target]
+        parts = [self.model.name, self.model.config, self.tokenizers, self.sha256, text]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
     def build(self, weights: Mapping[str, Tensor] | None, where: Path) -> Any:
         """The model; sizes that the weights do not have are refused before it is built."""
         limit = 10**9 if weights is None else max(10**5, *(tensor.numel() for tensor in weights.values()))
@@ -139,11 +149,6 @@ class TranslatorConfig:
             return build_model(self.model.name, self.model.config)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{where}: {error}") from error
-
-
-def checksum(path: Path) -> str:
-    """SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def pretrained_names() -> list[str]:
@@ -228,7 +233,7 @@ class AttentionMap:
     source: list[str]
     target: list[str]  # token t was predicted with row t
     cross: Float[Tensor, "L H T S"]
-    encoder: Float[Tensor, "L H S S"] | None = None
+    encoder: Float[Tensor, "E H S S"] | None = None
     decoder: Float[Tensor, "L H T T"] | None = None
 
 
@@ -278,10 +283,12 @@ class Translator:
         """
         folder = find_pretrained(name_or_path)
         config, path = read_config(folder), weights_file(folder, weights)
-        tensors, _ = load_tensors(path)
+        tensors, notes = load_tensors(path)
         model = config.build(tensors, folder / "config.json")
         load_weights(model, tensors, path)
         tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
+        if notes.get("translator") not in (None, config.identity()):  # version 0.2 did not note it
+            raise ValueError(f"{folder / 'config.json'} is not the one that {path.name} was saved with: copy both")
         model.to(pick_device(device)).eval()
         return cls(model, *tokenizers, text=config.text, decoding=config.decoding)
 
@@ -329,9 +336,9 @@ class Translator:
         for name, tensor in weights.items():
             if not tensor.isfinite().all():
                 raise ValueError(f"{name} holds numbers that are not finite{' in half precision' * half}")
-        sums = self.save_vocabularies(folder)
-        save_tensors(folder / "weights.safetensors", weights, {})
-        write_config(folder, replace(config, sha256=sums))
+        config = replace(config, sha256=self.save_vocabularies(folder))
+        save_tensors(folder / "weights.safetensors", weights, {"translator": config.identity()})
+        write_config(folder, config)
         return folder
 
     def translate(self, texts: Sequence[str], config: SearchConfig | None = None, **options: Any) -> list[str]:
@@ -378,7 +385,7 @@ class Translator:
             raise ValueError(f"max_tokens={max_tokens} must be at least 1")
         config = replace(config or self.decoding, **options)
         lines = _checked(texts)
-        ready = [line if prepared else self.prepare(line) for line in lines]
+        ready = [one_line(line) if prepared else self.text.prepare(line, self.source_tokenizer) for line in lines]
         ids = [[*one, *self.special.eos[:1]] for one in self.source_tokenizer.encode_batch(ready)]
         for index, source in enumerate(ids):
             if problem := self._too_long(source):
@@ -396,7 +403,7 @@ class Translator:
                 unknown = unknown_words(ready[row], self.source_tokenizer) if UNK in ids[row] else ()
                 best[row] = []
                 for tokens, score, log_p in zip(*found, strict=True):
-                    text = self.target_tokenizer.decode(tokens)
+                    text = one_line(self.target_tokenizer.decode(tokens))
                     text = text if prepared else self.text.restore(text, lines[row], ready[row])
                     best[row].append(Translation(text, log_p, score, unknown))
         return [[one for one in row if one.score > -math.inf] for row in best]  # there may be fewer than n_best
@@ -425,12 +432,12 @@ class Translator:
         for _, token in generate(self.model, sources, **{name: getattr(config, name) for name in same}):
             tokens.append(int(token))
             written = self.target_tokenizer.decode(tokens)
-            words = written[: written.rfind(" ") + 1].rstrip(" ,")
+            words = one_line(written + ".").rpartition(" ")[0].rstrip(" ,")
             words = self.text.restore(words, text, ready, whole=False) if words else ""
             if tokens[-1] not in self.special.eos and len(words) > len(done) and words.startswith(done):
                 yield words[len(done) :]
                 done = words
-        yield self.text.restore(self.target_tokenizer.decode(tokens), text, ready)[len(done) :]
+        yield self.text.restore(one_line(self.target_tokenizer.decode(tokens)), text, ready)[len(done) :]
 
     def attention(self, text: str, translation: str | None = None) -> AttentionMap:
         """The attention of the model while it writes the translation of a sentence, on the CPU.
@@ -495,14 +502,13 @@ class Translator:
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
-    """The named device; ``auto`` is CUDA or MPS where there is one, and the CPU elsewhere.
+    """The named device; ``auto`` is the accelerator, such as CUDA or MPS, where there is one, and the CPU elsewhere.
 
     Raises:
         ValueError: if there is no such device.
     """
     if device == "auto":
-        mps = torch.backends.mps.is_available()
-        device = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
+        device = (torch.accelerator.is_available() and torch.accelerator.current_accelerator()) or "cpu"
     try:
         torch.zeros(1, device=device).item()  # which "meta" could not give either
     except (RuntimeError, AssertionError) as error:

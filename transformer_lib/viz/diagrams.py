@@ -129,6 +129,7 @@ def draw_tokens(
         colours: one colour or N, from the palette or any others.
         size: of the text in points.
     """
+    tokens = [token.replace("$", r"\$") for token in tokens]  # words are no formulas
     padding = text_width(ax, "nn", size)
     boxes, edge = [], left
     for token in tokens:

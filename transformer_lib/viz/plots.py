@@ -160,8 +160,8 @@ def label_words(ax: Any, rows: list[str], columns: list[str], cell: float) -> No
     slanted = 0.62 * cell >= size
     ax.xaxis.tick_top()
     ax.xaxis.set_label_position("top")
-    ax.set_xticks(range(len(columns)), columns)
-    ax.set_yticks(range(len(rows)), rows)
+    ax.set_xticks(range(len(columns)), columns, parse_math=False)
+    ax.set_yticks(range(len(rows)), rows, parse_math=False)
     ax.tick_params(which="both", length=0, labelsize=size)
     for label in ax.get_xticklabels():
         label.set(rotation=45 if slanted else 90, ha="left" if slanted else "center", va="bottom")
@@ -204,13 +204,13 @@ def bars(
     look: dict[str, Any] = {"color": colours_for(colours, len(array))}
     if horizontal:
         container = ax.barh(positions, array, 0.7, **look)
-        ax.set_yticks(positions, labels)
+        ax.set_yticks(positions, labels, parse_math=False)
         ax.invert_yaxis()
         ax.grid(False, axis="y")
         ax.grid(True, axis="x")
     else:
         container = ax.bar(positions, array, 0.7, **look)
-        ax.set_xticks(positions, labels)
+        ax.set_xticks(positions, labels, parse_math=False)
     ax.tick_params(axis="y" if horizontal else "x", length=0)
     ax.bar_label(container, fmt=fmt, padding=3)
     ax.margins(**{"x" if horizontal else "y": 0.12})

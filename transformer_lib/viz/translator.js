@@ -1,6 +1,7 @@
-// A Transformer that translates in the page. It reads a folder of weights as the
-// library saves it and needs nothing else. A vector is a Float32Array, a sequence an
-// array of vectors, and a linear map { weight, bias } has one row for each output.
+// Translators that compute in the page: a Transformer, and the recurrent ones before it.
+// They read a folder of weights as the library saves it and need nothing else. A vector
+// is a Float32Array, a sequence an array of vectors, and a linear map { weight, bias }
+// has one row for each output.
 
 export const [PAD, BOS, EOS, UNK] = [0, 1, 2, 3];
 
@@ -86,11 +87,68 @@ class Attention {
   }
 }
 
+// ---- the search ----
+
+// A model has the library's two methods: `start` reads the source and gives a state,
+// `step` reads one target token and gives the scores of the next, a new state, and
+// what each layer and head attended to. A state is never changed, so that two
+// hypotheses may continue one.
+class Seq2Seq {
+  constructor(config, tensors) {
+    Object.assign(this, { config }, grow(tensors));
+  }
+
+  // Beam search; with a beam of one, greedy search. Yields the hypotheses after each
+  // token and returns the finished ones, best first. The score is the log-probability
+  // over ((5 + length) / 6) ** lengthPenalty.
+  *search(source, options = {}) {
+    const { beamSize = 1, lengthPenalty = 0.6 } = options;
+    const { maxLength = 100, maxRatio = Infinity } = options;
+    const ratio = Math.max(1, Math.floor(maxRatio * source.length));
+    const limit = Math.min(maxLength, this.config.max_length ?? Infinity, ratio);
+    const normalizer = (length) => ((5 + length) / 6) ** lengthPenalty;
+    const state = this.start(source);
+    let live = [{ tokens: [], logProbability: 0, cross: [], state }];
+    let finished = [];
+    for (let length = 1; length <= limit; length++) {
+      const candidates = live.flatMap((one) => this.extend(one, 2 * beamSize));
+      candidates.sort((a, b) => b.logProbability - a.logProbability);
+      live = [];
+      candidates.slice(0, 2 * beamSize).forEach((one, rank) => {
+        const ends = one.tokens.at(-1) === EOS || length === limit;
+        if (!ends && live.length < beamSize) live.push(one);
+        if (!ends || rank >= beamSize) return;
+        finished.push({ ...one, score: one.logProbability / normalizer(length) });
+      });
+      finished.sort((a, b) => b.score - a.score);
+      finished.length = Math.min(finished.length, beamSize);
+      yield { live, finished };
+      // Done when no live hypothesis can still beat the best that is finished.
+      const most = Math.max(normalizer(length + 1), normalizer(limit));
+      const bound = live.length ? live[0].logProbability / most : -Infinity;
+      if (finished.length && (beamSize === 1 || finished[0].score >= bound)) break;
+    }
+    return finished;
+  }
+
+  // The likeliest continuations of a hypothesis by one token; never by PAD or BOS.
+  extend({ tokens, logProbability, cross, state }, count) {
+    const step = this.step(tokens.at(-1) ?? BOS, state);
+    const scores = logSoftmax(step.logits);
+    return largest(scores.fill(-Infinity, PAD, EOS), count).map((token) => ({
+      tokens: [...tokens, token],
+      logProbability: logProbability + scores[token],
+      cross: [...cross, step.cross],
+      state: step.state,
+    }));
+  }
+}
+
 // ---- the Transformer ----
 
-export class Transformer {
+class Transformer extends Seq2Seq {
   constructor(config, tensors) {
-    Object.assign(this, { config }, grow(tensors)); // encoder, decoder, embeddings
+    super(config, tensors); // encoder, decoder, embeddings
     for (const layer of [...this.encoder.layers, ...this.decoder.layers]) {
       for (const part of ["self_attn", "cross_attn"]) {
         if (layer[part]) layer[part] = new Attention(layer[part], config);
@@ -131,8 +189,9 @@ export class Transformer {
     return vectors.map((x) => layerNorm(stack.norm, x, this.config.eps));
   }
 
-  // Reads the source: for each decoder layer the keys and values made of it.
-  encode(ids) {
+  // Reads the source: for each decoder layer the keys and values made of it, and an
+  // empty cache for those of the target.
+  start(ids) {
     const { source_embedding, source_positions } = this;
     let vectors = ids.map((id, i) =>
       this.embed(source_embedding, source_positions, id, i),
@@ -147,13 +206,14 @@ export class Transformer {
       );
     }
     vectors = this.finish(this.encoder, vectors);
-    return this.decoder.layers.map(({ cross_attn }) => cross_attn.read(vectors));
+    const { layers } = this.decoder;
+    const memory = layers.map(({ cross_attn }) => cross_attn.read(vectors));
+    return { memory, cache: layers.map(() => []) };
   }
 
-  // Reads one target token and scores the next. The cache holds keys and values of
-  // the tokens before, layer by layer. It is not changed, so that two hypotheses may
-  // continue one. `cross` is what each layer and head attended to in the source.
-  step(id, cache, memory) {
+  // Reads one target token. The cache holds keys and values of the tokens before,
+  // layer by layer.
+  step(id, { memory, cache }) {
     const { target_embedding, target_positions } = this;
     let vectors = [
       this.embed(target_embedding, target_positions, id, cache[0].length),
@@ -174,59 +234,174 @@ export class Transformer {
       ]);
     });
     const [x] = this.finish(this.decoder, vectors);
-    return { logits: linear(this.output, x), cache: grown, cross };
-  }
-
-  // ---- the search ----
-
-  // Beam search; with a beam of one, greedy search. Yields the hypotheses after each
-  // token and returns the finished ones, best first. The score is the log-probability
-  // over ((5 + length) / 6) ** lengthPenalty.
-  *search(source, options = {}) {
-    const { beamSize = 1, lengthPenalty = 0.6 } = options;
-    const { maxLength = 100, maxRatio = Infinity } = options;
-    const memory = this.encode(source);
-    const ratio = Math.max(1, Math.floor(maxRatio * source.length));
-    const limit = Math.min(maxLength, this.config.max_length, ratio);
-    const normalizer = (length) => ((5 + length) / 6) ** lengthPenalty;
-    const cache = this.decoder.layers.map(() => []);
-    let live = [{ tokens: [], logProbability: 0, cross: [], cache }];
-    let finished = [];
-    for (let length = 1; length <= limit; length++) {
-      const candidates = live.flatMap((one) =>
-        this.extend(one, memory, 2 * beamSize),
-      );
-      candidates.sort((a, b) => b.logProbability - a.logProbability);
-      live = [];
-      candidates.slice(0, 2 * beamSize).forEach((one, rank) => {
-        const ends = one.tokens.at(-1) === EOS || length === limit;
-        if (!ends && live.length < beamSize) live.push(one);
-        if (!ends || rank >= beamSize) return;
-        finished.push({ ...one, score: one.logProbability / normalizer(length) });
-      });
-      finished.sort((a, b) => b.score - a.score);
-      finished.length = Math.min(finished.length, beamSize);
-      yield { live, finished };
-      // Done when no live hypothesis can still beat the best that is finished.
-      const most = Math.max(normalizer(length + 1), normalizer(limit));
-      const bound = live.length ? live[0].logProbability / most : -Infinity;
-      if (finished.length && (beamSize === 1 || finished[0].score >= bound)) break;
-    }
-    return finished;
-  }
-
-  // The likeliest continuations of a hypothesis by one token; never by PAD or BOS.
-  extend({ tokens, logProbability, cross, cache }, memory, count) {
-    const step = this.step(tokens.at(-1) ?? BOS, cache, memory);
-    const scores = logSoftmax(step.logits);
-    return largest(scores.fill(-Infinity, PAD, EOS), count).map((token) => ({
-      tokens: [...tokens, token],
-      logProbability: logProbability + scores[token],
-      cross: [...cross, step.cross],
-      cache: step.cache,
-    }));
+    const state = { memory, cache: grown };
+    return { logits: linear(this.output, x), state, cross };
   }
 }
+
+// ---- recurrent translators ----
+
+const sigmoid = (value) => 1 / (1 + Math.exp(-value));
+const zeros = (size) => new Float32Array(size);
+const row = ({ weight }, id, size) => weight.subarray(id * size, (id + 1) * size);
+const tanh = (x) => x.map(Math.tanh);
+const dot = (x, y) => x.reduce((sum, value, i) => sum + value * y[i], 0);
+
+function join(...vectors) {
+  const all = zeros(vectors.reduce((sum, x) => sum + x.length, 0));
+  let end = 0;
+  for (const x of vectors) all.set(x, (end += x.length) - x.length);
+  return all;
+}
+
+// Gated recurrent units: one layer in one direction.
+class GRU {
+  constructor(tensors, ending) {
+    const map = (name) => ({
+      weight: tensors[`weight_${name}_${ending}`],
+      bias: tensors[`bias_${name}_${ending}`],
+    });
+    [this.input, this.hidden] = [map("ih"), map("hh")];
+  }
+
+  // The new state: n, or so much of the old one as the gate z keeps.
+  step(x, h) {
+    const [given, kept, H] = [linear(this.input, x), linear(this.hidden, h), h.length];
+    return h.map((old, i) => {
+      const r = sigmoid(given[i] + kept[i]);
+      const z = sigmoid(given[H + i] + kept[H + i]);
+      const n = Math.tanh(given[2 * H + i] + r * kept[2 * H + i]);
+      return n + z * (old - n);
+    });
+  }
+
+  // The state after each vector.
+  run(vectors) {
+    let h = zeros(this.hidden.bias.length / 3);
+    return vectors.map((x) => (h = this.step(x, h)));
+  }
+}
+
+// The layers of a GRU, each a list of one direction or two.
+function gruLayers(tensors) {
+  const found = [];
+  for (let n = 0; tensors[`weight_ih_l${n}`]; n++) {
+    const endings = [`l${n}`, `l${n}_reverse`];
+    const there = endings.filter((ending) => tensors[`weight_ih_${ending}`]);
+    found.push(there.map((ending) => new GRU(tensors, ending)));
+  }
+  return found;
+}
+
+class Recurrent extends Seq2Seq {
+  constructor(config, tensors) {
+    super(config, tensors);
+    this.encoder.layers = gruLayers(this.encoder.gru);
+    this.layers = gruLayers(this.gru).flat();
+  }
+
+  // The states of the top layer at each token, and the last states of each layer, one
+  // for each direction. The second direction reads from the end.
+  encode(ids) {
+    const { d_model: D, reverse_source: reverse } = this.config;
+    const order = reverse ? ids.toReversed() : ids;
+    let vectors = order.map((id) => row(this.encoder.embedding, id, D));
+    const last = [];
+    for (const [forward, backward] of this.encoder.layers) {
+      const ways = [forward.run(vectors)];
+      if (backward) ways.push(backward.run(vectors.toReversed()).toReversed());
+      last.push([ways[0].at(-1), ways[1]?.[0]]);
+      vectors = vectors.map((_, place) => join(...ways.map((way) => way[place])));
+    }
+    return { outputs: vectors, last };
+  }
+
+  // The state of each decoder layer after one more vector.
+  advance(x, hidden) {
+    return this.layers.map((gru, depth) => (x = gru.step(x, hidden[depth])));
+  }
+
+  // The keys of additive attention, U k, of a dot product, k, or with a matrix, W k.
+  prepare(outputs) {
+    const { score } = this.attention ?? {};
+    return score?.key ? outputs.map((k) => linear(score.key, k)) : outputs;
+  }
+
+  // The softmax of v · tanh(W q + U k), or of q · k, and the states averaged by it.
+  attend(query, { outputs, keys }) {
+    const { score } = this.attention ?? {};
+    const q = score?.query ? linear(score.query, query) : query;
+    const scores = keys.map((key) =>
+      score?.combine ? dot(score.combine.weight, tanh(add(q, key))) : dot(q, key),
+    );
+    const weights = logSoftmax(scores).map(Math.exp);
+    const context = zeros(outputs[0].length).map((_, i) =>
+      outputs.reduce((sum, x, place) => sum + weights[place] * x[i], 0),
+    );
+    return { context, weights };
+  }
+}
+
+// 2014: the decoder sees only the encoder's last state.
+class OneVector extends Recurrent {
+  start(ids) {
+    const hidden = this.encode(ids).last.map(([state]) => state);
+    return { vector: hidden.at(-1), hidden };
+  }
+
+  step(id, { vector, hidden }) {
+    const word = row(this.embedding, id, this.config.d_model);
+    const state = { vector, hidden: this.advance(join(word, vector), hidden) };
+    const x = tanh(linear(this.read_out, join(word, state.hidden.at(-1), vector)));
+    return { logits: linear(this.output, x), state, cross: [] };
+  }
+}
+
+// Bahdanau: the decoder attends with its old state, then takes its step.
+class Bahdanau extends Recurrent {
+  start(ids) {
+    const { outputs, last } = this.encode(ids);
+    const hidden = last.map(([, backward]) => tanh(linear(this.bridge, backward)));
+    return { memory: { outputs, keys: this.prepare(outputs) }, hidden };
+  }
+
+  step(id, { memory, hidden }) {
+    const word = row(this.embedding, id, this.config.d_model);
+    const { context, weights } = this.attend(hidden.at(-1), memory);
+    const state = { memory, hidden: this.advance(join(word, context), hidden) };
+    const x = tanh(linear(this.read_out, join(word, state.hidden.at(-1), context)));
+    return { logits: linear(this.output, x), state, cross: [[weights]] };
+  }
+}
+
+// Luong: the decoder takes its step, then attends; the next step reads the outcome.
+class Luong extends Recurrent {
+  constructor(config, tensors) {
+    super(config, tensors);
+    if (config.local || config.score === "location")
+      throw new Error("no attention to windows or locations here");
+  }
+
+  start(ids) {
+    const { outputs, last } = this.encode(ids);
+    const hidden = last.map((ways) => join(...ways));
+    const feed = zeros(this.config.input_feeding ? this.config.d_model : 0);
+    return { memory: { outputs, keys: this.prepare(outputs) }, hidden, feed };
+  }
+
+  step(id, { memory, hidden: old, feed }) {
+    const word = row(this.embedding, id, this.config.d_model);
+    const hidden = this.advance(join(word, feed), old);
+    const { context, weights } = this.attend(hidden.at(-1), memory);
+    const x = tanh(linear(this.attentional, join(context, hidden.at(-1))));
+    const state = { memory, hidden, feed: feed.length ? x : feed };
+    return { logits: linear(this.output, x), state, cross: [[weights]] };
+  }
+}
+
+const MODELS = { transformer: Transformer, gru: OneVector, bahdanau: Bahdanau, luong: Luong };
+
+// ---- small tools ----
 
 // Where the largest few values stand, the largest first.
 function largest(values, count) {
@@ -279,6 +454,10 @@ const LETTERS = Array.from({ length: 256 }, (_, byte) =>
 const BYTES = new Map(LETTERS.map((letter, byte) => [letter, byte]));
 
 const split = (text) => text.split(SPACES).filter((word) => word);
+
+// A segment on one line: letters composed, single spaces, no byte-order mark.
+const oneLine = (text) =>
+  split(text.replaceAll("\0", " ").replaceAll("\ufeff", "").normalize("NFC")).join(" ");
 
 export class Tokenizer {
   constructor({ level, pieces, merges }) {
@@ -376,13 +555,20 @@ export function readTensors(buffer) {
   return tensors;
 }
 
+// The mean over the heads of a layer, which is counted from the end if it is negative.
+export const meanOfLayer = (layer) => (step) => {
+  const heads = step.at(layer);
+  return heads[0].map((_, s) => heads.reduce((sum, head) => sum + head[s], 0) / heads.length);
+};
+
 export class Translator {
   constructor({ model, text, decoding }, source, target, tensors) {
     this.kind = text.kind;
     this.decoding = decoding ?? {}; // how the model is best searched
     this.source = new Tokenizer(source);
     this.target = new Tokenizer(target);
-    this.model = new Transformer(model.config, tensors);
+    if (!MODELS[model.name]) throw new Error(`no model ${model.name} here`);
+    this.model = new MODELS[model.name](model.config, tensors);
   }
 
   // `read` gives a file of the folder, by its name, as an ArrayBuffer.
@@ -398,8 +584,8 @@ export class Translator {
 
   // The text as the model wants it; captions have no capitals and no full stop.
   prepare(text) {
-    if (this.kind !== "captions") return split(text).join(" ");
-    const body = text.replace(/[.!?…\p{White_Space}\x1c-\x1f]+$/u, "");
+    if (this.kind !== "captions") return oneLine(text);
+    const body = oneLine(text).replace(/[.!?…\p{White_Space}\x1c-\x1f]+$/u, "");
     const known = (word) => this.source.ids.has(word);
     const words = split(body.replaceAll(",", " , ")).map((word) =>
       !known(word) && known(word.toLowerCase()) ? word.toLowerCase() : word,
@@ -408,9 +594,9 @@ export class Translator {
   }
 
   // What the model wrote, as people write it; it ends when the sentence is whole.
-  restore(written, text, prepared, whole) {
-    if (this.kind !== "captions" || split(text).join(" ") === prepared)
-      return written;
+  restore(written, typed, prepared, whole) {
+    const text = oneLine(typed);
+    if (this.kind !== "captions" || text === prepared) return written;
     const [end] = text.match(/[.!?…\p{White_Space}\x1c-\x1f]*$/u);
     const capital = /^\s*\p{Lu}/u.test(text)
       ? written.slice(0, 1).toUpperCase()
@@ -429,7 +615,7 @@ export class Translator {
     if (source.length > limit)
       throw new Error(`more than ${limit} tokens: split it`);
     const shown = (one, whole) => {
-      const written = this.target.decode(one.tokens);
+      const written = oneLine(this.target.decode(one.tokens));
       return { ...one, source, text: this.restore(written, text, prepared, whole) };
     };
     const { length_penalty: lengthPenalty, max_ratio: ratio } = this.decoding;
@@ -442,21 +628,13 @@ export class Translator {
     }
   }
 
-  // Whether a word is unknown or, with subwords, is split into tiny pieces, because it
-  // or its letters were rare in training.
-  strange(ids) {
-    if (ids.includes(UNK)) return true;
-    const letters = this.source.decode(ids).replace(/[^\p{L}]/gu, "");
-    return this.source.level !== "word" && ids.length > 2 && letters.length < 2.5 * ids.length;
-  }
-
   // Everything needed for the drawing: the words of both sentences, and how much each target
   // word attended to each source word and to the end of the sentence. `weigh` picks
-  // or mixes the attention of all layers and heads.
+  // or mixes the attention of all layers and heads; a model may have none.
   picture(text, { source, tokens, cross, text: written }, weigh) {
     const target = tokens.filter((id) => id !== EOS);
     const label = (side, ids, places, sentence) => {
-      const words = split(sentence);
+      const words = split(oneLine(sentence));
       if (words.length === places.length) return words;
       return places.map((place) => side.decode(place.map((i) => ids[i])));
     };
@@ -469,8 +647,8 @@ export class Translator {
     return {
       source: label(this.source, source, seen, text),
       target: label(this.target, target, made, written),
-      unknown: seen.map((place) => this.strange(place.map((i) => source[i]))),
       weights: made.map((steps) => {
+        if (!cross[0].length) return [];
         const rows = steps.map((step) => weigh(cross[step]));
         const mean = (place) =>
           rows.reduce((sum, row) => sum + total(row, place), 0);

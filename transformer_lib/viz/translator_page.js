@@ -1,57 +1,29 @@
 // The translator in a page: draws what was recorded, loads a model when asked, and
 // draws what it does with the reader's own words.
 
-const SHELF = "attention-step-by-step"; // the name of what the browser keeps
-const LEAST = 0.05; // thinner lines are not drawn
+import {
+  address,
+  attended,
+  bare,
+  calm,
+  carried,
+  carry,
+  copies,
+  element,
+  explain,
+  fetchFile,
+  knownWords,
+  megabytes,
+  neighbour,
+  pause,
+  shelf,
+  unknownAmong,
+  unpack,
+  wordsOf,
+} from "./page_parts.js";
+
 const LONGEST = 500; // characters; a longer text is refused
 const PRONOUNS = ["er", "sie", "es"];
-
-const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
-const percent = (weight) => `${Math.round(100 * weight)} %`;
-const bare = (word) => word.replace(/[.,]$/, "");
-const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-
-function element(name, attributes = {}, text = "") {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes))
-    made.setAttribute(key, value);
-  made.textContent = text;
-  return made;
-}
-
-// ---- files that the browser keeps ----
-
-// Where the files are kept; nowhere if the browser does not allow it.
-async function shelf() {
-  try {
-    return await caches.open(SHELF);
-  } catch {
-    return null;
-  }
-}
-
-// A file, from the shelf or from the site; `arrived` is told how many bytes came.
-async function fetchFile(url, arrived) {
-  const kept = await shelf();
-  let response = await kept?.match(url);
-  if (!response) {
-    response = await fetch(url);
-    if (!response.ok) throw new Error(`${response.status} for ${url}`);
-    const older = (await kept?.keys()) ?? [];
-    const path = (address) => new URL(address).pathname;
-    for (const one of older)
-      if (path(one.url) === path(response.url)) await kept.delete(one);
-    await kept?.put(url, response.clone()).catch(() => {});
-  }
-  const chunks = [];
-  for (const reader = response.body.getReader(); ;) {
-    const { done, value } = await reader.read();
-    if (done) return new Blob(chunks).arrayBuffer();
-    chunks.push(value);
-    arrived(value.length);
-  }
-}
 
 // ---- the widget ----
 
@@ -68,6 +40,7 @@ class TranslatorInPage {
       "notice",
       "changes",
       "tries",
+      "offers",
       "form",
       "settings",
       "terms",
@@ -83,6 +56,28 @@ class TranslatorInPage {
     this.root.classList.add("tl-ready");
     this.offer();
     this.show(this.recorded(), { final: true });
+    this.arrive();
+  }
+
+  // The model and the sentence that the address carries, if it does.
+  arrive() {
+    const { name, text } = carried();
+    const index = this.models.findIndex((model) => model.name === name);
+    if (index < 0) return;
+    this.root.scrollIntoView();
+    this.turn(index, text);
+  }
+
+  // Another model and a sentence: shown if it is recorded, or else translated.
+  turn(index, text) {
+    this.model.selectedIndex = index;
+    this.input.value = text;
+    this.offer();
+    const key = Object.keys(this.examples).find((one) => this.sentence(one.split(" ")) === text);
+    if (!this.wanted.captions || !key) return this.submit();
+    this.words = key.split(" ");
+    this.press();
+    this.show(this.recorded(), { final: true });
   }
 
   listen() {
@@ -90,10 +85,9 @@ class TranslatorInPage {
       event.preventDefault();
       this.submit();
     });
-    let waiting;
     this.input.addEventListener("input", () => {
-      clearTimeout(waiting);
-      waiting = setTimeout(() => this.write(), 400);
+      clearTimeout(this.waiting);
+      this.waiting = setTimeout(() => this.write(), 400);
     });
     for (const one of this.changes.querySelectorAll("button")) {
       one.addEventListener("click", () =>
@@ -104,14 +98,16 @@ class TranslatorInPage {
     this.search.addEventListener("change", () => this.write());
     this.heads.addEventListener("change", () => this.draw());
     this.target.addEventListener("keydown", (event) => this.move(event));
+    const copy = this.root.querySelector(".tl-copy");
+    copies(copy, () => this.wanted.name, () => this.input.value.trim());
+    addEventListener("hashchange", () => this.arrive());
     new ResizeObserver(() => this.arrange()).observe(this.root);
     document.fonts?.ready.then(() => this.arrange());
   }
 
   // ---- the recorded example ----
 
-  sentence() {
-    const [animal, place, reason] = this.words;
+  sentence([animal, place, reason] = this.words) {
     return this.pattern
       .replace("{0}", animal)
       .replace("{1}", place)
@@ -120,11 +116,7 @@ class TranslatorInPage {
 
   recorded() {
     const found = this.examples[this.words.join(" ")];
-    const weights = found.weights.map((row) => {
-      const full = new Array(found.source.length + 1).fill(0);
-      for (const [place, thousandths] of row) full[place] = thousandths / 1000;
-      return full;
-    });
+    const weights = unpack(found.weights, found.source.length);
     return { ...found, weights, unknown: [] };
   }
 
@@ -133,6 +125,7 @@ class TranslatorInPage {
     this.input.value = this.sentence();
     if (this.loaded === this.wanted) return this.write();
     this.press();
+    this.offers.hidden = true;
     const run = ++this.run;
     const picture = this.recorded();
     for (let count = 1; count < picture.target.length && !calm(); count++) {
@@ -164,8 +157,9 @@ class TranslatorInPage {
   // Another model: its own examples, and no result of the one before.
   pick() {
     this.run++;
-    this.input.value = this.wanted.captions ? this.sentence() : this.wanted.tries[0];
+    this.input.value = this.wanted.captions ? this.sentence() : this.wanted.sentences[0];
     this.offer();
+    this.offers.hidden = true;
     this.clear("");
     if (this.wanted.captions && this.loaded !== this.wanted)
       this.show(this.recorded(), { final: true });
@@ -183,14 +177,14 @@ class TranslatorInPage {
   }
 
   async offer() {
-    const { bytes, knows, terms, name, tries } = this.wanted;
+    const { bytes, knows, terms, name, sentences } = this.wanted;
     this.terms.replaceChildren(element("strong", {}, knows), ` ${terms}`);
     this.input.lang = this.source.lang = this.wanted.source;
     this.target.lang = this.says.lang = this.wanted.target;
     this.changes.hidden = !this.wanted.captions;
     this.tries.hidden = this.wanted.captions;
     this.tries.replaceChildren(
-      ...tries.map((text) => {
+      ...sentences.slice(0, 3).map((text) => {
         const button = element("button", { type: "button", lang: this.wanted.source }, text);
         button.addEventListener("click", () => {
           this.input.value = text;
@@ -205,26 +199,22 @@ class TranslatorInPage {
     this.button.textContent = ready
       ? "Translate"
       : `Load the translator (${megabytes(bytes)})`;
-    const kept = await (await shelf())?.match(this.address("weights.safetensors"));
+    const kept = await (await shelf())?.match(
+      address(this.files, this.wanted, "weights.safetensors"),
+    );
     if (kept && this.loaded !== this.wanted && this.wanted.name === name) {
       const size = megabytes(bytes);
       this.button.textContent = `Start the translator (${size}, kept here)`;
     }
   }
 
-  address(file) {
-    const { name, version } = this.wanted;
-    return new URL(`${this.files}${name}/${file}?v=${version}`, document.baseURI)
-      .href;
-  }
-
-  async submit() {
-    if (this.loaded !== this.wanted && !(await this.load())) return;
-    await this.write();
+  submit() {
+    return this.write({ load: true });
   }
 
   async load() {
-    const { bytes, name } = this.wanted;
+    const { wanted } = this; // another may be, by the time that it is there
+    const { bytes, name } = wanted;
     this.button.disabled = this.model.disabled = true;
     this.say(`Loading ${megabytes(bytes)}.`);
     let sum = 0;
@@ -233,12 +223,12 @@ class TranslatorInPage {
       this.button.textContent = `${megabytes(sum)} of ${megabytes(bytes)}`;
     };
     try {
-      const { Translator, EOS } = await import("./translator.js");
+      const { Translator, EOS, meanOfLayer } = await import("./translator.js");
       const translator = await Translator.load((file) =>
-        fetchFile(this.address(file), arrived),
+        fetchFile(address(this.files, wanted, file), arrived),
       );
-      Object.assign(this, { translator, end: EOS, loaded: this.wanted });
-      this.listHeads();
+      Object.assign(this, { translator, end: EOS, loaded: wanted });
+      this.listHeads(meanOfLayer(-1));
       this.listWidths(translator.decoding.beam_size ?? 1);
       this.say("");
       return true;
@@ -252,12 +242,10 @@ class TranslatorInPage {
   }
 
   // The heads to choose from; first the one that shows most.
-  listHeads() {
+  listHeads(mean) {
     const { n_decoder_layers: layers, n_heads: heads } =
       this.translator.model.config;
-    const mean = (step) =>
-      step[0].map((_, s) => step.reduce((sum, head) => sum + head[s], 0) / heads);
-    this.weighings = [["Last layer, average", (step) => mean(step.at(-1))]];
+    this.weighings = [["Last layer, average", mean]];
     for (let layer = 0; layer < layers; layer++) {
       for (let head = 0; head < heads; head++) {
         const label = `Layer ${layer + 1}, head ${head + 1}`;
@@ -280,28 +268,41 @@ class TranslatorInPage {
     this.search.replaceChildren(...options);
   }
 
-  // Translates what stands in the field, word by word.
-  async write() {
+  // Translates what stands in the field, word by word, unless half of it is unknown.
+  async write({ load = false } = {}) {
+    clearTimeout(this.waiting);
     const run = ++this.run;
-    const text = this.input.value.trim();
+    const typed = this.input.value.trim();
+    const [text] = this.wanted.captions ? typed.match(/^[^.!?…]*[.!?…]*/u) : [typed];
     this.press();
-    if (this.loaded !== this.wanted) {
-      this.clear("");
-      this.state.textContent = "Load the translator, and it translates what you type.";
-      return;
-    }
+    this.offers.hidden = true;
     if (!text) return this.clear("");
     if (text.length > LONGEST)
       return this.clear(
         `${text.length} characters: the translator takes ${LONGEST}, a sentence at a time.`,
       );
+    const known = await knownWords(this.files, this.wanted);
+    if (run !== this.run) return;
+    const words = wordsOf(text);
+    const strange = words.filter((word) => !known.has(word));
+    if (2 * strange.length >= words.length) return this.refuse(words, strange, known);
+    if (this.loaded !== this.wanted) {
+      if (load) return (await this.load()) && this.write(); // of what stands there then
+      this.clear("");
+      this.state.textContent = "Load the translator, and it translates what you type.";
+      return;
+    }
     const options = { beamSize: Number(this.search.value) };
+    Object.assign(this, { known, rest: text !== typed });
     try {
       const steps = this.translator.translate(text, options);
       for (;;) {
         const { value, done } = steps.next();
         this.last = [text, value];
-        if (done) return this.draw();
+        if (done) {
+          carry(this.wanted.name, typed);
+          return this.draw();
+        }
         this.show(this.picture(), {});
         await pause(calm() ? 0 : 30);
         if (run !== this.run) return;
@@ -311,22 +312,68 @@ class TranslatorInPage {
     }
   }
 
+  // Says what the model knows, and offers sentences with the words that were typed, or
+  // another model that knows these words.
+  async refuse(words, strange, known) {
+    const { run } = this;
+    const listed = [...new Set(strange)].slice(0, 5).join(", ");
+    const size = known.size.toLocaleString("en");
+    const about = this.wanted.captions ? "of its captions" : "of captions of photographs";
+    const why = listed ? `This model does not know ${listed}` : "There is no word in this";
+    this.clear(`${why}, so it does not translate. It knows ${size} words, those ${about}.`);
+    const offers = this.near(words.filter((word) => known.has(word))).map((text) => [
+      element("button", { type: "button", lang: this.wanted.source }, text),
+      this.wanted,
+      text,
+    ]);
+    let most = words.length / 2;
+    for (const model of this.models) {
+      const theirs = await knownWords(this.files, model);
+      const count = words.filter((word) => theirs.has(word)).length;
+      if (!theirs.size || count <= most) continue;
+      most = count;
+      const label = `${model.label} knows ${count === words.length ? "all" : count} of your words`;
+      const button = element("button", { type: "button", class: "tl-other" }, label);
+      if (offers[0]?.[1] !== this.wanted) offers.shift();
+      offers.unshift([button, model, this.input.value.trim()]);
+    }
+    if (run !== this.run) return;
+    for (const [button, model, text] of offers)
+      button.addEventListener("click", () => this.turn(this.models.indexOf(model), text));
+    this.offers.replaceChildren(...offers.map(([button]) => button));
+    this.offers.hidden = false;
+  }
+
+  // Three sentences that the model knows; first those with the rarest of the words.
+  near(words) {
+    const { sentences } = this.wanted;
+    const having = (word) => sentences.filter((one) => wordsOf(one).includes(word));
+    const score = new Map(sentences.map((one) => [one, 0]));
+    for (const word of new Set(words)) {
+      const found = having(word);
+      for (const one of found) score.set(one, score.get(one) + 1 / found.length);
+    }
+    return sentences.toSorted((a, b) => score.get(b) - score.get(a)).slice(0, 3);
+  }
+
   picture() {
     const [, weigh] = this.weighings[this.heads.selectedIndex];
-    return this.translator.picture(...this.last, weigh);
+    const picture = this.translator.picture(...this.last, weigh);
+    return { ...picture, unknown: unknownAmong(picture.source, this.known) };
   }
 
   draw() {
     if (!this.last) return;
-    const { tokens } = this.last[1];
+    const { tokens, logProbability } = this.last[1];
     const cut = tokens.length > 0 && tokens.at(-1) !== this.end;
-    this.show(this.picture(), { final: true, cut });
+    const unsure = logProbability / tokens.length < this.wanted.sure;
+    this.show(this.picture(), { final: true, cut, unsure });
   }
 
   // ---- drawing ----
 
   // Words and lines; `all` are the words that will stand there, to keep their room.
-  show(picture, { final = false, cut = false, all = picture.target }) {
+  show(picture, { final = false, cut = false, unsure = false, all = picture.target }) {
     this.shown = picture;
     this.source.replaceChildren(
       ...picture.source.flatMap((word, i) => [
@@ -348,8 +395,9 @@ class TranslatorInPage {
     const pronoun = picture.target.findLastIndex((word) => PRONOUNS.includes(word));
     this.chosen = final && pronoun >= 0 ? pronoun : picture.target.length - 1;
     this.arrange();
-    this.state.textContent = final ? this.explain() : "";
-    this.warn(cut);
+    this.state.textContent = final ? explain(this.shown, this.chosen) : "";
+    this.root.classList.toggle("tl-unsure", unsure);
+    this.warn(cut, unsure);
     if (final) this.says.textContent = picture.target.join(" ");
   }
 
@@ -357,18 +405,11 @@ class TranslatorInPage {
     if (this.chosen === index) return;
     this.chosen = index;
     this.connect();
-    this.state.textContent = this.explain();
+    this.state.textContent = explain(this.shown, this.chosen);
   }
 
   move(event) {
-    const last = this.shown.target.length - 1;
-    const [left, right] = [
-      Math.max(this.chosen - 1, 0),
-      Math.min(this.chosen + 1, last),
-    ];
-    const next = { ArrowLeft: left, ArrowRight: right, Home: 0, End: last }[
-      event.key
-    ];
+    const next = neighbour(event, this.chosen, this.shown.target.length);
     if (next === undefined) return;
     event.preventDefault();
     event.stopPropagation(); // the page would turn
@@ -407,11 +448,12 @@ class TranslatorInPage {
     };
     const [leave, enter] = columns ? ["right", "left"] : ["bottom", "top"];
     const paths = [];
-    sources.forEach((word, i) => {
-      const weight = row[i] ?? 0;
-      word.style.setProperty("--tl-weight", weight.toFixed(3));
-      if (weight < LEAST) return;
-      const [x, y] = middle(word, leave);
+    sources.forEach((word, i) =>
+      word.style.setProperty("--tl-weight", (row[i] ?? 0).toFixed(3)),
+    );
+    for (const place of attended(row)) {
+      const weight = row[place];
+      const [x, y] = middle(sources[place], leave);
       const [u, v] = middle(targets[this.chosen], enter);
       const [across, down] = columns ? [(u - x) / 2, 0] : [0, (v - y) / 2];
       const path = document.createElementNS(this.lines.namespaceURI, "path");
@@ -422,34 +464,22 @@ class TranslatorInPage {
       path.setAttribute("stroke-width", 1 + 5 * weight);
       path.setAttribute("stroke-opacity", 0.25 + 0.75 * weight);
       paths.push(path);
-    });
+    }
     this.lines.replaceChildren(...paths);
   }
 
-  // What the lines show, in words.
-  explain() {
-    const { source, target, weights } = this.shown;
-    const best = (weights[this.chosen] ?? []).map((weight, i) => [
-      weight,
-      source[i] ?? "the end",
-    ]);
-    const most = best
-      .filter(([weight]) => weight >= LEAST)
-      .sort((a, b) => b[0] - a[0])
-      .slice(0, 3);
-    if (!most.length) return "";
-    const listed = most.map(([weight, word]) => `${bare(word)} ${percent(weight)}`);
-    return `${bare(target[this.chosen])} ← ${listed.join(", ")}`;
-  }
-
-  // Words that the model does not know are named, and a translation without an end.
-  warn(cut) {
+  // Names words that the model does not know, and says when it is unsure, when it read
+  // only one sentence, and when its translation has no end.
+  warn(cut, unsure) {
     const { source, unknown } = this.shown;
     const strange = [...new Set(source.filter((_, i) => unknown[i]).map(bare))];
     const knows = this.wanted.captions ? "does not know" : "has hardly ever seen";
     const told = [];
     if (strange.length)
       told.push(`The model ${knows} ${strange.join(", ")}, so it guesses.`);
+    if (unsure)
+      told.push("It is less sure of this than of 99 in 100 captions: don't trust it.");
+    if (this.rest && this.last) told.push("It translates one sentence at a time, here the first.");
     if (cut) {
       const { length } = this.last[1].tokens;
       told.push(`It stopped after ${length} tokens without finding an end.`);
@@ -462,7 +492,5 @@ class TranslatorInPage {
   }
 }
 
-if (globalThis.document) {
-  for (const root of document.querySelectorAll(".tl-translator"))
-    new TranslatorInPage(root);
-}
+for (const root of document.querySelectorAll(".tl-translator"))
+  new TranslatorInPage(root);

@@ -132,8 +132,9 @@ def make_viewer(
     said = " ".join(html.escape(row[0]) for row, part in zip(rows, parts, strict=True) if not part.weights and row[0])
     data = json.dumps([asdict(part) for part in parts], ensure_ascii=False, separators=(",", ":"))
     name, remark = html.escape(title), f"<p>{html.escape(note)}</p>" if note else ""
+    plain = " mathjax_ignore tex2jax_ignore" * ("$" in name + remark + body + data)  # or words would become formulas
     page = (
-        f'<div class="tl-viewer" role="group" aria-label="{name}"><style>\n{style}</style>'
+        f'<div class="tl-viewer{plain}" role="group" aria-label="{name}"><style>\n{style}</style>'
         f"<p><strong>{name}</strong></p>"
         f'{remark}{body}<p class="tl-says">{said}</p>'
         f'<script type="application/json">{data.replace("<", chr(92) + "u003c")}'

@@ -1,0 +1,132 @@
+"""Mixture of experts: equal to a loop and to Hugging Face's layers, with gradients; the balance of the load."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from transformer_lib.models.experts import Experts
+
+transformers = pytest.importorskip("transformers")
+
+
+def numbers(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def experts(n: int = 6, k: int = 2, **options: bool) -> Experts:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Experts(8, 5, n, k, **options)
+
+
+@given(k=st.integers(1, 6), sigmoid=st.booleans(), biased=st.booleans())
+def test_each_token_gets_the_average_of_its_best_experts(k, sigmoid, biased):
+    layer, x = experts(k=k, sigmoid=sigmoid), numbers(2, 3, 8)
+    layer.bias += biased * numbers(6, seed=5)
+    y = layer(x)
+    for b in range(2):
+        for t in range(3):
+            logits = layer.router(x[b, t])
+            scores = logits.sigmoid() if sigmoid else logits.softmax(-1)
+            best = (scores + layer.bias).argsort(descending=True)[:k].tolist()
+            total = sum(scores[i] for i in best)
+            expected = sum(scores[i] / total * layer.experts[i](x[b, t]) for i in best)
+            torch.testing.assert_close(y[b, t], expected, atol=1e-5, rtol=1e-4)
+
+
+def load_into(theirs: nn.Module, ours: Experts) -> None:
+    """Copy our weights into one of Hugging Face's layers."""
+    with torch.no_grad():
+        theirs.gate.weight.copy_(ours.router.weight)
+        for i, expert in enumerate(ours.experts):
+            theirs.experts.gate_up_proj[i] = torch.cat([expert.gate.weight, expert.linear1.weight])
+            theirs.experts.down_proj[i] = expert.linear2.weight
+
+
+def same_values_and_gradients(theirs: nn.Module, ours: Experts) -> None:
+    found = []
+    for net in (theirs, ours):
+        x = numbers(2, 7, 8).requires_grad_()
+        y = net(x)
+        router = net.gate if net is theirs else net.router
+        inputs, routed = torch.autograd.grad(y.square().sum(), [x, router.weight], retain_graph=True)
+        net.zero_grad()
+        y.square().sum().backward()
+        if net is theirs:
+            middle, down = net.experts.gate_up_proj.grad, net.experts.down_proj.grad
+        else:
+            first = [torch.cat([e.gate.weight.grad, e.linear1.weight.grad]) for e in net.experts]
+            middle, down = torch.stack(first), torch.stack([e.linear2.weight.grad for e in net.experts])
+        found.append([y, inputs, routed, middle, down])
+    for one, two in zip(*found, strict=True):
+        assert one.abs().max() > 1e-3
+        torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-4)
+
+
+def test_values_and_gradients_equal_mixtrals():
+    from transformers.models.mixtral import modeling_mixtral as mixtral
+
+    sizes = {"hidden_size": 8, "intermediate_size": 5, "num_local_experts": 6, "num_experts_per_tok": 2}
+    theirs, ours = mixtral.MixtralSparseMoeBlock(mixtral.MixtralConfig(**sizes)), experts()
+    load_into(theirs, ours)
+    same_values_and_gradients(theirs, ours)
+
+
+def test_values_and_gradients_equal_those_of_deepseeks_routed_experts():
+    from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek
+
+    sizes = {"hidden_size": 8, "moe_intermediate_size": 5, "n_routed_experts": 6, "num_experts_per_tok": 2}
+    groups = {"n_group": 1, "topk_group": 1, "n_shared_experts": 1, "routed_scaling_factor": 1.0}
+    theirs = deepseek.DeepseekV3MoE(deepseek.DeepseekV3Config(**sizes, **groups))
+    ours = experts(sigmoid=True)
+    load_into(theirs, ours)
+    ours.bias += torch.tensor([0.3, -0.3, 0.0, 0.2, 0.0, -0.1])
+    theirs.gate.e_score_correction_bias.copy_(ours.bias)
+    nn.init.zeros_(theirs.shared_experts.down_proj.weight)  # a shared expert is one more layer, added to this one
+    same_values_and_gradients(theirs, ours)
+
+
+def test_only_visited_experts_work_and_learn():
+    layer = experts(n=4, k=1)
+    layer.bias[2] = 10.0
+    layer(numbers(9, 8)).square().sum().backward()
+    worked = [i for i, expert in enumerate(layer.experts) if expert.linear2.weight.grad.abs().max() > 0]
+    assert worked == [2]
+
+
+def test_the_bias_moves_the_choice_and_not_the_weights():
+    layer, x = experts(), numbers(50, 8)
+    scores, visits = layer.route(x)
+    layer.bias += torch.tensor([5.0, 0, 0, 0, 0, 0])
+    biased, moved = layer.route(x)
+    assert torch.equal(scores, biased) and not torch.equal(visits, moved) and moved[:, 0].all()
+
+
+def test_balance_raises_the_idle_and_lowers_the_busy():
+    layer = experts(n=4, k=1)
+    visits = torch.tensor([[1, 0, 0, 0]] * 5 + [[0, 1, 0, 0]] * 2 + [[0, 0, 1, 0]]).bool()
+    layer.balance(visits, step=0.5)
+    assert layer.bias.tolist() == [-0.5, 0.0, 0.5, 0.5]
+
+
+def test_balanced_again_and_again_the_load_evens_out():
+    layer, x = experts(n=8), numbers(400, 8)
+    layer.router.weight.data[0] += 2 * x.mean(0) + 1
+    before = layer.route(x)[1].float().mean(0)
+    for _ in range(800):
+        layer.balance(layer.route(x)[1], step=0.0003)
+    after = layer.route(x)[1].float().mean(0)
+    assert before.max() > 1.7 * 0.25 and after.max() < 1.2 * 0.25 and after.min() > 0.8 * 0.25
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_the_type_of_the_input_is_the_type_of_the_output(dtype):
+    layer, x = experts(), numbers(3, 8)
+    expected = layer(x)
+    y = layer.to(dtype)(x.to(dtype))
+    assert y.dtype == dtype
+    torch.testing.assert_close(y.float(), expected, atol=0.05, rtol=0.05)

@@ -1,0 +1,59 @@
+"""What users have: folders that version 0.2.0 wrote are read, translate as they did, and are trained to their end."""
+
+import atexit
+import json
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+import transformer_lib
+from transformer_lib.models.registry import build_model
+from transformer_lib.training.checkpoints import load_tensors, load_weights
+from transformer_lib.translation.run import open_run
+from transformer_lib.translation.translator import Translator
+
+OLD = Path(tempfile.mkdtemp(prefix="version-0.2.0-"))
+atexit.register(shutil.rmtree, OLD, ignore_errors=True)
+zipfile.ZipFile(Path(__file__).parent / "data" / "version-0.2.0.zip").extractall(OLD)
+SAID = json.loads((OLD / "said.json").read_text(encoding="utf-8"))
+TRANSLATORS = sorted(path.name for path in (OLD / "translators").iterdir())
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_a_saved_translator_writes_what_it_wrote(name):
+    translator = Translator.from_pretrained(OLD / "translators" / name, device="cpu")
+    if name.endswith("-lm"):  # a language model translates nothing
+        with torch.no_grad():
+            logits = translator.model(torch.tensor([[1, 4, 5, 6, 7]]))[0, -1]
+        assert logits.tolist() == pytest.approx(SAID[name], abs=1e-3)
+        return
+    for beam_size, expected in SAID[name].items():
+        for text, (written, log_probability) in zip(SAID["texts"], expected, strict=True):
+            (found,) = translator.search([text], beam_size=int(beam_size), max_length=9)[0]
+            assert found.text == written and found.log_probability == pytest.approx(log_probability, abs=1e-3)
+
+
+def test_the_weights_of_a_bert_are_read():
+    weights, notes = load_tensors(OLD / "bert.safetensors")
+    model = build_model("bert", notes["config"]).eval()
+    load_weights(model, weights, OLD)
+    with torch.no_grad():
+        logits = model(torch.tensor([[4, 5, 6, 2], [7, 8, 2, 0]]))
+    assert logits[0, 1].tolist() == pytest.approx(SAID["bert"], abs=1e-3)
+
+
+def test_a_run_that_was_stopped_comes_to_the_same_end(tmp_path):
+    run = open_run(shutil.copytree(OLD / "run", tmp_path / "run"), torch.device("cpu"))
+    assert run.trainer.progress.step == 5 and run.trainer.fit()
+    lines = [(line["updates"], line["loss"], line["validation_loss"]) for line in run.trainer.progress.log]
+    for line, expected in zip(lines, SAID["run"], strict=True):
+        assert line == pytest.approx(expected, abs=2e-3)
+
+
+def test_every_public_name_is_still_there():
+    names = set((OLD / "names.txt").read_text().split())
+    assert names - {"settings"} <= set(transformer_lib.__all__)

@@ -1,0 +1,143 @@
+"""Sparse attention: the choice against a loop, the indexer against Hugging Face's, and attention to what was picked."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from transformer_lib.models.attention import attention
+from transformer_lib.models.multi_head import MultiHeadAttention, record_attention
+from transformer_lib.models.sparse_attention import IndexedAttention, Indexer, choose
+
+
+def numbers(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def layer(k: int | None = None, n_heads: int = 2) -> IndexedAttention:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return IndexedAttention(8, n_heads, Indexer(8, n_heads=2, width=4), k)
+
+
+# ---------------------------------------------------------------- the choice
+
+
+@given(k=st.integers(1, 9), masked=st.booleans(), seed=st.integers(0, 1000))
+def test_the_k_largest_that_the_mask_allows(k, masked, seed):
+    scores = numbers(2, 5, 7, seed=seed)
+    mask = numbers(5, 7, seed=seed + 1) > 0 if masked else None
+    chosen = choose(scores, k, mask)
+    for b in range(2):
+        for t in range(5):
+            allowed = [s for s in range(7) if mask is None or mask[t, s]]
+            best = sorted(allowed, key=lambda s: -scores[b, t, s])[:k]
+            assert chosen[b, t].nonzero()[:, 0].tolist() == sorted(best)
+
+
+def test_reading_the_chosen_rows_equals_masking_the_others():
+    q, keys, values, scores = numbers(1, 4), numbers(30, 4, seed=2), numbers(30, 4, seed=3), numbers(1, 30, seed=4)
+    rows = choose(scores, 5)[0]
+    read = attention(q, keys[rows], values[rows])
+    torch.testing.assert_close(attention(q, keys, values, choose(scores, 5)), read)
+
+
+# ---------------------------------------------------------------- the indexer
+
+
+@torch.no_grad()
+def test_scores_equal_the_formula():
+    index, x = Indexer(8, n_heads=3, width=4), numbers(2, 6, 8)
+    scores = index(x)
+    for b in range(2):
+        q = index.wq(x[b]).view(6, 3, 4)
+        k = F.layer_norm(index.wk(x[b]), (4,), eps=1e-6)
+        w = index.weights_proj(x[b])
+        for t in range(6):
+            for s in range(6):
+                votes = [w[t, j] * max(0.0, float(q[t, j] @ k[s])) for j in range(3)]
+                assert float(scores[b, t, s]) == pytest.approx(float(sum(votes)) / math.sqrt(4 * 3), abs=1e-5)
+
+
+@pytest.mark.parametrize("rotary", [0, 4])
+def test_it_picks_what_hugging_faces_indexer_picks(rotary):
+    modeling = pytest.importorskip("transformers.models.deepseek_v32.modeling_deepseek_v32")
+    sizes = {"hidden_size": 12, "q_lora_rank": 12, "index_n_heads": 3, "index_head_dim": 8, "index_topk": 4}
+    config = modeling.DeepseekV32Config(qk_rope_head_dim=4, num_hidden_layers=1, **sizes)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        theirs, ours = modeling.DeepseekV32Indexer(config, 0), Indexer(12, 3, 8, d_rotary=rotary)
+    weights = {name.replace("wq_b", "wq"): weight for name, weight in theirs.state_dict().items()}
+    ours.load_state_dict(weights)
+    x, causal = numbers(2, 20, 12), torch.ones(20, 20, dtype=torch.bool).tril()
+    angles = torch.arange(20)[:, None] * 10_000 ** -torch.tensor([0.0, 0.5, 0.0, 0.5])
+    angles = angles[None] * (rotary > 0)
+    picked = theirs(x, x, (angles.cos(), angles.sin()), causal.expand(2, 20, 20), torch.arange(20)[None]).long()
+    expected = torch.zeros(2, 20, 20, dtype=torch.bool).scatter(-1, picked, True) & causal
+    assert torch.equal(choose(ours(x), 4, causal), expected)
+
+
+# ---------------------------------------------------------------- attention to what was picked
+
+
+@torch.no_grad()
+def test_reading_everything_is_ordinary_causal_attention():
+    ours, x = layer(), numbers(2, 9, 8)
+    expected = MultiHeadAttention.forward(ours, x, causal=True)
+    for ours.k in (None, 9, 20):
+        torch.testing.assert_close(ours(x), expected)
+
+
+@torch.no_grad()
+def test_weights_are_zero_outside_the_picks_and_do_not_see_the_future():
+    ours, x = layer(k=3), numbers(2, 9, 8)
+    with record_attention(ours) as maps:
+        before = ours(x)
+    (weights,) = maps[""]
+    read = ours.pick(x)[1]
+    assert torch.equal((weights > 0).any(1), read) and int(read.sum(-1).max()) == 3
+    x[:, 6:] += 1
+    torch.testing.assert_close(ours(x)[:, :6], before[:, :6])
+
+
+def test_the_index_loss_is_a_divergence_and_trains_the_indexer_alone():
+    ours, x = layer(), numbers(2, 9, 8).requires_grad_()
+    loss = ours.index_loss(x)
+    loss.backward()
+    trained = {name for name, weight in ours.named_parameters() if weight.grad is not None}
+    assert trained == {f"indexer.{name}" for name, _ in ours.indexer.named_parameters()} and x.grad is None
+    with record_attention(ours) as maps, torch.no_grad():
+        ours(x)
+    target = maps[""][0].mean(1)
+    scores, total = ours.indexer(x).detach(), 0.0
+    for b in range(2):
+        for t in range(9):
+            index, p = scores[b, t, : t + 1].softmax(-1), target[b, t, : t + 1]
+            total += float((p * (p / index).log()).sum())
+    assert loss.item() == pytest.approx(total / 18, rel=1e-4)
+
+
+def test_with_a_choice_the_loss_compares_the_picks_only():
+    ours, x = layer(k=1), numbers(2, 9, 8)
+    assert ours.index_loss(x).item() == pytest.approx(0, abs=1e-6)  # one position: both are certain
+    ours.k = 3
+    assert ours.index_loss(x).item() > 1e-3
+
+
+def test_the_indexer_learns_where_the_attention_looks():
+    ours, x = layer(n_heads=1), 3 * numbers(16, 20, 8)
+    adam = torch.optim.Adam(ours.indexer.parameters(), 0.03)
+    losses = []
+    for _ in range(60):
+        loss = ours.index_loss(x)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]

@@ -1,0 +1,145 @@
+"""Tests for chapter "Mixture of experts and sparse attention"."""
+
+import math
+
+import torch
+from torch import nn, randn, tensor
+from torch.nn import functional as F
+
+from transformer_lib.models.attention import attention_weights
+from transformer_lib.models.experts import Experts
+from transformer_lib.models.multi_head import MultiHeadAttention
+from transformer_lib.models.sparse_attention import IndexedAttention, Indexer, choose
+from transformer_lib.student.checks import check, equal, holds
+
+SCORES = tensor([[0.3, -1.0, 2.0, 0.1], [5.0, 4.0, 3.0, 6.0]])
+MASK = tensor([[True, True, False, True], [False, True, False, False]])
+
+
+@check(choose, "Two words are enough")
+def the_best_of_each_row() -> None:
+    """The k largest scores of each row are True, all others False; a large k chooses everything."""
+    want = tensor([[True, False, True, False], [True, False, False, True]])
+    equal(choose(SCORES, 2), want, {"the smallest ones": ~want})
+    equal(choose(SCORES, 9), torch.ones(2, 4, dtype=torch.bool))
+
+
+@check(choose, "Two words are enough")
+def never_what_is_masked() -> None:
+    """Where the mask is False, nothing is chosen, even if fewer than k are left."""
+    want = tensor([[True, False, False, True], [False, True, False, False]])
+    late = choose(SCORES, 2) & MASK
+    equal(choose(SCORES, 2, MASK), want, {"masked after the choice only": late})
+
+
+def by_hand(index: Indexer, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores of each head and the weights of the heads, without positions."""
+    q = index.wq(x).unflatten(2, (index.n_heads, -1)).transpose(1, 2)
+    k = index.k_norm(index.wk(x))[:, None]
+    return q @ k.mT / math.sqrt(k.shape[-1]), index.weights_proj(x).mT[..., None] / math.sqrt(index.n_heads)
+
+
+@check(Indexer.forward, "The indexer: a small score for each word")
+def weighted_votes() -> None:
+    """The score is the sum over heads of the query's weight times ReLU(q . k / sqrt(K)), over sqrt(H)."""
+    index, x = Indexer(8, n_heads=3, width=4), randn(2, 5, 8)
+    scores, weights = by_hand(index, x)
+    want = (weights * F.relu(scores)).sum(1)
+    slips = {
+        "without ReLU": (weights * scores).sum(1),
+        "the ReLU comes after the sum": F.relu((weights * scores).sum(1)),
+        "all heads count the same": F.relu(scores).mean(1),
+    }
+    equal(index(x), want, slips)
+
+
+@check(Indexer.turn, "The indexer: a small score for each word")
+def partly_rotated() -> None:
+    """The first columns turn by their position, so their products depend on distances; the others stay."""
+    index, z = Indexer(8, width=6, d_rotary=4), randn(1, 1, 1, 6).expand(1, 1, 7, 6)
+    turned = index.turn(z)
+    equal(turned[..., 4:], z[..., 4:])
+    products = turned[0, 0] @ turned[0, 0].mT
+    equal(products[0, 2], products[4, 6], {"the vectors are not turned": bool((turned == z).all())})
+    holds((turned[..., 1, :] - turned[..., 0, :]).abs().max() > 1e-3, "neighbours got the same vector")
+
+
+@check(IndexedAttention.pick, "The indexer: a small score for each word")
+def picks_from_the_past() -> None:
+    """Each query picks its k best positions up to its own; with k None, all of them."""
+    layer, x = IndexedAttention(8, 2, Indexer(8), k=2), randn(2, 5, 8)
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()
+    scores = layer.indexer(x)
+    equal(layer.pick(x), (scores, choose(scores, 2, causal)), {"the future is picked": choose(scores, 2)})
+    layer.k = None
+    equal(layer.pick(x)[1], causal.expand(2, 5, 5))
+
+
+@check(IndexedAttention.forward, "The indexer: a small score for each word")
+def reads_the_picks() -> None:
+    """The layer is multi-head attention with the picks as its mask, for all heads."""
+    layer, x = IndexedAttention(8, 2, Indexer(8), k=2), randn(2, 5, 8)
+    want = MultiHeadAttention.forward(layer, x, mask=layer.pick(x)[1][:, None])
+    equal(layer(x), want, {"everything is read": MultiHeadAttention.forward(layer, x, causal=True)})
+
+
+@check(IndexedAttention.index_loss, "The indexer: a small score for each word")
+def imitate_the_attention() -> None:
+    """The loss is KL(attention's mean weights | softmax of the index scores), averaged over all queries."""
+    layer, x = IndexedAttention(8, 2, Indexer(8)), randn(2, 5, 8)
+    scores, read = layer.pick(x)
+    q, k, _ = layer.project(x)
+    p = attention_weights(q, k, read[:, None]).mean(1)
+    index = scores.masked_fill(~read, -1e9).log_softmax(-1)
+    want = (torch.special.xlogy(p, p) - p * index).sum(-1).mean()
+    turned = (index.exp() * (index - p.clamp(min=1e-30).log())).masked_fill(~read, 0).sum(-1).mean()
+    slips = {"the two distributions are swapped": turned.detach(), "averaged over positions, too": want.detach() / 5}
+    equal(layer.index_loss(x).detach(), want.detach(), slips)
+
+
+@check(IndexedAttention.index_loss, "The indexer: a small score for each word")
+def only_the_indexer_learns() -> None:
+    """No gradient of this loss reaches the attention or its input."""
+    layer, x = IndexedAttention(8, 2, Indexer(8)), randn(2, 5, 8, requires_grad=True)
+    layer.index_loss(x).backward()
+    holds(layer.in_proj_weight.grad is None and x.grad is None, "the attention or its input got a gradient")
+    holds(layer.indexer.wq.weight.grad is not None, "the indexer got no gradient")
+
+
+@check(Experts.route, "Mixture of experts: which weights should a word visit?")
+def scores_and_visits() -> None:
+    """Scores are a softmax, or sigmoids; the k best are visited; the bias counts for the choice only."""
+    for sigmoid in (False, True):
+        layer, x = Experts(8, 4, 5, 2, sigmoid=sigmoid), randn(6, 8)
+        layer.bias[3] = 4.0
+        logits = layer.router(x)
+        scores = logits.sigmoid() if sigmoid else logits.softmax(-1)
+        want = (scores, choose(scores + layer.bias, 2))
+        slips = {"the bias is part of the scores": (scores + layer.bias, want[1])}
+        equal(layer.route(x), want, slips | {"the bias is ignored": (scores, choose(scores, 2))})
+
+
+@check(Experts.forward, "Mixture of experts: which weights should a word visit?")
+def a_weighted_sum() -> None:
+    """Each token gets the average of its visited experts, with weights that sum to 1."""
+    layer, x = Experts(8, 4, 5, 2), randn(2, 3, 8)
+    scores, visits = layer.route(x.flatten(0, 1))
+    results = torch.stack([expert(x.flatten(0, 1)) for expert in layer.experts], 1)  # (N, n, D)
+    plain = (scores * visits)[..., None] * results
+    want = plain.sum(1) / (scores * visits).sum(-1, keepdim=True)
+    slips = {
+        "the weights don't sum to 1": plain.sum(1).view(2, 3, 8),
+        "all experts are visited": (scores[..., None] * results).sum(1).view(2, 3, 8),
+        "all visited experts count the same": (visits[..., None] * results).sum(1).view(2, 3, 8) / 2,
+    }
+    equal(layer(x), want.view(2, 3, 8), slips)
+
+
+@check(Experts.balance, "Some experts get all the work")
+def idle_up_busy_down() -> None:
+    """The bias of an expert with too few visits rises by a step, and that of one with too many falls."""
+    layer = Experts(8, 4, 3, 1)
+    visits = nn.functional.one_hot(tensor([0, 0, 0, 1, 2, 0]), 3).bool()
+    layer.balance(visits, step=0.25)
+    want = tensor([-0.25, 0.25, 0.25])
+    equal(layer.bias, want, {"the wrong way round": -want})

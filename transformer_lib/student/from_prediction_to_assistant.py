@@ -1,0 +1,110 @@
+"""Tests for chapter "From prediction to assistant"."""
+
+import math
+
+import torch
+from torch import randn, tensor
+from torch.nn import functional as F
+
+from transformer_lib.models.gpt import GPT, GPTConfig
+from transformer_lib.student.checks import check, equal
+from transformer_lib.training.preferences import (
+    answer_log_probs,
+    dpo_loss,
+    group_advantages,
+    grpo_loss,
+    pass_at_k,
+)
+
+TOKENS = tensor([[1, 5, 6, 7, 8, 2], [1, 9, 6, 4, 2, 0]])
+WRITTEN = tensor([[True, True, True], [True, False, False]])
+
+
+@check(answer_log_probs, "Preferences: DPO")
+def of_the_answer() -> None:
+    """Each token of the answer gets its log-probability given all tokens before it; padding gets 0 and False."""
+    sizes = {"d_model": 8, "n_heads": 2, "n_layers": 1, "max_length": 8}
+    model = GPT(GPTConfig(vocab_size=12, dropout=0.0, **sizes)).eval()
+    logits = model(TOKENS).log_softmax(-1).detach()
+    want = logits[:, 2:-1].gather(2, TOKENS[:, 3:, None])[..., 0]
+    shifted = logits[:, 3:].gather(2, TOKENS[:, 3:, None])[..., 0]
+    written = TOKENS[:, 3:] != 0
+    got, mask = answer_log_probs(model, TOKENS, 3)
+    slips = {
+        "the logits are one position too late": (shifted * written, written),
+        "padding counts, too": (want, written),
+    }
+    equal((got.detach(), mask), (want * written, written), slips)
+
+
+@check(dpo_loss, "Preferences: DPO")
+def of_two_differences() -> None:
+    """The loss is -log sigmoid(beta times what the preferred answer gained more than the rejected one), averaged."""
+    c, r, rc, rr = (randn(6) for _ in range(4))
+    want = F.softplus(-0.2 * ((c - rc) - (r - rr))).mean()
+    slips = {
+        "without the reference": F.softplus(-0.2 * (c - r)).mean(),
+        "the wrong answer is preferred": F.softplus(0.2 * ((c - rc) - (r - rr))).mean(),
+        "beta is forgotten": F.softplus(-((c - rc) - (r - rr))).mean(),
+    }
+    equal(dpo_loss(c, r, rc, rr, 0.2), want, slips)
+
+
+@check(group_advantages, "Rewards: GRPO")
+def compared_with_the_group() -> None:
+    """Advantages are the rewards minus the mean of their group, divided by its standard deviation."""
+    rewards = tensor([[1.0, 0, 0, 0], [2.0, 4, 6, 8], [3.0, 3, 3, 3]])
+    mean, std = rewards.mean(1, keepdim=True), rewards.std(1, keepdim=True)
+    slips = {
+        "all groups are compared with each other": (rewards - rewards.mean()) / (rewards.std() + 1e-4),
+        "not divided": rewards - mean,
+    }
+    equal(group_advantages(rewards), (rewards - mean) / (std + 1e-4), slips)
+
+
+def draws() -> tuple[torch.Tensor, ...]:
+    """Log-probabilities now, before and of the reference, and advantages."""
+    now = -torch.rand(2, 3) - 0.5
+    return now, now + 0.4 * randn(2, 3), now + 0.4 * randn(2, 3), tensor([1.5, -0.5])
+
+
+@check(grpo_loss, "Rewards: GRPO")
+def clipped_gain() -> None:
+    """Without a leash: minus the smaller of ratio * A and clipped ratio * A, averaged in each answer, then over all."""
+    now, old, reference, a = draws()
+    ratio, gain = (now - old).exp(), a[:, None]
+    always = ratio.clamp(0.8, 1.2) * gain
+    both = torch.minimum(ratio * gain, always)
+    want = -((both * WRITTEN).sum(1) / WRITTEN.sum(1)).mean()
+    slips = {
+        "the ratio is not clipped": -((ratio * gain * WRITTEN).sum(1) / WRITTEN.sum(1)).mean(),
+        "always clipped, even on the way back": -(
+            (ratio.clamp(0.8, 1.2) * gain * WRITTEN).sum(1) / WRITTEN.sum(1)
+        ).mean(),
+        "padding counts, too": -both.mean(),
+    }
+    equal(grpo_loss(now, old, reference, a, WRITTEN), want, slips)
+
+
+@check(grpo_loss, "Rewards: GRPO")
+def the_leash() -> None:
+    """The leash adds beta (e^d - 1 - d) for each token; d is log(probability of the reference / of the model)."""
+    now, _, reference, a = draws()
+    d = reference - now
+    leash = ((d.exp() - 1 - d) * WRITTEN).sum(1) / WRITTEN.sum(1)
+    other = (((-d).exp() - 1 + d) * WRITTEN).sum(1) / WRITTEN.sum(1)
+    want = (-a + 0.5 * leash).mean()
+    slips = {
+        "d has the wrong sign": (-a + 0.5 * other).mean(),
+        "the leash pulls away": (-a - 0.5 * leash).mean(),
+    }
+    equal(grpo_loss(now, now, reference, a, WRITTEN, beta=0.5), want, slips)
+
+
+@check(pass_at_k, "Has it learned something new? pass@k")
+def at_least_one() -> None:
+    """One minus the share of groups of k that contain no correct answer."""
+    slip = {"drawn with replacement": 1 - (1 - 3 / 10) ** 4}
+    equal(pass_at_k(10, 3, 4), 1 - math.comb(7, 4) / math.comb(10, 4), slip)
+    equal(pass_at_k(10, 0, 4), 0.0)
+    equal(pass_at_k(10, 7, 4), 1.0)

@@ -1,0 +1,142 @@
+// What the widgets with translators share: elements, files that the browser keeps, and
+// addresses that carry a sentence.
+
+const SHELF = "attention-step-by-step"; // the name of what the browser keeps
+
+export const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
+export const percent = (weight) => `${Math.round(100 * weight)} %`;
+export const bare = (word) => word.replace(/[.,]$/, "");
+export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+export function element(name, attributes = {}, text = "") {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes))
+    made.setAttribute(key, value);
+  made.textContent = text;
+  return made;
+}
+
+// ---- files that the browser keeps ----
+
+// Where the files are kept; nowhere if the browser does not allow it.
+export async function shelf() {
+  try {
+    return await caches.open(SHELF);
+  } catch {
+    return null;
+  }
+}
+
+// A file, from the shelf or from the site; `arrived` is told how many bytes came.
+export async function fetchFile(url, arrived) {
+  const kept = await shelf();
+  let response = await kept?.match(url);
+  if (!response) {
+    response = await fetch(url);
+    if (!response.ok) throw new Error(`${response.status} for ${url}`);
+    const older = (await kept?.keys()) ?? [];
+    const path = (address) => new URL(address).pathname;
+    for (const one of older)
+      if (path(one.url) === path(response.url)) await kept.delete(one);
+    await kept?.put(url, response.clone()).catch(() => {});
+  }
+  const chunks = [];
+  for (const reader = response.body.getReader(); ;) {
+    const { done, value } = await reader.read();
+    if (done) return new Blob(chunks).arrayBuffer();
+    chunks.push(value);
+    arrived(value.length);
+  }
+}
+
+// Where a file of a model is.
+export const address = (files, { name, version }, file) =>
+  new URL(`${files}${name}/${file}?v=${version}`, document.baseURI).href;
+
+// ---- which words a model knows ----
+
+export const wordsOf = (text) => text.toLowerCase().match(/\p{L}+/gu) ?? [];
+
+const lists = new Map();
+
+// The words that a model has often seen. One without a list is taken to know all.
+export function knownWords(files, { words }) {
+  const all = { has: () => true };
+  if (!words) return all;
+  const load = async () => {
+    const response = await fetch(new URL(files + words, document.baseURI));
+    if (!response.ok) throw new Error(response.status);
+    return new Set((await response.text()).trim().split("\n"));
+  };
+  if (!lists.has(words)) lists.set(words, load());
+  return lists.get(words).catch(() => {
+    lists.delete(words);
+    return all;
+  });
+}
+
+// For each of some words as they stand in a sentence, whether it is unknown.
+export const unknownAmong = (words, known) =>
+  words.map((word) => wordsOf(word).some((part) => !known.has(part)));
+
+// ---- what a word attended to ----
+
+const LEAST = 0.05; // smaller weights are neither drawn nor told
+
+// The places of the source that got weight, most first; the last place is the end.
+export const attended = (weights) =>
+  [...weights.keys()]
+    .filter((place) => weights[place] >= LEAST)
+    .sort((a, b) => weights[b] - weights[a]);
+
+// The most attended words, in words.
+export function explain({ source, target, weights }, chosen) {
+  const row = weights[chosen] ?? [];
+  const most = attended(row).slice(0, 3);
+  if (!most.length) return "";
+  const listed = most.map((place) => `${bare(source[place] ?? "the end")} ${percent(row[place])}`);
+  return `${bare(target[chosen])} ← ${listed.join(", ")}`;
+}
+
+// Which word the arrow keys lead to; undefined for other keys.
+export function neighbour({ key }, chosen, count) {
+  const [left, right] = [Math.max(chosen - 1, 0), Math.min(chosen + 1, count - 1)];
+  return { ArrowLeft: left, ArrowRight: right, Home: 0, End: count - 1 }[key];
+}
+
+// The weights of a record: for each target word, pairs of a place and thousandths.
+export const unpack = (rows, length) =>
+  rows.map((row) => {
+    const full = new Array(length + 1).fill(0);
+    for (const [place, thousandths] of row) full[place] = thousandths / 1000;
+    return full;
+  });
+
+// ---- addresses that carry a sentence: #model/sentence ----
+
+export function carried() {
+  const [, name, text] = location.hash.match(/^#([\w-]+)\/(.+)$/) ?? [];
+  try {
+    return { name, text: text && decodeURIComponent(text) };
+  } catch {
+    return {}; // not an address that we made
+  }
+}
+
+export const carry = (name, text) =>
+  history.replaceState(history.state, "", `#${name}/${encodeURIComponent(text)}`);
+
+// A button that copies the address, which carries the sentence.
+export function copies(button, name, sentence) {
+  const { textContent: label } = button;
+  button.addEventListener("click", async () => {
+    carry(name(), sentence());
+    const copied = navigator.clipboard?.writeText(location.href);
+    await Promise.resolve(copied ?? Promise.reject()).then(
+      () => (button.textContent = "Copied"),
+      () => (button.textContent = "The address bar has it"),
+    );
+    setTimeout(() => (button.textContent = label), 2000);
+  });
+}

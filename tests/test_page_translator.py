@@ -469,6 +469,19 @@ def test_an_address_carries_model_and_sentence(site: Path, browser: Any) -> None
         page.context.close()
 
 
+@needs_node
+@pytest.mark.slow
+@pytest.mark.parametrize("name", pretrained_names())
+def test_every_shipped_model_translates_as_in_python(name: str, extension: Any) -> None:
+    translator = Translator.from_pretrained(name, device="cpu")
+    captions = translator.text.kind == "captions"
+    texts = extension.covering()[:10] if captions else list(extension.SENTENCES[translator.text.source])
+    found = ask_node(folder=str(find_pretrained(name)), jobs=texts, options={"beamSize": 5})
+    expected = [best[0] for best in translator.search(texts, beam_size=5)]
+    assert [one["text"] for one in found] == [one.text for one in expected]
+    assert [one["score"] for one in found] == pytest.approx([one.score for one in expected], abs=1e-3)
+
+
 # ---- the museum ----
 
 

@@ -20,21 +20,27 @@ def install(root: Path = ROOT) -> str:
 
 
 def chapters(root: Path = ROOT) -> str:
-    """The numbered chapters by part, linked to notebooks or, once there is an address, to page and Colab."""
-    url, rows = address(root), ["| part | chapters |", "|---|---|"]
+    """The chapters by part, each with its promise; links go to notebooks or, once there is an address, to pages."""
+    url, rows = address(root), []
     for part in yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["parts"]:
-        links = []
-        for entry in part["chapters"] if part.get("numbered") else ():
+        if not part.get("numbered"):
+            continue
+        rows += [f"**{part['caption']}**", "", "| | chapter | |", "|---|---|---|"]
+        for entry in part["chapters"]:
             page = Notebook(root / f"{entry['file']}.ipynb", root)
             read, run = page.name, ""
             if url:
                 read = f"{pages_url(url)}{entry['file']}.html"
                 colab = url.replace("https://github.com", "https://colab.research.google.com/github")
                 run = f" ([Colab]({colab}/blob/{repository(root)[1]}/{page.name}))"
-            links.append(f"{page.number} [{page.title}]({read}){run}")
-        if links:
-            rows.append(f"| {part['caption']} | {'<br>'.join(links)} |")
-    return "\n".join(rows) + "\n"
+            rows.append(f"| {page.number} | [{page.title}]({read}){run} | {plain(page.promise)} |")
+        rows.append("")
+    return "\n".join(rows)
+
+
+def plain(promise: str) -> str:
+    """A chapter's line of promise without the book's own roles and bars, which a table would take for columns."""
+    return re.sub(r"\{[\w:]+\}`([^`]*)`", r"\1", promise).replace("|", "\\|")
 
 
 def renewed(text: str, root: Path = ROOT) -> str:

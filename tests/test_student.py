@@ -40,6 +40,8 @@ KEPT = {  # what learners get, beside constructors, properties, and functions wi
     "RecurrentBase.first_state": "each model has its own",
     "RecurrentBase.read": "each model has its own",
     "Hypotheses.checked": "an error message",
+    "LanguageModel.loss": "two lines",
+    "Bert.loss": "two lines",
     "_check_corpus": "error messages",
     "_learn_merges": "a call of another library",
     "Tokenizer.save": "a file",
@@ -60,7 +62,7 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ("EncoderLayer.forward", ", mask=mask", "", None),
     ("Transformer.step", "memory.layers", "memory.outputs", None),
     ("MultiHeadAttention.forward", "(k, v), causal = cache.append(k, v), True", "k, v = cache.append(k, v)", None),
-    ("beam_search", "2 * K", "K", None),
+    ("beam_search", "(1 + len(special.eos)) * K", "K", None),
     ("masked_softmax", "lowest).softmax(-1)", "lowest).softmax(0)", "Softmax along the wrong axis"),
     ("masked_softmax", "(~mask, lowest)", "(mask, lowest)", "True means the opposite"),
     (

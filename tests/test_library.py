@@ -84,13 +84,6 @@ sequence_log_probability(torch.zeros(2, 3, 4), torch.ones(2, 9, dtype=torch.long
     assert done.returncode == 1 and "TypeCheckError" in done.stderr and "targets" in done.stderr
 
 
-@pytest.mark.slow
-def test_the_library_does_not_grow(capsys: pytest.CaptureFixture) -> None:
-    import budgets
-
-    assert budgets.main() == 0, capsys.readouterr().out
-
-
 def test_about_eighty_names() -> None:
     assert len(transformer_lib.__all__) <= 90
     assert all(hasattr(transformer_lib, name) for name in transformer_lib.__all__)

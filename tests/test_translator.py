@@ -375,6 +375,5 @@ def test_the_way_of_a_sentence_is_short():
         translator.translate(["the dog sleeps"])
     finally:
         sys.setprofile(None)
-    named = {call for call in calls if not call[1].startswith("<")}
-    assert len(calls) <= 500 and len(named) <= 44 and len({file for file, _ in named}) <= 10
+    assert len(calls) <= 500 and len(set(calls)) <= 57 and len({file for file, _ in calls}) <= 10
     assert sum(file in ("translator.py", "tokenizer.py") for file, _ in calls) <= 80

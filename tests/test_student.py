@@ -32,6 +32,8 @@ KEPT = {  # what learners get, beside constructors, properties, and functions wi
     "make_attention": "a choice by name",
     "BertConfig.encoder": "a copy of settings",
     "add_up": "two sums, which the tests of evaluate_loss check",
+    "LanguageModel.loss": "a sum of token_losses",
+    "Bert.loss": "a sum of token_losses",
     "HardSeq2Seq.extra_terms": "reinforce, which learners write, with its arguments",
     "Score.prepare": "one word",
     "Score.forward": "one line",

@@ -31,7 +31,7 @@ def measure(seed, budget, rate, transform=None, dropout=0.2, r_drop=False, times
 
     def loss(model, batch):
         if r_drop:
-            return r_drop_loss(model, Batch(*batch)) / (batch.target[:, 1:] != PAD).sum()
+            return r_drop_loss(model, Batch(*batch)).mean
         return translation_loss(model, batch, smoothing=0.1)
 
     fit(model, loss, batches, rate, budget, rise(100))

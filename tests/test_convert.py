@@ -97,6 +97,61 @@ def test_a_whole_transformer_goes_there_and_back():
     assert all(torch.equal(tensor, theirs.state_dict()[name]) for name, tensor in back.state_dict().items())
 
 
+def dropouts(module: nn.Module) -> list[float]:
+    """The probability of every dropout, of attention weights too."""
+    kinds = (nn.MultiheadAttention, MultiHeadAttention)
+    parts = [part.p if isinstance(part, nn.Dropout) else part.dropout for part in module.modules()
+             if isinstance(part, (nn.Dropout, *kinds))]  # fmt: skip
+    return sorted(set(parts))
+
+
+@pytest.mark.parametrize("kind", ["encoder layer", "decoder layer", "encoder", "decoder with a norm"])
+def test_every_dropout_is_carried_there_and_back(kind):
+    theirs = MODULES[kind][0]()
+    for part in theirs.modules():
+        if isinstance(part, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
+            part.dropout.p, part.self_attn.dropout = 0.2, 0.4  # of the activations, and of the weights
+            for name, other in part.named_children():
+                if name[:-1] == "dropout":
+                    other.p = 0.3
+                elif name == "multihead_attn":
+                    other.dropout = 0.4
+    ours = from_torch(theirs)
+    back = to_torch(ours)
+    assert dropouts(theirs) == dropouts(ours) == dropouts(back) == [0.2, 0.3, 0.4]
+    layer = getattr(ours, "layers", [ours])[0]
+    assert (layer.dropout.p, layer.feed_forward.dropout.p, layer.self_attn.dropout) == (0.3, 0.2, 0.4)
+    own = [(name, part.p) for name, part in theirs.named_modules() if isinstance(part, nn.Dropout)]
+    assert own == [(name, part.p) for name, part in back.named_modules() if isinstance(part, nn.Dropout)]
+
+
+@pytest.mark.parametrize("name", ["dropout2", "multihead_attn"])
+def test_dropouts_that_ours_cannot_tell_apart_are_refused(name):
+    theirs = nn.TransformerDecoderLayer(16, 4, 32, 0.3)
+    part = theirs.get_submodule(name)
+    setattr(part, "p" if name == "dropout2" else "dropout", 0.1)
+    with pytest.raises(ValueError, match=r"dropout.*=0\.1 cannot be converted, only 0\.3"):
+        from_torch(theirs)
+
+
+def test_dropouts_of_hugging_face_are_carried_or_refused():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 20, "n_embd": 16, "n_head": 4, "n_layer": 1, "resid_pdrop": 0.2, "attn_pdrop": 0.3}
+    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(embd_pdrop=0.2, **sizes))
+    ours = from_hf(theirs)
+    assert (ours.config.dropout, ours.layers[0].self_attn.dropout) == (0.2, 0.3)
+    config = to_hf(ours).config
+    assert (config.embd_pdrop, config.resid_pdrop, config.attn_pdrop) == (0.2, 0.2, 0.3)
+    theirs.config.embd_pdrop = 0.0
+    with pytest.raises(ValueError, match=r"embd_pdrop=0\.0"):
+        from_hf(theirs)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 24}
+    config = transformers.BertConfig(vocab_size=20, classifier_dropout=0.4, hidden_dropout_prob=0.2, **sizes)
+    ours = from_hf(transformers.BertForSequenceClassification(config))
+    assert (ours.dropout.p, ours.bert.dropout.p) == (0.4, 0.2)
+    assert to_hf(ours).config.classifier_dropout == 0.4
+
+
 ODD = {
     "add_zero_attn": lambda: nn.MultiheadAttention(16, 4, add_zero_attn=True),
     "bias_k": lambda: nn.MultiheadAttention(16, 4, add_bias_kv=True),
@@ -350,3 +405,34 @@ def test_a_downloaded_folder_becomes_a_translator(opus_folder, tmp_path):
     assert translator.attention("a dog runs", "ein Hund").cross.shape[:2] == (2, 4)
     with pytest.raises(ValueError, match="load it with from_marian"):
         translator.save_pretrained(tmp_path / "saved")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("forced", [0, None])
+def test_beams_and_limits_of_a_folder_are_the_translators_own(opus_folder, tmp_path, forced):
+    import shutil
+
+    import transformers
+
+    from transformer_lib.translation.translator import Translator
+
+    folder = shutil.copytree(opus_folder, tmp_path / "opus")
+    path, text = folder / "generation_config.json", "a dog runs in the snow"
+    stated = json.loads(path.read_text()) | {"num_beams": 3, "max_length": 14, "length_penalty": 0.7, "min_length": 4}
+    stated |= {"forced_eos_token_id": forced, "early_stopping": "never", "bad_words_ids": [[stated["pad_token_id"]]]}
+    path.write_text(json.dumps(stated))
+    translator = Translator.from_marian(folder, device="cpu")
+    decoding = translator.decoding
+    assert (decoding.beam_size, decoding.length_penalty, decoding.normalization) == (3, 0.7, "mean")
+    assert (decoding.max_length, decoding.min_length) == (13 - (forced is not None), 3)
+    theirs = transformers.MarianMTModel.from_pretrained(folder).eval()
+    tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
+    given = tokenizer([text], return_tensors="pt")
+    greedy = tokenizer.decode(theirs.generate(**given, num_beams=1)[0], skip_special_tokens=True)
+    assert translator.translate([text], beam_size=1) == [greedy] == ["".join(translator.stream(text))]
+    if forced is None:  # otherwise their last token costs nothing
+        (best,) = theirs.generate(**given)
+        assert translator.translate([text]) == [tokenizer.decode(best, skip_special_tokens=True)]
+    path.write_text(json.dumps(stated | {"no_repeat_ngram_size": 3}))
+    with pytest.raises(ValueError, match="no_repeat_ngram_size=3"):
+        Translator.from_marian(folder, device="cpu")

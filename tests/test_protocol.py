@@ -46,6 +46,7 @@ TRANSLATORS = {
     "transformer, one sided": ("transformer", TRANSFORMER | {"n_encoder_layers": 1, "n_decoder_layers": 3}),
     "gpt": ("gpt", GPT),
     "llama, two groups": ("llama", LLAMA),
+    "llama, a window": ("llama", LLAMA | {"window": 4}),
     "llama, as qwen 3": ("llama", LLAMA | {"qk_norm": True, "d_head": 6, "tie_embeddings": True}),
 }
 WITHOUT_CACHE = "transformer without cache"

@@ -29,7 +29,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_lib.data.tokenizer import PAD
-from transformer_lib.decoding.greedy import check_search, force, length_limits, opening, penalize_repetition, rule_out_
+from transformer_lib.decoding.greedy import (
+    check_search,
+    force,
+    length_limits,
+    opening,
+    penalize_repetition,
+    rule_out_,
+    scored_length,
+)
 from transformer_lib.models.seq2seq import SPECIAL, SpecialIds, eval_mode, reorder, special_ids
 from transformer_lib.settings import Count, Positive, Size, settings
 
@@ -209,25 +217,14 @@ def beam_search(
     """
     config = replace(config or SearchConfig(), **options)
     longest, prefix = check_search(model, source, config.max_length, prefix)
-    special, B, K, n = (
-        special_ids(model),
-        len(source),
-        config.beam_size,
-        config.n_best,
-    )
-    given, limits = length_limits(source, prefix, longest, config.max_ratio, special)
+    B, K, n, ratio = len(source), config.beam_size, config.n_best, config.max_ratio
+    special = special_ids(model)
+    given, limits = length_limits(source, prefix, longest, ratio, special)
     token, begun = opening(source, special)
     left = torch.arange(B, device=source.device)
     live = Hypotheses(begun[:, None], *torch.zeros(2, B, 1, device=left.device))
     none = torch.full((2, B, n), -math.inf, device=left.device)
     best = Hypotheses(begun[:, None].expand(-1, n, -1), *none)
-
-    def counted(
-        length: int | Tensor,
-    ) -> Any:  # without the prompt, if it has no score
-        own = special.bos is not None
-        return length if own else (length - given[left]).clamp(min=1)
-
     with torch.no_grad(), eval_mode(model):
         state = B and model.start(source)
         for length in range(begun.shape[1] + 1, longest + 1 if B else 0):
@@ -240,15 +237,15 @@ def beam_search(
             ends &= (length > given[left])[:, None]  # a prompt may hold ends
             # NaN ends a hypothesis, and `checked` refuses it
             ends |= (length >= limits[left])[:, None] | candidates.scores.isnan()
-            divisor = config.normalizer(counted(length))
-            ended = candidates.only(ends, K)
+            size = scored_length(length, given[left], special)
+            ended, divisor = candidates.only(ends, K), config.normalizer(size)
             best, top = finish(best, left, ended, divisor, special.fill)
             live, rank = candidates.only(~ends).best(K)
             if on_step is not None:
                 on = torch.zeros_like(ends).scatter(1, rank, live.scores.isfinite())
                 on_step(Step(left, candidates, ends, on, best))
-            most = counted(limits[left])
-            going = unfinished(top, live, counted(length), most, config)
+            most = scored_length(limits[left], given[left], special)
+            going = unfinished(top, live, size, most, config)
             if not len(going):
                 break
             kept = going if len(going) < len(left) else None

@@ -115,6 +115,11 @@ def opening(source: Int[Tensor, "B S"], special: SpecialIds) -> tuple[Int[Tensor
     return source.new_full((len(source),), special.bos), source[:, :0]
 
 
+def scored_length(length: int | Tensor, given: Int[Tensor, " M"], special: SpecialIds) -> Any:
+    """How many tokens a score is about: all, or without BOS those after the prompt."""
+    return length if special.bos is not None else (length - given).clamp(min=1)
+
+
 @torch.no_grad()
 def generate(
     model: nn.Module,

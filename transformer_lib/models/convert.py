@@ -31,6 +31,16 @@ UNUSED = re.compile(  # weights of theirs that are tied to others, rebuilt, or b
 )
 
 
+def read_settings(folder: Path) -> Settings:
+    """The configuration in a folder, with what it states about generation."""
+    settings, generation = json.loads((folder / "config.json").read_text("utf-8")), folder / "generation_config.json"
+    if generation.is_file():
+        settings["generation"] = json.loads(generation.read_text("utf-8"))
+    if settings.get("model_type") == "marian":
+        settings["unk"] = [vocabulary["<unk>"] for vocabulary in marian_vocabularies(folder)]
+    return settings
+
+
 def read_hf(model_or_folder: nn.Module | Path | str) -> tuple[Settings, Mapping[str, Tensor]]:
     """Configuration and weights; nothing in a folder is executed."""
     if isinstance(model_or_folder, nn.Module):
@@ -41,11 +51,7 @@ def read_hf(model_or_folder: nn.Module | Path | str) -> tuple[Settings, Mapping[
     safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
     if not (folder / "config.json").is_file() or not (safe.is_file() or pickled.is_file()):
         raise ValueError(f"{folder} has no config.json, or neither {safe.name} nor {pickled.name}")
-    settings, generation = json.loads((folder / "config.json").read_text("utf-8")), folder / "generation_config.json"
-    if generation.is_file():
-        settings["generation"] = json.loads(generation.read_text("utf-8"))
-    if settings.get("model_type") == "marian":
-        settings["unk"] = [vocabulary["<unk>"] for vocabulary in marian_vocabularies(folder)]
+    settings = read_settings(folder)
     weights = load_file(safe) if safe.is_file() else torch.load(pickled, "cpu", weights_only=True)
     old = {".gamma": ".weight", ".beta": ".bias"}  # in files of the first BERTs
     new = {re.sub(r"\.gamma$|\.beta$", lambda end: old[end[0]], n): w for n, w in weights.items()}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK
-from transformer_lib.models.convert import from_hf, read_hf
-from transformer_lib.models.families import marian_ids, marian_vocabularies
+from transformer_lib.models.convert import from_hf, read_settings
+from transformer_lib.models.families import marian_ids, marian_vocabularies, require, stated
 from transformer_lib.models.transformer import Transformer
 
 
@@ -64,9 +65,29 @@ def load_marian(folder: Path | str) -> tuple[Transformer, MarianTokenizer, Maria
         ValueError: if a file is missing, or the model cannot be converted.
     """
     folder = Path(folder)
-    settings, model = read_hf(folder)[0], from_hf(folder)
+    model, settings = from_hf(folder), read_settings(folder)
     source, target = (
         MarianTokenizer(folder / f"{name}.spm", vocab, marian_ids(settings, side))
         for side, (name, vocab) in enumerate(zip(("source", "target"), marian_vocabularies(folder), strict=True))
     )
     return model, source, target
+
+
+def search_options(folder: Path | str) -> dict[str, Any]:
+    """The beams, limits and penalties that a folder states, as options of our search.
+
+    Their lengths count the token that begins a translation, and the last may have to be EOS. Their scores are means.
+
+    Raises:
+        ValueError: for a way to search that is not ours.
+    """
+    theirs = stated(read_settings(Path(folder)))
+    require(theirs, {"do_sample": False, "no_repeat_ngram_size": 0, "num_beam_groups": 1})
+    theirs = {name: value for name, value in theirs.items() if value is not None}
+    options = {"beam_size": theirs.get("num_beams", 1), "length_penalty": theirs.get("length_penalty", 1.0)}
+    options |= {"normalization": "mean", "min_length": max(0, theirs.get("min_length", 0) - 1)}
+    options["repetition_penalty"] = theirs.get("repetition_penalty", 1.0)
+    longest = theirs.get("max_new_tokens", theirs.get("max_length", 0) - 1)
+    if longest > 0:
+        options["max_length"] = longest - ("forced_eos_token_id" in theirs)
+    return options

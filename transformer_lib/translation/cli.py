@@ -424,7 +424,7 @@ def train_command(arguments: Sequence[str]) -> Any:
     config = model_entry(name).config_class
     own = {entry.name for one in (TrainOptions, TrainingConfig) for entry in fields(one)}
     names = [entry.name for entry in fields(config)]
-    sizes = [name for name in names if name.endswith("vocab_size") or name in own]
+    sizes = [name for name in names if name.endswith("vocab_size") or name == "special" or name in own]
     recipe = runs.TRANSFORMER_TRAINING if name in runs.TRANSFORMERS else runs.OTHER_TRAINING
     defaults = vars(runs.model_config(TrainOptions(model=name), 300, 300))
     parts = {

@@ -19,12 +19,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data.files import check_empty, checksum, write_json
 from transformer_lib.data.text import one_line
-from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from transformer_lib.data.tokenizer import UNK, Tokenizer
 from transformer_lib.decoding.beam_search import SearchConfig, beam_search
 from transformer_lib.decoding.greedy import generate
 from transformer_lib.models.multi_head import MultiHeadAttention, record_attention
 from transformer_lib.models.registry import build_model, model_name
-from transformer_lib.models.seq2seq import eval_mode
+from transformer_lib.models.seq2seq import eval_mode, special_ids, vocab_size
 from transformer_lib.settings import settings
 from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors
 
@@ -261,12 +261,10 @@ class Translator:
         if not hasattr(model, "step"):
             raise TypeError(f"model is {type(model).__name__}, expected a Seq2Seq or a language model with a step")
         for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
-            n = tokenizer.vocab_size
-            config = getattr(model, "config", None)
-            size = getattr(config, f"{side}_vocab_size", getattr(config, "vocab_size", n))
-            if size != n:
+            n, size = tokenizer.vocab_size, vocab_size(model, side)
+            if size not in (None, n):
                 raise ValueError(f"the {side} tokenizer has {n} ids, the model {size}")
-        self.model, self.text = model, text or TextPreparation()
+        self.model, self.special, self.text = model, special_ids(model), text or TextPreparation()
         self.decoding = decoding or SearchConfig()
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
 
@@ -296,11 +294,15 @@ class Translator:
 
     @classmethod
     def from_marian(cls, folder: Path | str, *, device: str = "auto") -> "Translator":
-        """A translator from the downloaded folder of an Opus-MT model; its tokenizers need ``sentencepiece``."""
-        from transformer_lib.models.marian import load_marian
+        """A translator from the downloaded folder of an Opus-MT model; its tokenizers need ``sentencepiece``.
+
+        Beams and limits are those that the folder states.
+        """
+        from transformer_lib.models.marian import load_marian, search_options
 
         model, *tokenizers = load_marian(folder)
-        return cls(model.to(pick_device(device)), *tokenizers)
+        decoding = SearchConfig(**search_options(folder))
+        return cls(model.to(pick_device(device)), *tokenizers, decoding=decoding)
 
     def config(self, **more: Any) -> TranslatorConfig:
         """All that it takes to build the translator again, whatever the defaults are by then."""
@@ -384,7 +386,7 @@ class Translator:
         config = replace(config or self.decoding, **options)
         lines = _checked(texts)
         ready = [one_line(line) if prepared else self.text.prepare(line, self.source_tokenizer) for line in lines]
-        ids = [[*one, EOS] for one in self.source_tokenizer.encode_batch(ready)]
+        ids = [[*one, *self.special.eos[:1]] for one in self.source_tokenizer.encode_batch(ready)]
         for index, source in enumerate(ids):
             if problem := self._too_long(source):
                 raise ValueError(f"texts[{index}] has {problem}")
@@ -394,7 +396,7 @@ class Translator:
         while left:  # the longest first, with as many others as fit beside it
             size = max(1, max_tokens // (config.beam_size * len(ids[left[-1]])))
             rows, left = left[-size:], left[:-size]
-            batch = pad_sequence([torch.tensor(ids[row]) for row in rows], True, PAD)
+            batch = pad_sequence([torch.tensor(ids[row]) for row in rows], True, self.special.fill)
             with _LOCK:
                 hypotheses = beam_search(self.model, batch.to(self.device), config)
             for row, *found in zip(rows, *map(Tensor.tolist, hypotheses), strict=True):
@@ -406,28 +408,33 @@ class Translator:
                     best[row].append(Translation(text, log_p, score, unknown))
         return [[one for one in row if one.score > -math.inf] for row in best]  # there may be fewer than n_best
 
-    def stream(self, text: str, *, max_length: int = 100, **options: Any) -> Iterator[str]:
-        """Translate one sentence greedily; the pieces, each as soon as its words are whole.
+    def stream(self, text: str, config: SearchConfig | None = None, **options: Any) -> Iterator[str]:
+        """Translate one sentence as ``translate`` does with a beam of 1; the pieces, as soon as their words are whole.
 
         Args:
-            options: of ``generate``.
+            config: how to search; None for the translator's own ``decoding``.
+            options: fields of ``SearchConfig``, such as ``max_length=50``.
 
         Raises:
             ValueError: in training mode: a generator that waits must not change the mode of the model.
         """
+        config = replace(config or self.decoding, **{"beam_size": 1, "n_best": 1} | options)
+        if config.beam_size != 1:
+            raise ValueError(f"beam_size={config.beam_size}: only greedy search, with a beam of 1, writes word by word")
         ready = self.prepare(*_checked([text]))
-        source = [*self.source_tokenizer.encode(ready), EOS]
+        source = [*self.source_tokenizer.encode(ready), *self.special.eos[:1]]
         if problem := self._too_long(source):
             raise ValueError(f"text has {problem}")
         if not ready.strip():
             return
         sources, tokens, done = torch.tensor([source], device=self.device), list[int](), ""
-        for _, token in generate(self.model, sources, max_length=max_length, **options):
+        same = ("max_length", "min_length", "repetition_penalty", "max_ratio")
+        for _, token in generate(self.model, sources, **{name: getattr(config, name) for name in same}):
             tokens.append(int(token))
             written = self.target_tokenizer.decode(tokens)
             words = one_line(written + ".").rpartition(" ")[0].rstrip(" ,")
             words = self.text.restore(words, text, ready, whole=False) if words else ""
-            if tokens[-1] != EOS and len(words) > len(done) and words.startswith(done):
+            if tokens[-1] not in self.special.eos and len(words) > len(done) and words.startswith(done):
                 yield words[len(done) :]
                 done = words
         yield self.text.restore(one_line(self.target_tokenizer.decode(tokens)), text, ready)[len(done) :]
@@ -451,9 +458,9 @@ class Translator:
             target = self.text.prepare(translation, self.target_tokenizer)
         one, other = self.source_tokenizer, self.target_tokenizer
         tokens = [*one.tokens(source), "<eos>"], [*other.tokens(target), "<eos>"]
-        ids = torch.tensor([[*one.encode(source), EOS]], device=self.device)
+        ids = torch.tensor([[*one.encode(source), *self.special.eos[:1]]], device=self.device)
         with _LOCK, eval_mode(self.model):
-            weights = self._weights(ids, torch.tensor([[BOS, *other.encode(target)]]).to(ids))
+            weights = self._weights(ids, torch.tensor([[self.special.bos, *other.encode(target)]]).to(ids))
         return AttentionMap(*tokens, **weights)  # type: ignore[arg-type]
 
     def _weights(self, source: Tensor, target: Tensor) -> dict[str, Tensor]:
@@ -480,7 +487,7 @@ class Translator:
 
     def refusal(self, text: str) -> str | None:
         """The reason why a sentence cannot be translated, or None."""
-        return self._too_long([*self.source_tokenizer.encode(self.prepare(text)), EOS])
+        return self._too_long([*self.source_tokenizer.encode(self.prepare(text)), *self.special.eos[:1]])
 
     def _too_long(self, ids: list[int]) -> str | None:
         limit = getattr(self.model, "max_source_length", None)

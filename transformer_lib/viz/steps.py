@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_lib.data.tokenizer import BOS, EOS
 from transformer_lib.decoding.beam_search import SearchConfig, Step, beam_search
 from transformer_lib.decoding.greedy import generate
 from transformer_lib.models.seq2seq import eval_mode
@@ -27,12 +26,13 @@ def _encode(translator: Any, text: str) -> tuple[Tensor, list[str]]:
     ready = translator.text.prepare(text, tokenizer)
     if not ready.strip():
         raise ValueError("text is blank: there is nothing to translate")
-    source = torch.tensor([[*tokenizer.encode(ready), EOS]])
+    source = torch.tensor([[*tokenizer.encode(ready), *translator.special.eos[:1]]])
     return source.to(next(translator.model.parameters()).device), [*tokenizer.tokens(ready), "<eos>"]
 
 
 def _decode(translator: Any, tokens: Sequence[int]) -> str:
-    text = translator.target_tokenizer.decode(tokens) + (" <eos>" if EOS in tokens else "")
+    ended = any(token in translator.special.eos for token in tokens)
+    text = translator.target_tokenizer.decode(tokens) + " <eos>" * ended
     return text.strip() or "(blank)"
 
 
@@ -59,7 +59,7 @@ def decoding_viewer(translator: Any, text: str, *, choices: int = 5, max_length:
     with eval_mode(model):
         for _, token in generate(model, source, choose, max_length=max_length):
             tokens.append(int(token))
-        target = source.new_tensor([[BOS, *tokens[:-1]]])
+        target = source.new_tensor([[translator.special.bos, *tokens[:-1]]])
         weights = model.align(source, target)[0] if hasattr(model, "align") else None
     parts, shown = [], ""
     if weights is not None:

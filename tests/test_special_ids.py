@@ -1,0 +1,279 @@
+"""Special ids belong to the model: converted models write what theirs write, and no constant is special."""
+
+import json
+import warnings
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from transformer_lib.decoding.beam_search import SearchConfig, beam_search
+from transformer_lib.decoding.greedy import generate, greedy_decode
+from transformer_lib.decoding.sampling import sample
+from transformer_lib.models.bert import mask_tokens
+from transformer_lib.models.convert import from_hf, to_hf
+from transformer_lib.models.gpt import GPT, GPTConfig, OneStack
+from transformer_lib.models.registry import build_model, model_name
+from transformer_lib.models.seq2seq import SpecialIds, check_ids, special_ids, token_losses
+
+transformers = pytest.importorskip("transformers")
+V = 40
+SIZES = {"vocab_size": V, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES |= {"num_key_value_heads": 2, "max_position_embeddings": 64, "initializer_range": 0.4}
+GPT2 = {"vocab_size": V, "n_positions": 64, "n_embd": 16, "n_head": 4, "n_layer": 2, "initializer_range": 0.4}
+FAMILIES = {
+    "gpt2": lambda ids: transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, **ids)),
+    "llama": lambda ids: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, **ids)),
+    "qwen3": lambda ids: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SIZES, head_dim=6, **ids)),
+}
+IDS = {
+    "its own defaults": {},
+    "one end": {"bos_token_id": 1, "eos_token_id": 2},
+    "several ends": {"bos_token_id": 1, "eos_token_id": [2, 5, 9, 11, 12, 13, 14, 15, 16]},
+    "padding is an end": {"pad_token_id": 17, "eos_token_id": [17, 6, 7, 8, 18, 19]},
+    "padding of its own": {"pad_token_id": 39, "bos_token_id": 1, "eos_token_id": 3},
+}
+every_family = pytest.mark.parametrize("family", FAMILIES)
+PROMPTS = (torch.tensor([[4, 9, 8]]), torch.tensor([[1, 2, 0, 3], [11, 17, 6, 1]]), torch.tensor([[7, 0], [0, 7]]))
+OPTIONS = (
+    ({}, {}),
+    ({"repetition_penalty": 1.3, "min_length": 7}, {"repetition_penalty": 1.3, "min_length": 7}),
+    (
+        {"num_beams": 3, "early_stopping": "never", "length_penalty": 1.0},
+        {"beam_size": 3, "normalization": "mean", "length_penalty": 1.0},
+    ),
+)
+
+
+def theirs_of(family: str, ids: dict[str, object], seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(seed)
+        return FAMILIES[family](ids).double().eval()
+
+
+def until_filled(rows: Tensor, special: SpecialIds, prompt: int) -> list[list[int]]:
+    """Rows up to the first end that was written."""
+    found = []
+    for row in rows.tolist():
+        end = next((t for t, token in enumerate(row) if t >= prompt and token in special.eos), len(row))
+        found.append(row[: end + 1])
+    return found
+
+
+@every_family
+@pytest.mark.parametrize("ids", IDS)
+@pytest.mark.filterwarnings("ignore")
+def test_a_converted_language_model_writes_the_ids_that_theirs_writes(family: str, ids: str) -> None:
+    theirs = theirs_of(family, IDS[ids], seed=sorted(IDS).index(ids))
+    ours, lengths = from_hf(theirs), set()
+    for prompt in PROMPTS:
+        for their_options, options in OPTIONS:
+            expected = theirs.generate(prompt, do_sample=False, max_length=10, **their_options)
+            if "beam_size" in options:
+                found = beam_search(ours, prompt, max_length=10, **options).tokens[:, 0]
+            else:
+                found = greedy_decode(ours, prompt, max_length=10, **options)
+            size = prompt.shape[1]
+            rows = until_filled(found, ours.config.special, size)
+            assert rows == until_filled(expected, ours.config.special, size)
+            lengths |= {len(row) for row in rows}
+    assert len(lengths) > 1 or len(ours.config.special.eos) < 5  # ends are met
+
+
+@every_family
+def test_ids_come_back_and_are_saved_with_the_model(family: str) -> None:
+    theirs = theirs_of(family, IDS["several ends"] | {"pad_token_id": 6})
+    ours = from_hf(theirs)
+    expected = SpecialIds(6, None, tuple(IDS["several ends"]["eos_token_id"]), None, ())
+    assert ours.config.special == special_ids(ours) == expected
+    stored = json.loads(json.dumps(asdict(ours.config)))
+    assert build_model(model_name(ours), stored).config == ours.config
+    del stored["special"], stored["attention_dropout"]  # as an older version saved it
+    assert build_model(model_name(ours), stored).config.special == SpecialIds()
+    config = to_hf(ours).config
+    assert (config.pad_token_id, config.eos_token_id) == (6, IDS["several ends"]["eos_token_id"])
+
+
+def test_the_generation_config_of_a_folder_comes_first(tmp_path) -> None:
+    theirs = theirs_of("llama", {"eos_token_id": 2})
+    theirs.generation_config.eos_token_id = [7, 8]
+    theirs.save_pretrained(tmp_path)
+    assert from_hf(tmp_path).config.special.eos == from_hf(theirs).config.special.eos == (7, 8)
+    (tmp_path / "generation_config.json").unlink()
+    assert from_hf(tmp_path).config.special.eos == (2,)
+
+
+def test_prompts_that_a_converted_model_cannot_begin_with_are_refused() -> None:
+    ours = from_hf(theirs_of("gpt2", IDS["padding of its own"]))
+    for prompt in (torch.zeros(2, 0, dtype=torch.long), torch.tensor([[4, 5], [39, 39]])):
+        for search in (greedy_decode, beam_search):
+            with pytest.raises(ValueError, match="no BOS to begin with"):
+                search(ours, prompt)
+    with pytest.raises(ValueError, match="needs BOS and PAD"):
+        OneStack(ours)
+    with pytest.raises(ValueError, match="needs BOS and PAD"):
+        OneStack(from_hf(theirs_of("gpt2", IDS["padding is an end"])))
+
+
+@every_family
+def test_prompts_of_several_lengths_go_on_as_each_alone(family: str) -> None:
+    ours = from_hf(theirs_of(family, IDS["padding of its own"]))
+    prompts = torch.tensor([[4, 9, 8, 3, 7], [6, 3, 39, 39, 39], [0, 39, 39, 39, 39]])
+    for options in ({}, {"beam_size": 3, "normalization": "mean"}, {"beam_size": 4, "length_penalty": 0.0}):
+        search = (
+            (lambda x, o=options: beam_search(ours, x, max_length=12, **o).tokens[:, 0])
+            if options
+            else (lambda x: greedy_decode(ours, x, max_length=12))
+        )
+        together = search(prompts)
+        for row, prompt in zip(together, prompts, strict=True):
+            alone = search(prompt[prompt != 39][None])[0]
+            assert row[: len(alone)].tolist() == alone.tolist() and (row[len(alone) :] == 39).all()
+
+
+def test_samples_and_streams_begin_with_the_prompt_and_stop_at_each_end() -> None:
+    ours = from_hf(theirs_of("qwen3", IDS["several ends"]))
+    special, prompt = ours.config.special, torch.tensor([[4, 2, 1]])
+    for seed in range(5):
+        (row,) = sample(ours, prompt, max_length=30, generator=torch.Generator().manual_seed(seed)).tolist()
+        assert row[:3] == [4, 2, 1] and not set(row[3:-1]) & set(special.eos)
+    steps = [int(token) for _, token in generate(ours, prompt, max_length=9)]
+    assert steps == greedy_decode(ours, prompt, max_length=9)[0].tolist()
+
+
+# What a search gets is not its own ------------------------------------------------------------------------------------
+
+
+class Keeper(nn.Module):
+    """Keeps its logits, and returns the same row for every hypothesis: one that may not be written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logits = torch.randn(1, 9, generator=torch.Generator().manual_seed(3))
+
+    def encode(self, source: Tensor) -> Tensor:
+        return source
+
+    def start(self, source: Tensor) -> Tensor:
+        return source[:, :1]
+
+    def step(self, token: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        return self.logits.expand(len(token), -1), state
+
+
+@pytest.mark.parametrize("repetition_penalty", [1.0, 1.5])
+def test_searches_write_into_nothing_that_a_model_returned(repetition_penalty: float) -> None:
+    model, source = Keeper(), torch.tensor([[5, 2], [6, 2], [7, 2]])
+    before = model.logits.clone()
+    for search in (greedy_decode, sample, beam_search):
+        search(model, source, max_length=4, min_length=2, repetition_penalty=repetition_penalty)
+        assert torch.equal(model.logits, before)
+
+
+# Windows, losses and masks --------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    window=st.sampled_from([None, 1, 2, 3, 5]),
+    kind=st.sampled_from(["gpt", "llama"]),
+    beam=st.integers(1, 4),
+    ratio=st.sampled_from([None, 0.6, 1.5]),
+    longest=st.integers(1, 9),
+    least=st.integers(0, 3),
+    penalty=st.sampled_from([1.0, 1.4]),
+    pad=st.integers(0, 2),
+)
+def test_a_row_does_not_depend_on_its_neighbours(window, kind, beam, ratio, longest, least, penalty, pad) -> None:
+    config = {"vocab_size": 13, "d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 16, "dropout": 0.0, "max_length": 24}
+    config |= {"n_kv_heads": 1, "window": window} if kind == "llama" else {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(longest)
+        model = build_model(kind, config).double().eval()
+        for weights in model.parameters():
+            weights.data.add_(0.4 * torch.randn_like(weights))
+    rows = [[5, 6, 7, 8, 9, 4, 2], [10, 4, 2], [7, 2]]
+    prefixes = [[5, 6, 7], [4], []]
+    source = torch.tensor([row + [0] * (7 + pad - len(row)) for row in rows])
+    prefix = torch.tensor([row + [0] * (3 - len(row)) for row in prefixes])
+    options = {"max_length": max(longest, 3), "min_length": least, "repetition_penalty": penalty}
+    search = SearchConfig(beam_size=beam, max_ratio=ratio, **options)
+    together = beam_search(model, source, search, prefix=prefix)
+    order = torch.tensor([2, 0, 1])
+    moved = beam_search(model, source[order], search, prefix=prefix[order])
+    assert torch.equal(moved.tokens, together.tokens[order])
+    for i, (row, first) in enumerate(zip(rows, prefixes, strict=True)):
+        given = {"prefix": torch.tensor([first])} if first else {}
+        alone = beam_search(model, torch.tensor([row]), search, **given)
+        length = alone.tokens.shape[2]
+        assert alone.tokens[0, 0].tolist() == together.tokens[i, 0, :length].tolist()
+        assert not together.tokens[i, 0, length:].any()
+        torch.testing.assert_close(alone.scores[0], together.scores[i], rtol=1e-9, atol=1e-9)
+    if beam == 1:
+        greedy = greedy_decode(model, source, prefix=prefix, max_ratio=ratio, **options)
+        assert torch.equal(greedy, together.tokens[:, 0])
+
+
+def test_a_loss_ignores_the_padding_of_the_model_and_no_other_id() -> None:
+    logits = torch.randn(1, 4, 9, generator=torch.Generator().manual_seed(0))
+    target = torch.tensor([[0, 5, 7, 7]])
+    each = nn.functional.cross_entropy(logits[0], target[0], reduction="none")
+    for padding in (-1, 0, 7):
+        torch.testing.assert_close(token_losses(logits, target, padding=padding)[0], each * (target[0] != padding))
+
+
+def test_a_converted_bert_reads_its_own_padding() -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 24}
+    with torch.random.fork_rng(devices=[]):
+        theirs = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=30, pad_token_id=7, **sizes)).eval()
+    ours, tokens = from_hf(theirs), torch.tensor([[4, 0, 5, 6], [3, 0, 7, 7]])
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=(tokens != 7).long()).logits
+        torch.testing.assert_close(ours(tokens)[tokens != 7], expected[tokens != 7], atol=1e-5, rtol=1e-5)
+    assert to_hf(ours).config.pad_token_id == 7
+
+
+def test_words_of_another_vocabulary_are_hidden_and_its_special_tokens_are_not() -> None:
+    rows = torch.randint(0, 60, (500, 12), generator=torch.Generator().manual_seed(0))
+    words = range(20, 60)
+    hidden, chosen = mask_tokens(rows, 3, words=words, share=0.5, rng=torch.Generator().manual_seed(1))
+    assert not chosen[rows < 20].any() and chosen[rows >= 20].float().mean() > 0.4
+    swapped = hidden[(hidden != rows) & (hidden != 3)]
+    assert swapped.min() == 20 and swapped.max() == 59
+
+
+# On a device ----------------------------------------------------------------------------------------------------------
+
+
+class Elsewhere(Tensor):
+    """A tensor that says it lies on an accelerator."""
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda")
+
+
+def test_ids_out_of_range_are_refused_on_a_device_before_a_search() -> None:
+    model = GPT(GPTConfig(13, 8, 2, 1, 16)).eval()
+    for bad in (13, -1):
+        source = torch.tensor([[5, bad]])
+        with pytest.raises(ValueError, match=f"holds token id {bad}"):
+            check_ids(source, 13, "source")
+        for search in (greedy_decode, beam_search, sample):
+            with pytest.raises(ValueError, match=f"holds token id {bad}"):
+                search(model, source.as_subclass(Elsewhere))
+
+
+def test_a_configuration_with_other_ids_is_a_configuration() -> None:
+    special = SpecialIds(pad=3, bos=4, eos=(5, 6), forbidden=(3, 4))
+    model = OneStack(GPT(GPTConfig(13, 8, 2, 1, 16, max_length=24, special=special))).double().eval()
+    rows = torch.tensor([[7, 8, 9, 5], [10, 5, 3, 3]])
+    together = greedy_decode(model, rows, max_length=9)
+    alone = greedy_decode(model, rows[1:, :2], max_length=9)
+    assert together[1, : alone.shape[1]].tolist() == alone[0].tolist()
+    assert not torch.isin(together[together != 3], torch.tensor([4])).any()
+    assert replace(model.config, special=SpecialIds()).special.padding == 0

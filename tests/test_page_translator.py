@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,15 @@ def test_attention_of_every_model_is_that_of_python(kind: str, changes: dict[str
     written = torch.tensor([[1, *found["tokens"][:-1]]])
     maps = translator._weights(torch.tensor([source]), written)["cross"]  # (L, H, T, S)
     assert torch.allclose(torch.tensor(found["cross"]), maps.permute(2, 0, 1, 3), atol=1e-4)
+
+
+@needs_node
+@pytest.mark.parametrize("changes", [{"local": "p"}, {"score": "location"}], ids=["window", "location"])
+def test_attention_that_the_page_cannot_compute_is_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+    random_translator("luong", changes, tmp_path / "x")
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        ask_node(folder=str(tmp_path / "x"), jobs=["Ein Hund."])
+    assert "no attention to windows or locations here" in refused.value.stderr
 
 
 TYPED = [
@@ -459,6 +469,19 @@ def test_an_address_carries_model_and_sentence(site: Path, browser: Any) -> None
         page.context.close()
 
 
+@needs_node
+@pytest.mark.slow
+@pytest.mark.parametrize("name", pretrained_names())
+def test_every_shipped_model_translates_as_in_python(name: str, extension: Any) -> None:
+    translator = Translator.from_pretrained(name, device="cpu")
+    captions = translator.text.kind == "captions"
+    texts = extension.covering()[:10] if captions else list(extension.SENTENCES[translator.text.source])
+    found = ask_node(folder=str(find_pretrained(name)), jobs=texts, options={"beamSize": 5})
+    expected = [best[0] for best in translator.search(texts, beam_size=5)]
+    assert [one["text"] for one in found] == [one.text for one in expected]
+    assert [one["score"] for one in found] == pytest.approx([one.score for one in expected], abs=1e-3)
+
+
 # ---- the museum ----
 
 
@@ -482,6 +505,7 @@ def test_the_museum_shows_what_is_shipped_and_recorded(extension: Any, untrained
     (own,) = extension.museum(folder, record, "luong")
     assert own["name"] == names[2] and own["chapter"] == "luong_attention"
     assert extension.museum(tmp_path, record) == extension.museum(folder, {}) == []
+    assert extension.models(folder) == []  # they are no translators for everyday use
     record = {**record, "models": names[1:]}
     assert [one["name"] for one in extension.museum(folder, record)] == names[1:]
 

@@ -258,7 +258,9 @@ def wall(
         for index, one in enumerate(sentences)
     )
     size = f"{sum(one['bytes'] for one in shown) / 1e6:.1f} MB"
-    load = f"the translator ({size})" if alone else f"all {len(shown)} ({size})"
+    load = (
+        f"the translator ({size})" if alone else f"the {len(shown)} models ({size})"
+    )
     label = (
         f"A translator of {shown[0]['year']}"
         if alone

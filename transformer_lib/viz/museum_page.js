@@ -20,14 +20,23 @@ import {
 } from "./page_parts.js";
 
 const LONGEST = 500; // characters; a longer text is refused
-const HINT = "Choose a word of a translation, and the words that its model attended to light up.";
+const HINT =
+  "Choose a word of a translation, and the words that its model attended to light up.";
 
 class Museum {
   constructor(root) {
     const find = (selector) => root.querySelector(selector);
     const data = JSON.parse(find("script[type='application/json']").textContent);
     Object.assign(this, { root, ...data, run: 0, translators: [] });
-    for (const name of ["source", "gloss", "state", "notice", "tries", "form", "says"])
+    for (const name of [
+      "source",
+      "gloss",
+      "state",
+      "notice",
+      "tries",
+      "form",
+      "says",
+    ])
       this[name] = find(`.tl-${name}`);
     [this.input, this.button] = [find("input"), find("form button")];
     this.rows = [...root.querySelectorAll(".tl-wall > li")].map((row, index) => {
@@ -46,8 +55,14 @@ class Museum {
       this.submit(this.input.value.trim());
     });
     for (const button of this.tries.children)
-      button.addEventListener("click", () => this.show(this.sentences[button.dataset.index]));
-    copies(copy, () => "museum", () => this.input.value.trim());
+      button.addEventListener("click", () =>
+        this.show(this.sentences[button.dataset.index]),
+      );
+    copies(
+      copy,
+      () => "museum",
+      () => this.input.value.trim(),
+    );
     addEventListener("hashchange", () => this.arrive());
   }
 
@@ -75,7 +90,11 @@ class Museum {
     this.begin(words);
     this.models.forEach(({ name }, index) => {
       const { target, weights } = translations[name];
-      this.write(index, { source: words, target, weights: unpack(weights, words.length) });
+      this.write(index, {
+        source: words,
+        target,
+        weights: unpack(weights, words.length),
+      });
     });
   }
 
@@ -89,13 +108,17 @@ class Museum {
     this.begin(text.split(/\s+/).filter(Boolean).slice(0, 60));
     if (!text) return this.say("");
     if (text.length > LONGEST)
-      return this.say(`${text.length} characters: a translator takes ${LONGEST}, a sentence at a time.`);
+      return this.say(
+        `${text.length} characters: a translator takes ${LONGEST}, a sentence at a time.`,
+      );
     if (!(await this.load()) || run !== this.run) return;
     carry("museum", text);
     const known = await knownWords(this.files, this.models[0]);
     const strange = wordsOf(text).filter((word) => !known.has(word));
     if (strange.length)
-      this.say(`They have hardly ever seen ${[...new Set(strange)].slice(0, 5).join(", ")}, so they guess.`);
+      this.say(
+        `They have hardly ever seen ${[...new Set(strange)].slice(0, 5).join(", ")}, so they guess.`,
+      );
     for (const [index, translator] of this.translators.entries()) {
       try {
         await this.translate(index, translator, text, run, known);
@@ -117,7 +140,8 @@ class Museum {
     for (;;) {
       const { value, done } = steps.next();
       const picture = translator.picture(text, value, weigh);
-      if (!index && !value.tokens[1]) this.begin(picture.source, unknownAmong(picture.source, known));
+      if (!index && !value.tokens[1])
+        this.begin(picture.source, unknownAmong(picture.source, known));
       this.write(index, picture);
       if (done) return;
       await pause(0);
@@ -141,7 +165,9 @@ class Museum {
     try {
       const { Translator, meanOfLayer } = await import("./translator.js");
       const load = (model) =>
-        Translator.load((file) => fetchFile(address(this.files, model, file), arrived));
+        Translator.load((file) =>
+          fetchFile(address(this.files, model, file), arrived),
+        );
       const translators = [];
       for (const model of this.models) translators.push(await load(model));
       Object.assign(this, { translators, meanOfLayer });
@@ -179,7 +205,11 @@ class Museum {
     this.shown[index] = picture;
     this.rows[index].replaceChildren(
       ...picture.target.flatMap((word, place) => {
-        const button = element("button", { type: "button", tabindex: place ? -1 : 0 }, word);
+        const button = element(
+          "button",
+          { type: "button", tabindex: place ? -1 : 0 },
+          word,
+        );
         for (const kind of ["mouseenter", "focus", "click"])
           button.addEventListener(kind, () => this.choose(index, place));
         return [button, " "];
@@ -193,7 +223,10 @@ class Museum {
     const weights = picture.weights[chosen] ?? [];
     this.rows.forEach((row, i) =>
       row.querySelectorAll("button").forEach((button, place) => {
-        button.setAttribute("aria-pressed", String(i === index && place === chosen));
+        button.setAttribute(
+          "aria-pressed",
+          String(i === index && place === chosen),
+        );
         if (i === index) button.tabIndex = place === chosen ? 0 : -1;
       }),
     );

@@ -95,7 +95,9 @@ export function explain({ source, target, weights }, chosen) {
   const row = weights[chosen] ?? [];
   const most = attended(row).slice(0, 3);
   if (!most.length) return "";
-  const listed = most.map((place) => `${bare(source[place] ?? "the end")} ${percent(row[place])}`);
+  const listed = most.map(
+    (place) => `${bare(source[place] ?? "the end")} ${percent(row[place])}`,
+  );
   return `${bare(target[chosen])} ← ${listed.join(", ")}`;
 }
 

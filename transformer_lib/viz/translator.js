@@ -1,7 +1,7 @@
-// Translators that compute in the page: a Transformer, and the recurrent ones before it.
-// They read a folder of weights as the library saves it and need nothing else. A vector
-// is a Float32Array, a sequence an array of vectors, and a linear map { weight, bias }
-// has one row for each output.
+// Translators that compute in the page: a Transformer, and the recurrent ones before
+// it. They read a folder of weights as the library saves it and need nothing else. A
+// vector is a Float32Array, a sequence an array of vectors, and a linear map
+// { weight, bias } has one row for each output.
 
 export const [PAD, BOS, EOS, UNK] = [0, 1, 2, 3];
 
@@ -89,9 +89,9 @@ class Attention {
 
 // ---- the search ----
 
-// A model has the library's two methods: `start` reads the source and gives a state,
-// `step` reads one target token and gives the scores of the next, a new state, and
-// what each layer and head attended to. A state is never changed, so that two
+// A model has the library's two methods: `start` reads the source and gives a
+// state, `step` reads one target token and gives the scores of the next, a new state,
+// and what each layer and head attended to. A state is never changed, so that two
 // hypotheses may continue one.
 class Seq2Seq {
   constructor(config, tensors) {
@@ -264,9 +264,13 @@ class GRU {
     [this.input, this.hidden] = [map("ih"), map("hh")];
   }
 
-  // The new state: n, or so much of the old one as the gate z keeps.
+  // The new state: a mix of n and the old one, of which the gate z keeps a share.
   step(x, h) {
-    const [given, kept, H] = [linear(this.input, x), linear(this.hidden, h), h.length];
+    const [given, kept, H] = [
+      linear(this.input, x),
+      linear(this.hidden, h),
+      h.length,
+    ];
     return h.map((old, i) => {
       const r = sigmoid(given[i] + kept[i]);
       const z = sigmoid(given[H + i] + kept[H + i]);
@@ -300,8 +304,8 @@ class Recurrent extends Seq2Seq {
     this.layers = gruLayers(this.gru).flat();
   }
 
-  // The states of the top layer at each token, and the last states of each layer, one
-  // for each direction. The second direction reads from the end.
+  // The states of the top layer at each token, and the last states of each layer,
+  // one for each direction. The second direction reads from the end.
   encode(ids) {
     const { d_model: D, reverse_source: reverse } = this.config;
     const order = reverse ? ids.toReversed() : ids;
@@ -321,13 +325,13 @@ class Recurrent extends Seq2Seq {
     return this.layers.map((gru, depth) => (x = gru.step(x, hidden[depth])));
   }
 
-  // The keys of additive attention, U k, of a dot product, k, or with a matrix, W k.
+  // The keys: U k in additive attention, k in a dot product, W k with a matrix.
   prepare(outputs) {
     const { score } = this.attention ?? {};
     return score?.key ? outputs.map((k) => linear(score.key, k)) : outputs;
   }
 
-  // The softmax of v · tanh(W q + U k), or of q · k, and the states averaged by it.
+  // The softmax of v · tanh(W q + U k) or of q · k, and the states averaged by it.
   attend(query, { outputs, keys }) {
     const { score } = this.attention ?? {};
     const q = score?.query ? linear(score.query, query) : query;
@@ -399,7 +403,12 @@ class Luong extends Recurrent {
   }
 }
 
-const MODELS = { transformer: Transformer, gru: OneVector, bahdanau: Bahdanau, luong: Luong };
+const MODELS = {
+  transformer: Transformer,
+  gru: OneVector,
+  bahdanau: Bahdanau,
+  luong: Luong,
+};
 
 // ---- small tools ----
 
@@ -457,7 +466,9 @@ const split = (text) => text.split(SPACES).filter((word) => word);
 
 // A segment on one line: letters composed, single spaces, no byte-order mark.
 const oneLine = (text) =>
-  split(text.replaceAll("\0", " ").replaceAll("\ufeff", "").normalize("NFC")).join(" ");
+  split(text.replaceAll("\0", " ").replaceAll("\ufeff", "").normalize("NFC")).join(
+    " ",
+  );
 
 export class Tokenizer {
   constructor({ level, pieces, merges }) {
@@ -555,10 +566,12 @@ export function readTensors(buffer) {
   return tensors;
 }
 
-// The mean over the heads of a layer, which is counted from the end if it is negative.
+// The mean over the heads of a layer; a negative one is counted from the end.
 export const meanOfLayer = (layer) => (step) => {
   const heads = step.at(layer);
-  return heads[0].map((_, s) => heads.reduce((sum, head) => sum + head[s], 0) / heads.length);
+  return heads[0].map(
+    (_, s) => heads.reduce((sum, head) => sum + head[s], 0) / heads.length,
+  );
 };
 
 export class Translator {

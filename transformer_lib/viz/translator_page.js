@@ -73,7 +73,9 @@ class TranslatorInPage {
     this.model.selectedIndex = index;
     this.input.value = text;
     this.offer();
-    const key = Object.keys(this.examples).find((one) => this.sentence(one.split(" ")) === text);
+    const key = Object.keys(this.examples).find(
+      (one) => this.sentence(one.split(" ")) === text,
+    );
     if (!this.wanted.captions || !key) return this.submit();
     this.words = key.split(" ");
     this.press();
@@ -99,7 +101,11 @@ class TranslatorInPage {
     this.heads.addEventListener("change", () => this.draw());
     this.target.addEventListener("keydown", (event) => this.move(event));
     const copy = this.root.querySelector(".tl-copy");
-    copies(copy, () => this.wanted.name, () => this.input.value.trim());
+    copies(
+      copy,
+      () => this.wanted.name,
+      () => this.input.value.trim(),
+    );
     addEventListener("hashchange", () => this.arrive());
     new ResizeObserver(() => this.arrange()).observe(this.root);
     document.fonts?.ready.then(() => this.arrange());
@@ -157,7 +163,9 @@ class TranslatorInPage {
   // Another model: its own examples, and no result of the one before.
   pick() {
     this.run++;
-    this.input.value = this.wanted.captions ? this.sentence() : this.wanted.sentences[0];
+    this.input.value = this.wanted.captions
+      ? this.sentence()
+      : this.wanted.sentences[0];
     this.offer();
     this.offers.hidden = true;
     this.clear("");
@@ -171,7 +179,10 @@ class TranslatorInPage {
     const source = this.input.value.split(/\s+/).filter(Boolean);
     const unknown = source.map(() => false);
     this.last = null;
-    this.show({ source: source.slice(0, 60), target: [], weights: [], unknown }, {});
+    this.show(
+      { source: source.slice(0, 60), target: [], weights: [], unknown },
+      {},
+    );
     this.says.textContent = "";
     this.say(why);
   }
@@ -185,7 +196,11 @@ class TranslatorInPage {
     this.tries.hidden = this.wanted.captions;
     this.tries.replaceChildren(
       ...sentences.slice(0, 3).map((text) => {
-        const button = element("button", { type: "button", lang: this.wanted.source }, text);
+        const button = element(
+          "button",
+          { type: "button", lang: this.wanted.source },
+          text,
+        );
         button.addEventListener("click", () => {
           this.input.value = text;
           this.submit();
@@ -199,9 +214,9 @@ class TranslatorInPage {
     this.button.textContent = ready
       ? "Translate"
       : `Load the translator (${megabytes(bytes)})`;
-    const kept = await (await shelf())?.match(
-      address(this.files, this.wanted, "weights.safetensors"),
-    );
+    const kept = await (
+      await shelf()
+    )?.match(address(this.files, this.wanted, "weights.safetensors"));
     if (kept && this.loaded !== this.wanted && this.wanted.name === name) {
       const size = megabytes(bytes);
       this.button.textContent = `Start the translator (${size}, kept here)`;
@@ -273,7 +288,9 @@ class TranslatorInPage {
     clearTimeout(this.waiting);
     const run = ++this.run;
     const typed = this.input.value.trim();
-    const [text] = this.wanted.captions ? typed.match(/^[^.!?…]*[.!?…]*/u) : [typed];
+    const [text] = this.wanted.captions
+      ? typed.match(/^[^.!?…]*[.!?…]*/u)
+      : [typed];
     this.press();
     this.offers.hidden = true;
     if (!text) return this.clear("");
@@ -285,11 +302,13 @@ class TranslatorInPage {
     if (run !== this.run) return;
     const words = wordsOf(text);
     const strange = words.filter((word) => !known.has(word));
-    if (2 * strange.length >= words.length) return this.refuse(words, strange, known);
+    if (2 * strange.length >= words.length)
+      return this.refuse(words, strange, known);
     if (this.loaded !== this.wanted) {
       if (load) return (await this.load()) && this.write(); // of what stands there then
       this.clear("");
-      this.state.textContent = "Load the translator, and it translates what you type.";
+      this.state.textContent =
+        "Load the translator, and it translates what you type.";
       return;
     }
     const options = { beamSize: Number(this.search.value) };
@@ -318,14 +337,22 @@ class TranslatorInPage {
     const { run } = this;
     const listed = [...new Set(strange)].slice(0, 5).join(", ");
     const size = known.size.toLocaleString("en");
-    const about = this.wanted.captions ? "of its captions" : "of captions of photographs";
-    const why = listed ? `This model does not know ${listed}` : "There is no word in this";
-    this.clear(`${why}, so it does not translate. It knows ${size} words, those ${about}.`);
-    const offers = this.near(words.filter((word) => known.has(word))).map((text) => [
-      element("button", { type: "button", lang: this.wanted.source }, text),
-      this.wanted,
-      text,
-    ]);
+    const about = this.wanted.captions
+      ? "of its captions"
+      : "of captions of photographs";
+    const why = listed
+      ? `This model does not know ${listed}`
+      : "There is no word in this";
+    this.clear(
+      `${why}, so it does not translate. It knows ${size} words, those ${about}.`,
+    );
+    const offers = this.near(words.filter((word) => known.has(word))).map(
+      (text) => [
+        element("button", { type: "button", lang: this.wanted.source }, text),
+        this.wanted,
+        text,
+      ],
+    );
     let most = words.length / 2;
     for (const model of this.models) {
       const theirs = await knownWords(this.files, model);
@@ -333,13 +360,19 @@ class TranslatorInPage {
       if (!theirs.size || count <= most) continue;
       most = count;
       const label = `${model.label} knows ${count === words.length ? "all" : count} of your words`;
-      const button = element("button", { type: "button", class: "tl-other" }, label);
+      const button = element(
+        "button",
+        { type: "button", class: "tl-other" },
+        label,
+      );
       if (offers[0]?.[1] !== this.wanted) offers.shift();
       offers.unshift([button, model, this.input.value.trim()]);
     }
     if (run !== this.run) return;
     for (const [button, model, text] of offers)
-      button.addEventListener("click", () => this.turn(this.models.indexOf(model), text));
+      button.addEventListener("click", () =>
+        this.turn(this.models.indexOf(model), text),
+      );
     this.offers.replaceChildren(...offers.map(([button]) => button));
     this.offers.hidden = false;
   }
@@ -373,7 +406,10 @@ class TranslatorInPage {
   // ---- drawing ----
 
   // Words and lines; `all` are the words that will stand there, to keep their room.
-  show(picture, { final = false, cut = false, unsure = false, all = picture.target }) {
+  show(
+    picture,
+    { final = false, cut = false, unsure = false, all = picture.target },
+  ) {
     this.shown = picture;
     this.source.replaceChildren(
       ...picture.source.flatMap((word, i) => [
@@ -478,8 +514,11 @@ class TranslatorInPage {
     if (strange.length)
       told.push(`The model ${knows} ${strange.join(", ")}, so it guesses.`);
     if (unsure)
-      told.push("It is less sure of this than of 99 in 100 captions: don't trust it.");
-    if (this.rest && this.last) told.push("It translates one sentence at a time, here the first.");
+      told.push(
+        "It is less sure of this than of 99 in 100 captions: don't trust it.",
+      );
+    if (this.rest && this.last)
+      told.push("It translates one sentence at a time, here the first.");
     if (cut) {
       const { length } = this.last[1].tokens;
       told.push(`It stopped after ${length} tokens without finding an end.`);

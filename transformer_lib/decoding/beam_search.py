@@ -36,7 +36,7 @@ from transformer_lib.decoding.greedy import (
     opening,
     penalize_repetition,
     rule_out_,
-    scored_length,
+    scored_lengths,
 )
 from transformer_lib.models.seq2seq import SPECIAL, SpecialIds, eval_mode, reorder, special_ids
 from transformer_lib.settings import Count, Positive, Size, settings
@@ -237,14 +237,14 @@ def beam_search(
             ends &= (length > given[left])[:, None]  # a prompt may hold ends
             # NaN ends a hypothesis, and `checked` refuses it
             ends |= (length >= limits[left])[:, None] | candidates.scores.isnan()
-            size = scored_length(length, given[left], special)
+            bounds = length, limits[left], given[left]
+            size, most = scored_lengths(*bounds, special)
             ended, divisor = candidates.only(ends, K), config.normalizer(size)
             best, top = finish(best, left, ended, divisor, special.fill)
             live, rank = candidates.only(~ends).best(K)
             if on_step is not None:
                 on = torch.zeros_like(ends).scatter(1, rank, live.scores.isfinite())
                 on_step(Step(left, candidates, ends, on, best))
-            most = scored_length(limits[left], given[left], special)
             going = unfinished(top, live, size, most, config)
             if not len(going):
                 break

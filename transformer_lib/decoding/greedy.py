@@ -115,9 +115,13 @@ def opening(source: Int[Tensor, "B S"], special: SpecialIds) -> tuple[Int[Tensor
     return source.new_full((len(source),), special.bos), source[:, :0]
 
 
-def scored_length(length: int | Tensor, given: Int[Tensor, " M"], special: SpecialIds) -> Any:
-    """How many tokens a score is about: all, or without BOS those after the prompt."""
-    return length if special.bos is not None else (length - given).clamp(min=1)
+def scored_lengths(
+    length: int, limits: Int[Tensor, " M"], given: Int[Tensor, " M"], special: SpecialIds
+) -> tuple[int | Tensor, Int[Tensor, " M"]]:
+    """How many tokens a score is about, now and at the limit: all, or without BOS those after the prompt."""
+    if special.bos is not None:
+        return length, limits
+    return (length - given).clamp(min=1), limits - given
 
 
 @torch.no_grad()

@@ -42,8 +42,6 @@ KEPT = {  # what learners get, beside constructors, properties, and functions wi
     "RecurrentBase.first_state": "each model has its own",
     "RecurrentBase.read": "each model has its own",
     "Hypotheses.checked": "an error message",
-    "LanguageModel.loss": "two lines",
-    "Bert.loss": "two lines",
     "_check_corpus": "error messages",
     "_learn_merges": "a call of another library",
     "Tokenizer.save": "a file",

@@ -5,14 +5,16 @@ import json
 import shutil
 import tempfile
 import zipfile
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 
 import pytest
 import torch
 
 import transformer_lib
-from transformer_lib.models.registry import build_model
+from transformer_lib.models.registry import _BUILT_IN, build_model, model_entry
 from transformer_lib.training.checkpoints import load_tensors, load_weights
+from transformer_lib.training.run_state import completed, plain
 from transformer_lib.translation.run import open_run
 from transformer_lib.translation.translator import Translator
 
@@ -46,12 +48,26 @@ def test_the_weights_of_a_bert_are_read():
     assert logits[0, 1].tolist() == pytest.approx(SAID["bert"], abs=1e-3)
 
 
-def test_a_run_that_was_stopped_comes_to_the_same_end(tmp_path):
-    run = open_run(shutil.copytree(OLD / "run", tmp_path / "run"), torch.device("cpu"))
-    assert run.trainer.progress.step == 5 and run.trainer.fit()
+@pytest.mark.parametrize("name", SAID["runs"])
+def test_a_run_that_was_stopped_comes_to_the_same_end(name, tmp_path):
+    run = open_run(shutil.copytree(OLD / "runs" / name, tmp_path / "run"), torch.device("cpu"))
+    assert 0 < run.trainer.progress.step < SAID["runs"][name][0][0] and run.trainer.fit()
     lines = [(line["updates"], line["loss"], line["validation_loss"]) for line in run.trainer.progress.log]
-    for line, expected in zip(lines, SAID["run"], strict=True):
+    for line, expected in zip(lines, SAID["runs"][name], strict=True):
         assert line == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.parametrize("name", _BUILT_IN)
+def test_a_setting_that_was_added_with_a_default_makes_no_other_run(name):
+    kind = model_entry(name).config_class
+    required = {one.name for one in fields(kind) if one.default is MISSING}
+    config = kind(**dict.fromkeys(required, 13))
+    own = plain(asdict(config))
+    for added in own.keys() - required:
+        assert completed({key: own[key] for key in own.keys() - {added}}, own, config) == own
+        if isinstance(own[added], dict):
+            assert completed(own | {added: {}}, own, config) == own
+    assert completed(own | {"d_model": 5}, own, config) != own
 
 
 def test_every_public_name_is_still_there():

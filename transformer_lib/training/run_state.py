@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -427,8 +427,11 @@ def completed(stored: Any, own: dict[str, Any], config: Any) -> Any:
     """Stored settings, with the defaults of those that have been added to the configuration since."""
     if isinstance(stored, str):  # version 0.2: a checksum, which every new setting would change
         return own
-    settings = fields(config) if is_dataclass(config) else ()
-    return plain({one.name: one.default for one in settings if one.name in own}) | (stored or {})
+    stored, settings = stored or {}, fields(config) if is_dataclass(config) else ()
+    made = {one.name: one.default_factory() for one in settings if one.default_factory is not MISSING}
+    defaults = {one.name: made.get(one.name, one.default) for one in settings if one.name in own}
+    nested = {name: asdict(part) | stored.get(name, {}) for name, part in defaults.items() if is_dataclass(part)}
+    return plain(defaults | stored | nested)
 
 
 def fingerprint(data: Sequence[Example]) -> str:

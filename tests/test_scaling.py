@@ -128,8 +128,8 @@ def test_outside_of_torchrun_there_is_no_group_and_nothing_to_shard(monkeypatch)
 WAIT = """
 import sys, transformer_lib.training.distributed as distributed
 from transformer_lib.__main__ import main
-join, patience = distributed.join, float(sys.argv.pop(1))
-distributed.join = lambda backend: join(backend, patience)
+join, patience = distributed.join_group, float(sys.argv.pop(1))
+distributed.join_group = lambda backend: join(backend, patience)
 sys.exit(main())
 """
 

@@ -41,6 +41,17 @@ def source_of(pair: Pair | tuple[str, str]) -> str:
     return pair.source if isinstance(pair, Pair) else pair[0]
 
 
+def certainty(translator: Translator, texts: list[str]) -> list[float]:
+    """The mean log-probability of a token in the best translation of each text."""
+    rows = [torch.tensor([*translator.source_tokenizer.encode(translator.prepare(text)), EOS]) for text in texts]
+    sure: list[float] = []
+    for start in range(0, len(rows), 50):
+        batch = pad_sequence(rows[start : start + 50], batch_first=True)
+        found = beam_search(translator.model, batch, translator.decoding)
+        sure += (found.log_probs[:, 0] / (found.tokens[:, 0] != PAD).sum(-1)).tolist()
+    return sure
+
+
 def measure(folder: Path) -> tuple[str, list[str], float]:
     """The name of a model's list of words, the list, and the log-probability below which it isn't sure."""
     stored, options = read_options(folder)
@@ -48,11 +59,7 @@ def measure(folder: Path) -> tuple[str, list[str], float]:
     seen = Counter(word for pair in corpus.train for word in words(source_of(pair)))
     translator = Translator.from_pretrained(folder, device="cpu")
     texts = [source_of(pair) for pair in list(corpus.validation)[:SENTENCES]]
-    rows = [torch.tensor([*translator.source_tokenizer.encode(translator.prepare(text)), EOS]) for text in texts]
-    sure: list[float] = []
-    for some in zip(*[iter(rows)] * 50, strict=True):
-        found = beam_search(translator.model, pad_sequence(some, batch_first=True), translator.decoding)
-        sure += (found.log_probs[:, 0] / (found.tokens[:, 0] != PAD).sum(-1)).tolist()
+    sure = certainty(translator, texts)
     known = sorted(word for word, count in seen.items() if count >= LEAST)
     return f"{Path(options.data).stem}.{stored.text.source}", known, round(sorted(sure)[len(sure) // 100], 2)
 

@@ -9,10 +9,8 @@ __all__ = [
     "GPTConfig",
     "CausalAttention",
     "Block",
-    "LanguageModelCore",
-    "TextState",
-    "LanguageModel",
     "GPT",
+    "TextState",
     "PromptMemory",
     "PromptState",
     "OneStack",
@@ -95,25 +93,50 @@ class Block(nn.Module):
         return x + self.dropout(self.feed_forward(self.norm2(x)))
 
 
-class LanguageModelCore(nn.Module):
-    """The modules of a decoder-only model, and what they compute for whole texts."""
+class GPT(nn.Module):
+    """Decoder-only language model with learned positions, as GPT-2.
 
-    def __init__(self, config: GPTConfig, blocks: list[Block], norm: nn.Module) -> None:
+    Example:
+        >>> model = GPT(GPTConfig(vocab_size=20, d_model=8, n_heads=2, n_layers=1))
+        >>> model(torch.tensor([[1, 7, 8, 2]])).shape
+        torch.Size([1, 4, 20])
+
+    Source: Radford et al. (2019), section 2.3.
+    """
+
+    Norm: type[nn.Module] = LayerNorm
+
+    def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, D = config, config.d_model
         self.max_source_length = self.max_target_length = config.max_length
-        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+        blocks = [self.block() for _ in range(config.n_layers)]
+        self.embedding = nn.Embedding(config.vocab_size, D)
         self.dropout = nn.Dropout(config.dropout)
-        self.layers, self.norm = nn.ModuleList(blocks), norm
-        self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.layers, self.norm = nn.ModuleList(blocks), self.Norm(D, eps=config.eps)
+        self.output = nn.Linear(D, config.vocab_size, bias=False)
         for table in (self.embedding, self.output):
-            nn.init.normal_(table.weight, std=config.d_model**-0.5)
+            nn.init.normal_(table.weight, std=D**-0.5)
         if config.tie_embeddings:
             self.output.weight = self.embedding.weight
+        self.add_positions()
 
-    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Logits of the token that follows each position."""
-        return self.output(self.hidden(tokens))
+    def block(self) -> Block:
+        """One layer of the stack."""
+        c, D = self.config, self.config.d_model
+        attention = CausalAttention(D, c.n_heads, dropout=c.attention_dropout)
+        feed_forward = FeedForward(D, c.d_ff or 4 * D, activation="gelu_tanh")
+        norms = self.Norm(D, eps=c.eps), self.Norm(D, eps=c.eps)
+        return Block(attention, feed_forward, norms, c.dropout)
+
+    def add_positions(self) -> None:
+        """A table with a learned vector for each position."""
+        self.positions = nn.Embedding(self.config.max_length, self.config.d_model)
+        nn.init.normal_(self.positions.weight, std=self.config.d_model**-0.5)
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Float[Tensor, "N T D"]:
+        """Token vectors plus position vectors."""
+        return self.embedding(tokens) + self.positions(positions)
 
     def hidden(
         self,
@@ -140,20 +163,19 @@ class LanguageModelCore(nn.Module):
             x = layer(x, positions, mask=mask, cache=cache)
         return self.norm(x)
 
-    def embed(self, tokens: Tensor, positions: Tensor) -> Float[Tensor, "N T D"]:
-        """Token vectors."""
-        return self.embedding(tokens)
+    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        """Logits of the token that follows each position."""
+        return self.output(self.hidden(tokens))
 
+    def start(self, prompt: Int[Tensor, "B S"]) -> "TextState":
+        """State of ``len(prompt)`` rows in which nothing has been read."""
+        return TextState([KVCache() for _ in self.layers])
 
-@dataclass(frozen=True, eq=False)
-class TextState:
-    """Keys and values of the tokens read so far, one cache for each layer."""
-
-    caches: list[KVCache]
-
-
-class LanguageModel(LanguageModelCore):
-    """Decoder-only language model: an embedding, causal blocks and an output."""
+    def step(self, token: Int[Tensor, " N"], state: "TextState") -> tuple[Float[Tensor, "N V"], "TextState"]:
+        """Read one token for each row: logits of the next, and the new state."""
+        caches = [copy(cache) for cache in state.caches]
+        x = self.hidden(token[:, None], caches)
+        return self.output(x[:, 0]), TextState(caches)
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         """The cross-entropy of the targets; a language model reads no sources."""
@@ -162,46 +184,12 @@ class LanguageModel(LanguageModelCore):
         nats = token_losses(logits, target, smoothing, padding)
         return Loss(nats.sum(), (target != padding).sum())
 
-    def start(self, prompt: Int[Tensor, "B S"]) -> TextState:
-        """State of ``len(prompt)`` rows in which nothing has been read."""
-        return TextState([KVCache() for _ in self.layers])
 
-    def step(self, token: Int[Tensor, " N"], state: TextState) -> tuple[Float[Tensor, "N V"], TextState]:
-        """Read one token for each row: logits of the next, and the new state."""
-        caches = [copy(cache) for cache in state.caches]
-        x = self.hidden(token[:, None], caches)
-        return self.output(x[:, 0]), TextState(caches)
+@dataclass(frozen=True, eq=False)
+class TextState:
+    """Keys and values of the tokens read so far, one cache for each layer."""
 
-
-class GPT(LanguageModel):
-    """Decoder-only language model with learned positions, as GPT-2.
-
-    Example:
-        >>> model = GPT(GPTConfig(vocab_size=20, d_model=8, n_heads=2, n_layers=1))
-        >>> model(torch.tensor([[1, 7, 8, 2]])).shape
-        torch.Size([1, 4, 20])
-
-    Source: Radford et al. (2019), section 2.3.
-    """
-
-    def __init__(self, config: GPTConfig) -> None:
-        c, D = config, config.d_model
-        blocks = [
-            Block(
-                CausalAttention(D, c.n_heads, dropout=c.attention_dropout),
-                FeedForward(D, c.d_ff or 4 * D, activation="gelu_tanh"),
-                (LayerNorm(D, eps=c.eps), LayerNorm(D, eps=c.eps)),
-                c.dropout,
-            )
-            for _ in range(c.n_layers)
-        ]
-        super().__init__(c, blocks, LayerNorm(D, eps=c.eps))
-        self.positions = nn.Embedding(c.max_length, D)
-        nn.init.normal_(self.positions.weight, std=D**-0.5)
-
-    def embed(self, tokens: Tensor, positions: Tensor) -> Float[Tensor, "N T D"]:
-        """Token vectors plus position vectors."""
-        return super().embed(tokens, positions) + self.positions(positions)
+    caches: list[KVCache]
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +213,7 @@ class OneStack(Seq2Seq):
     Source: Liu et al. (2018), section 4.2.3.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: GPT) -> None:
         super().__init__()
         self.config, self.model = model.config, model
         special = self.config.special

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.models.gpt import Block, GPTConfig, LanguageModel, OneStack
+from transformer_lib.models.gpt import GPT, Block, GPTConfig, OneStack
 from transformer_lib.models.multi_head import KVCache, MultiHeadAttention
 from transformer_lib.settings import Positive, Probability, Size, settings
 
@@ -165,7 +165,7 @@ class RotaryAttention(MultiHeadAttention):
         return self.out_proj(y.transpose(1, 2).flatten(2))
 
 
-class Llama(LanguageModel):
+class Llama(GPT):
     """Today's decoder: GPT with rotary positions, RMSNorm, SwiGLU, grouped queries.
 
     It has no biases.
@@ -179,18 +179,25 @@ class Llama(LanguageModel):
     Source: Touvron et al. (2023), section 2.2.
     """
 
+    Norm = RMSNorm
+    config: LlamaConfig
+
     def __init__(self, config: LlamaConfig) -> None:
-        c = config
-        blocks = [
-            Block(
-                RotaryAttention(c),
-                SwiGLU(c.d_model, c.d_ff or 4 * c.d_model),
-                (RMSNorm(c.d_model, eps=c.eps), RMSNorm(c.d_model, eps=c.eps)),
-                c.dropout,
-            )
-            for _ in range(c.n_layers)
-        ]
-        super().__init__(c, blocks, RMSNorm(c.d_model, eps=c.eps))
+        super().__init__(config)
+
+    def block(self) -> Block:
+        """One layer of the stack."""
+        c, D = self.config, self.config.d_model
+        attention, feed_forward = RotaryAttention(c), SwiGLU(D, c.d_ff or 4 * D)
+        norms = self.Norm(D, eps=c.eps), self.Norm(D, eps=c.eps)
+        return Block(attention, feed_forward, norms, c.dropout)
+
+    def add_positions(self) -> None:
+        """There is no table: the attention rotates."""
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Float[Tensor, "N T D"]:
+        """Token vectors."""
+        return self.embedding(tokens)
 
 
 class LlamaTranslator(OneStack):

@@ -3,7 +3,7 @@
 import torch
 from torch import nn, randn, tensor
 
-from transformer_lib.models.gpt import GPT, Block, CausalAttention, GPTConfig, GPTTranslator, LanguageModel, OneStack
+from transformer_lib.models.gpt import GPT, Block, CausalAttention, GPTConfig, GPTTranslator, OneStack
 from transformer_lib.models.multi_head import KVCache
 from transformer_lib.student.checks import check, equal, holds, same
 
@@ -39,14 +39,14 @@ def language_model() -> GPT:
     return GPT(SIZES).eval()
 
 
-@check(LanguageModel.forward, "The model")
+@check(GPT.forward, "The model")
 def logits() -> None:
     """There are logits of the next token at each position."""
     model = language_model()
     equal(model(TOKENS), model.output(model.hidden(TOKENS)))
 
 
-@check(LanguageModel.hidden, "The model")
+@check(GPT.hidden, "The model")
 def through_all_blocks() -> None:
     """Vectors of tokens and positions pass through a dropout, all blocks, and then through the last norm."""
     model, at = language_model(), torch.arange(5)
@@ -56,14 +56,14 @@ def through_all_blocks() -> None:
     equal(model.hidden(TOKENS), model.norm(x), {"the last norm is missing": x})
 
 
-@check(LanguageModel.hidden, "The model")
+@check(GPT.hidden, "The model")
 def no_leak() -> None:
     """If the last token changes, no earlier logit does."""
     model, other = language_model(), torch.cat([TOKENS[:, :-1], TOKENS[:, :1]], 1)
     equal(model(other)[:, :-1], model(TOKENS)[:, :-1])
 
 
-@check(LanguageModel.hidden, "The model")
+@check(GPT.hidden, "The model")
 def positions_go_on_after_the_cache() -> None:
     """Tokens that follow a cache have the positions behind it."""
     model = language_model()
@@ -76,14 +76,7 @@ def positions_go_on_after_the_cache() -> None:
     equal(torch.cat([first, rest], 1), want, {"Every cached token at position zero": torch.cat([first, slip], 1)})
 
 
-@check(LanguageModel.embed, "The model")
-def plain_tokens() -> None:
-    """Without positions of its own, a language model embeds tokens alone."""
-    model = language_model()
-    equal(LanguageModel.embed(model, TOKENS, torch.arange(5)), model.embedding(TOKENS))
-
-
-@check(LanguageModel.start, "The model")
+@check(GPT.start, "The model")
 def nothing_read() -> None:
     """At the start, each layer has an empty cache."""
     state = language_model().start(TOKENS)
@@ -91,7 +84,7 @@ def nothing_read() -> None:
     holds(state.caches[0] is not state.caches[1], "both layers share one cache")
 
 
-@check(LanguageModel.step, "The model")
+@check(GPT.step, "The model")
 def step_by_step() -> None:
     """Token by token, the logits are those of the whole text, and the old state stays as it was."""
     model, rows = language_model(), []

@@ -142,3 +142,10 @@ def in_the_model() -> None:
         row, state = model.step(token, state)
         rows.append(row)
     equal(torch.stack(rows, 1), model(tokens))
+
+
+@check(Llama.embed, "Everything in one layer")
+def plain_tokens() -> None:
+    """Without a table of positions, a model embeds tokens alone, wherever they are."""
+    model, tokens = Llama(sizes()), tensor([[1, 5, 6, 7, 2]])
+    equal(model.embed(tokens, AT + 3), model.embedding(tokens))

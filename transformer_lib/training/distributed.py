@@ -31,7 +31,7 @@ def total(*values: float | int) -> list[float]:
     return sums.tolist()
 
 
-def join(backend: str, patience: float = 300) -> None:
+def join_group(backend: str, patience: float = 300) -> None:
     """Enter the group of processes: tell what it waits for, give up in the end, and heed signals.
 
     Raises:
@@ -75,7 +75,7 @@ def process_group(device: str = "cpu", lock: AbstractContextManager[Any] | None 
     place = torch.device(f"cuda:{rank}" if device == "cuda" else device)
     if place.type == "cuda":
         torch.cuda.set_device(place)
-    join("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
+    join_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
     error = None
     with ExitStack() as stack:
         stack.callback(dist.destroy_process_group)

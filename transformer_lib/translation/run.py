@@ -132,18 +132,20 @@ def model_config(options: TrainOptions, source_vocab_size: int, target_vocab_siz
     Raises:
         ValueError: for a model that does not translate, an option that it does not have, or a value out of range.
     """
-    make: Any = model_entry(options.model).config_class
-    names = {entry.name for entry in fields(make)}
+    tied = "all" if subwords(options) else "target"
+    entry = model_entry(options.model)
+    make: Any = entry.config_class
+    names = {one.name for one in fields(make)}
     sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
     if not sizes.keys() <= names:  # a language model
         sizes = {"vocab_size": source_vocab_size}
     chosen = MODEL_DEFAULTS.get(options.model, {}) | options.model_options
     if options.model == "transformer":
         make = getattr(make, options.preset or "tiny")
-        chosen = {"tie_embeddings": "all" if subwords(options) else "target", **chosen}
+        chosen = {"tie_embeddings": tied, **chosen}
     elif options.preset is not None:
         chosen = chosen | {"preset": options.preset}
-    if not hasattr(model_entry(options.model).model_class, "encode"):
+    if not hasattr(entry.model_class, "encode"):
         raise ValueError(f"model {options.model!r} does not translate")
     if unknown := sorted(chosen.keys() - names):
         raise ValueError(f"{', '.join(unknown)}: no option of the model {options.model!r}; leave it out")
@@ -364,6 +366,7 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
     check_empty(folder, LOCK)
     plan = resolve(options)
     corpus = load_corpus(plan.options, plan.text)
+    parts = {part: corpus.fingerprint(part) for part in ("validation", "test")}
     translator = plan.start or untrained(plan, corpus)
     notes = [*corpus.notes, *unknown_targets(plan, corpus, translator)]
     sums = translator.save_vocabularies(folder)
@@ -376,7 +379,6 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
     except BaseException:
         discard(folder)
         raise
-    parts = {part: corpus.fingerprint(part) for part in ("validation", "test")}
     more = {"data": {"name": plan.options.data, "fingerprint": parts}, "training": training}
     write_config(folder, translator.config(options=asdict(plan.options), sha256=sums, **more))
     return notes
@@ -400,10 +402,11 @@ def discard(folder: Path) -> None:
 
 def untrained(plan: Plan, corpus: Corpus) -> Translator:
     """A translator before its training, which takes no memory yet."""
-    tokenizers = make_tokenizers(corpus, subwords(plan.options))
+    size = subwords(plan.options)
+    tokenizers = make_tokenizers(corpus, size)
+    config = model_config(plan.options, *(one.vocab_size for one in tokenizers))
     with torch.device("meta"):
-        sizes = [one.vocab_size for one in tokenizers]
-        model = build_model(plan.options.model, model_config(plan.options, *sizes))
+        model = build_model(plan.options.model, config)
     return Translator(model, *tokenizers, text=plan.text)
 
 

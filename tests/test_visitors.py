@@ -1,0 +1,94 @@
+"""The score of a translator with visitors: the list, and the scorer on translators that only pretend."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tools import visitors
+from tools.visitors import Answer, Visitor, accepted, load_visitors, message, outcome, plain, score
+from transformer_lib import Translator
+from transformer_lib.translation.translator import Translation
+
+LIST = load_visitors()
+
+
+def test_the_list_has_a_hundred_inputs_with_well_formed_answers():
+    assert len({visitor.text for visitor in LIST}) == len(LIST) == 100
+    for visitor in LIST:
+        signs = {one for one in visitor.wanted.split(" / ") if one.startswith("!")}
+        assert signs <= {"!words", "!language", "!script"}, visitor
+        assert bool(accepted(visitor.wanted)) or signs, visitor
+        assert not any(re.search(r"[\[\]|]|^$", one) for one in accepted(visitor.wanted)), visitor
+
+
+def test_choices_are_multiplied_and_capitals_and_the_last_sign_do_not_count():
+    assert accepted("Wie geht es [dir|Ihnen] / Wie geht's / !words") == {
+        "wie geht es dir",
+        "wie geht es ihnen",
+        "wie geht's",
+    }
+    assert plain("  Wie geht’s ?") == "wie geht's" and plain("„Ja!“") == "ja"
+    assert plain("Ja, nein") != plain("Ja nein") and plain("schon") != plain("schön")
+
+
+def test_a_perfect_translator_has_a_hundred_and_one_that_echoes_has_nearly_none():
+    perfect = [
+        Answer(min(accepted(one.wanted))) if accepted(one.wanted) else Answer(message=one.wanted[1:]) for one in LIST
+    ]
+    assert score(LIST, perfect)[0]["right"] == 100
+    numbers, rows = score(LIST, [Answer(one.text) for one in LIST])
+    alike = ["Hi", "Sorry!", "computer", "Stop!", "pizza", "2 + 2 = 4"]
+    assert [row["text"] for row in rows if row["outcome"] == "right"] == alike
+    assert numbers["silent"] == 94
+
+
+@pytest.mark.parametrize(
+    ("wanted", "answer", "expected"),
+    [
+        ("Hallo", Answer("hallo!", warned=True), "right"),
+        ("Hallo", Answer("Höhle!", warned=True), "warned"),
+        ("Hallo", Answer("Höhle!"), "silent"),
+        ("Hallo", Answer(message="words"), "refused"),
+        ("Hallo / !words", Answer(message="words"), "right"),
+        ("!language", Answer(message="words"), "right"),
+        ("!words", Answer("Höhle!"), "silent"),
+        ("!words", Answer("Höhle!", warned=True), "warned"),
+    ],
+)
+def test_outcomes(wanted: str, answer: Answer, expected: str):
+    assert outcome(Visitor("greeting", "Hello!", wanted), answer) == expected
+
+
+def test_messages_follow_the_rule_of_the_page():
+    known, german = {"two", "dogs", "play"}, {"zwei", "hunde"}
+    assert message("Two dogs sleep", known) == ""
+    assert message("Two cats", known) == message("你好", known) == message("...", known) == "words"
+    assert message("Zwei Hunde", known, [german]) == "language" and message("Zwei Katzen", known, [german]) == "words"
+
+
+class Stub:
+    """A translator that says the same to everybody."""
+
+    text = SimpleNamespace(source="en", target="de", kind="captions")
+
+    def search(self, texts: list[str]) -> list[list[Translation]]:
+        return [[Translation("Hallo!")] for _ in texts]
+
+
+def test_the_tool_scores_prints_and_records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys):
+    certain = {"Hello!": -0.1, "Hi": -2.0}
+    monkeypatch.setattr(Translator, "from_pretrained", lambda *_, **__: Stub())
+    monkeypatch.setattr(visitors, "limits", lambda _: ({"hello", "hi", "dog", "stop", "pizza"}, -1.0))
+    monkeypatch.setattr(visitors, "certainty", lambda _, texts: [certain.get(text, -0.5) for text in texts])
+    visitors.main(["anything", "--record", str(tmp_path / "record.json")])
+    printed = capsys.readouterr().out
+    record = (tmp_path / "record.json").read_text(encoding="utf-8")
+    for row in ("silent   dog  →  Hallo!", "refused  Goodbye  →  !words"):
+        assert row in printed, row
+    assert "Hello!  →" not in printed and "right, but warned: 1" in printed  # Hi, of which it isn't sure
+    assert '"What visitors type first"' in record and record.count('"outcome"') == 100
+    Stub.text = SimpleNamespace(source="de", target="en", kind="raw")
+    with pytest.raises(SystemExit, match="English to German"):
+        visitors.main(["anything"])

@@ -108,6 +108,14 @@ def test_the_generation_config_of_a_folder_comes_first(tmp_path) -> None:
     assert from_hf(tmp_path).config.special.eos == (2,)
 
 
+def test_ids_outside_the_vocabulary_are_none() -> None:
+    theirs = theirs_of("gpt2", {})
+    stated = theirs.generation_config
+    stated.pad_token_id, stated.eos_token_id, stated.suppress_tokens = -1, [2, V], [5, V]
+    assert from_hf(theirs).config.special == SpecialIds(None, None, (2,), None, (5,))
+    assert greedy_decode(from_hf(theirs), PROMPTS[0], max_length=6).max() < V
+
+
 def test_prompts_that_a_converted_model_cannot_begin_with_are_refused() -> None:
     ours = from_hf(theirs_of("gpt2", IDS["padding of its own"]))
     for prompt in (torch.zeros(2, 0, dtype=torch.long), torch.tensor([[4, 5], [39, 39]])):

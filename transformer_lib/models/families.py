@@ -87,8 +87,9 @@ def special_ids(settings: Settings) -> SpecialIds:
     theirs = stated(settings)
     pad, ends = theirs.get("pad_token_id"), theirs.get("eos_token_id")
     ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
-    ends = [end for end in ends if 0 <= end < settings["vocab_size"]]  # others are never written
     forbidden = theirs.get("suppress_tokens") or ()
+    pads, ends, forbidden = ([i for i in x if 0 <= i < settings["vocab_size"]] for x in ([pad or 0], ends, forbidden))
+    pad = pad if pads else None  # ids outside the vocabulary, such as -1, are never written
     return SpecialIds(pad=pad, bos=None, eos=tuple(ends), unk=None, forbidden=tuple(forbidden))
 
 

@@ -26,7 +26,7 @@ import book_chapters  # noqa: E402
 import book_pages  # noqa: E402
 import book_results  # noqa: E402
 import chapters  # noqa: E402
-from browser import launch, serve  # noqa: E402
+from browser import NARROW, launch, serve  # noqa: E402
 from docutils import nodes  # noqa: E402
 from docutils.utils import new_document  # noqa: E402
 
@@ -491,7 +491,8 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (tmp_path / "book" / "appendix" / "claims.md").write_text(
         "# Claims\n\n```{claims} tiny/gap\n```\n\n```{claims}\n```\n\n"
         "```{tally}\nOne in {one_in}: {broke} of {asked}.\n```\n\n"
-        "```{ledger}\n```\n\nSee {ref}`there <claims-tiny>`.\n",
+        "```{ledger}\n```\n\nSee {ref}`there <claims-tiny>`.\n\n"
+        "A weight is $\\frac{1}{\\sqrt{width}}$.\n\n```{glossary}\nGumbel noise\n  It is added to *scores*.\n```\n",
         encoding="utf-8",
     )
     write_notebook(tmp_path / "book" / "appendix" / "pictures.ipynb", APPENDIX)
@@ -514,6 +515,32 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return tmp_path / "_build" / "html"
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("small book")
+def test_search_names_terms_mends_typing_errors_and_shows_no_tex(small_book: Path) -> None:
+    with serve(small_book) as address, launch() as browser:
+        page = browser.new_page(viewport=NARROW)
+        page.set_default_timeout(60_000)
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+
+        def ask(query: str) -> str:
+            page.goto(f"{address}search.html?q={query}")
+            page.wait_for_selector("#search-results li p.context")
+            return page.inner_text("#search-results")
+
+        assert "No page has" not in ask("decoding")
+        assert "These results are for “decoding”" in ask("how+do+i+decodng")
+        assert page.inner_text("#search-results li a").endswith("Decoding")
+        assert "Gumbel noise (Glossary)\n" in ask("gumbel+noise")
+        shown = ask("weight")
+        assert "A weight is …." in shown and "\\" not in shown
+        icon, field = (page.locator(f".bd-search-container form {one}").bounding_box() for one in ("i,svg", "input"))
+        padding = page.evaluate("parseFloat(getComputedStyle(document.querySelector('form input')).paddingLeft)")
+        assert icon["x"] + icon["width"] <= field["x"] + padding
+        assert not errors
 
 
 @pytest.mark.slow
@@ -556,6 +583,9 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     assert '<details id="run-first-run">' in index and "Scores &lt;compared&gt;" in index and "24.31" in index
     assert "Not measured yet" in index and "never-run" in index
     assert "Neural Machine Translation by Jointly Learning to Align and Translate" in index
+    found = (built / "searchindex.js").read_text(encoding="utf-8")
+    terms = json.loads(found.removeprefix("Search.setIndex(").removesuffix(")"))["terms"]
+    assert "width" in terms and not {"frac", "sqrt"} & terms.keys()
     moved = (built / "book" / "translation" / "16_decoding.html").read_text(encoding="utf-8")
     assert 'url=../translation/decoding.html"' in moved
     lost = (built / "404.html").read_text(encoding="utf-8")

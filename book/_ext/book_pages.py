@@ -15,6 +15,7 @@ from book_chapters import chapters, pages_url
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
+from sphinx.search.en import SearchEnglish
 from sphinxcontrib import katex
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,6 +175,15 @@ def _redirect(app: Sphinx, exception: Exception | None) -> None:
     (out / "index.html").write_text(redirect(first, head), encoding="utf-8")
 
 
+class SearchBook(SearchEnglish):
+    """English words for the search; of a formula, its letters and words without TeX's commands."""
+
+    def split(self, input: str) -> list[str]:
+        """The words of a text."""
+        tex = r"\\(?:begin|end)\{\w+\*?\}|\\[A-Za-z]+"
+        return super().split(re.sub(tex, " ", input))
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     katex.NODEJS_BINARY = NODE  # nobody has to install it
     katex.KATEX_DEFAULT_OPTIONS["throwOnError"] = (
@@ -183,6 +193,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     katex.KaTeXServer.start_server_process = katex.KaTeXServer.start_network_socket
     katex.STARTUP_TIMEOUT = katex.RENDER_TIMEOUT = 60.0  # on a busy machine
     app.add_config_value("book_redirects", {}, "html")
+    app.add_search_language(SearchBook)
     app.connect("config-inited", _set_addresses)
     if repository():
         app.setup_extension("sphinx_sitemap")  # needs the site's address

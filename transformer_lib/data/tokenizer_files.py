@@ -1,6 +1,6 @@
 """What surrounds a tokenizer: vocabularies that are refused, and one JSON file with a checksum.
 
-Chapter: Subword tokenization: byte-pair encoding.
+Chapter: Subword tokenization: byte-pair encoding (BPE).
 """
 
 import hashlib

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import unicodedata
 import warnings
 from dataclasses import asdict
 from pathlib import Path
@@ -14,13 +15,14 @@ from oracles import NoCache, as_lists
 from torch import Tensor
 
 from transformer_lib.data.batching import Batch, collate
-from transformer_lib.data.tokenizer import BOS, EOS, PAD
-from transformer_lib.decoding.beam_search import beam_search
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.decoding.beam_search import SearchConfig, beam_search
 from transformer_lib.decoding.greedy import generate, greedy_decode
 from transformer_lib.decoding.sampling import sample
 from transformer_lib.models.registry import _BUILT_IN, build_model, model_entry, model_name, model_names
 from transformer_lib.models.seq2seq import Seq2Seq, reorder
 from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors
+from transformer_lib.translation.translator import Translator
 
 RECURRENT = {"source_vocab_size": 13, "target_vocab_size": 11, "d_model": 8, "d_hidden": 8, "dropout": 0.0}
 TRANSFORMER = {
@@ -385,6 +387,40 @@ def test_a_model_is_rebuilt_from_its_name_configuration_and_weights(model: Seq2S
     assert again.config == model.config
     with torch.no_grad():
         same(again(SOURCE, TARGET), model(SOURCE, TARGET), 0)
+
+
+SEARCHES = (
+    {},
+    {"beam_size": 3, "n_best": 2, "length_penalty": 1.0, "normalization": "mean"},
+    {"min_length": 4, "repetition_penalty": 1.5},
+    {"max_ratio": 1.2},
+)
+TEXTS = ["ä b c d é", "f g", "ü", "", "i h x"]
+
+
+@every_model
+@pytest.mark.parametrize("options", SEARCHES, ids=str)
+@pytest.mark.filterwarnings("ignore:the model does not know")
+def test_a_translator_is_the_same_loaded_streaming_alone_and_with_decomposed_letters(
+    name: str, model: Seq2Seq, options: dict, tmp_path: Path
+) -> None:
+    sides = [Tokenizer.train([" ".join("äbcdéfgüi"[: size - 4])], level="word") for size in (13, 11)]
+    sides = [sides[0], sides["vocab_size" not in TRANSLATORS[name][1]]]
+    translator = Translator(model.float(), *sides, decoding=SearchConfig(max_length=9, **options))
+    expected = translator.search(TEXTS)
+    assert len({one.log_probability for row in expected for one in row}) > 3  # no two sentences are alike
+    again = Translator.from_pretrained(translator.save_pretrained(tmp_path / "saved"), device="cpu")
+    assert again.search(TEXTS) == expected and again.config() == translator.config()
+    greedy = translator.translate(TEXTS, beam_size=1, n_best=1)
+    assert ["".join(again.stream(text)) for text in TEXTS] == greedy
+    decomposed = [unicodedata.normalize("NFD", text) for text in TEXTS]
+    assert translator.search(decomposed) == expected and decomposed != TEXTS
+    assert ["".join(translator.stream(text)) for text in decomposed] == greedy
+    for texts in ([[text] for text in TEXTS], [TEXTS[::-1]]):
+        found = [row for group in texts for row in translator.search(group)]
+        for row, other in zip(found, expected if len(texts) > 1 else expected[::-1], strict=True):
+            assert [one.text for one in row] == [one.text for one in other]
+            assert [one.score for one in row] == pytest.approx([one.score for one in other], abs=1e-4)
 
 
 @every_translator

@@ -18,6 +18,7 @@ from transformer_lib.models.convert import from_hf, to_hf
 from transformer_lib.models.gpt import GPT, GPTConfig, OneStack
 from transformer_lib.models.registry import build_model, model_name
 from transformer_lib.models.seq2seq import SpecialIds, check_ids, special_ids, token_losses
+from transformer_lib.training.trainer import Trainer, TrainingConfig
 
 transformers = pytest.importorskip("transformers")
 V = 40
@@ -244,6 +245,15 @@ def test_words_of_another_vocabulary_are_hidden_and_its_special_tokens_are_not()
     assert not chosen[rows < 20].any() and chosen[rows >= 20].float().mean() > 0.4
     swapped = hidden[(hidden != rows) & (hidden != 3)]
     assert swapped.min() == 20 and swapped.max() == 59
+
+
+@pytest.mark.parametrize("special", [{"pad": 3}, {"bos": None}, {"eos": (2, 5)}, {"pad": 2}], ids=str)
+def test_a_trainer_refuses_a_model_with_other_ids_than_its_batches(special) -> None:
+    examples, config = [([5, 2], [1, 6, 2])] * 4, TrainingConfig(epochs=9, max_tokens=16, warmup=1)
+    sizes = GPTConfig(13, 8, 2, 1, 16)
+    Trainer(GPT(sizes), examples, examples, config)
+    with pytest.raises(ValueError, match="batches have padding 0, BOS 1 and EOS 2; the model has"):
+        Trainer(GPT(replace(sizes, special=SpecialIds(**special))), examples, examples, config)
 
 
 # On a device ----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from transformer_lib.data.batching import Batch, Example, TokenBatches, collate, pair_lengths
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.models.seq2seq import special_ids
 from transformer_lib.training.distributed import process
 
 __all__ = ["BPEDropout", "SpellingNoise", "Transform", "batch_loader", "misspell"]
@@ -122,8 +123,12 @@ def batch_loader(
     """Batches of this process, in the order of an epoch or, without shuffling, of their lengths.
 
     Raises:
-        ValueError: if there are no examples, or one is too long for a batch or for the model.
+        ValueError: if there are no examples, one is too long for a batch or for the model, or the model has other ids
+            of padding, beginning or end than batches have.
     """
+    special = special_ids(model)
+    if (special.padding, special.bos, special.eos) != (PAD, BOS, (EOS,)):
+        raise ValueError(f"batches have padding {PAD}, BOS {BOS} and EOS {EOS}; the model has {special}")
     lengths, seed = pair_lengths(data), config.seed if shuffle else None
     sampler = TokenBatches(lengths.max(axis=1), config.max_tokens, seed, *process())
     limits = [getattr(model, f"max_{side}_length", None) for side in ("source", "target")]

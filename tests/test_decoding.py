@@ -79,6 +79,7 @@ CONFIGS = st.builds(
     repetition_penalty=st.sampled_from([1.0, 1.0, 1.5]),
     normalization=st.sampled_from(["wu", "mean"]),
     max_ratio=st.sampled_from([None, 0.6, 1.0, 1.4]),
+    lookahead=st.none(),  # the exact rule
 )
 
 # ---------------------------------------------------------------- the referees
@@ -218,6 +219,7 @@ def test_equal_to_hugging_face(marian, beam):
         expected = [row[: row.index(EOS) + 1] if EOS in row else row for row in expected]
         expected = [tuple(token for token in row if token != PAD) for row in expected]
         options = {"beam_size": beam, "n_best": n_best, "length_penalty": alpha, "normalization": "mean"}
+        options["lookahead"] = None  # "never"
         mine = [
             h.tokens for sentence in as_lists(beam_search(ours, source, max_length=12, **options)) for h in sentence
         ]
@@ -255,6 +257,17 @@ def test_a_penalty_for_length_does_not_stop_the_search_before_the_next_token():
     model = Table({(): [0.2, 0.8], (3,): [1.0, 0.0]})
     ((best,),) = as_lists(beam_search(model, SOURCE[:1], beam_size=2, length_penalty=-2, max_length=50))
     assert best.tokens == (3, EOS)
+
+
+def test_the_search_looks_eight_tokens_ahead_or_as_far_as_one_asks():
+    """After the word, 30 more are free: the translation of 32 tokens wins by far if the search gets there.
+
+    It has to see that log(0.3) can be divided by 3.4, which is the divisor of 16 tokens, 15 more than one.
+    """
+    model = Table({(): [0.7, 0.3], **{(3,) * n: [0.0, 1.0] for n in range(1, 31)}})
+    for options, tokens in (({}, 1), ({"lookahead": 14}, 1), ({"lookahead": 15}, 32), ({"lookahead": None}, 32)):
+        ((best,),) = as_lists(beam_search(model, SOURCE[:1], length_penalty=1.0, **options))
+        assert len(best.tokens) == tokens, options
 
 
 def test_hypotheses_that_end_free_their_slots():
@@ -450,6 +463,7 @@ def test_bad_prefixes_are_refused(message):
         {"beam_size": 0},
         {"beam_size": True},
         {"max_length": 0},
+        {"lookahead": 0},
         {"n_best": 6},
         {"length_penalty": math.nan},
         {"repetition_penalty": 0.0},

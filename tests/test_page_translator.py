@@ -171,6 +171,21 @@ def test_text_is_prepared_and_restored_as_in_python() -> None:
 
 
 @needs_node
+def test_the_page_stops_searching_when_python_does(tmp_path: Path) -> None:
+    texts, found = ["Ein Mann mit einem Hut."], []
+    for lookahead in (1, 8):
+        folder = Path(shutil.copytree(find_pretrained("multi30k-de-en"), tmp_path / str(lookahead)))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config["decoding"] |= {"length_penalty": 4.0, "max_length": 20, "lookahead": lookahead}  # long ones win
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        theirs = ask_node(folder=str(folder), jobs=texts, options={"beamSize": 3, "maxLength": 20})
+        mine = Translator.from_pretrained(folder, device="cpu").search(texts, beam_size=3)
+        found.append([one["text"] for one in theirs])
+        assert found[-1] == [best.text for (best,) in mine]
+    assert found[0] != found[1]
+
+
+@needs_node
 def test_the_recorded_example_is_what_the_model_does() -> None:
     translator = Translator.from_pretrained("captions-en-de", device="cpu")
     for key, one in RECORD["examples"].items():

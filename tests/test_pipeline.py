@@ -7,12 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("tomllib", reason="the book needs Python 3.11; only the library supports 3.10")
 pytest.importorskip("nbformat", reason="the pipeline's tests need the book's environment")
 
 import chapters
@@ -42,7 +42,10 @@ def test_every_notebook_was_executed_and_holds_nothing_of_one_machine() -> None:
 
 
 def test_every_place_names_the_same_repository() -> None:
-    address, branch = chapters.repository()
+    address, edition = chapters.repository()
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    branch = declared["tool"]["transformer-lib"]["branch"]
+    assert edition in (branch, f"v{declared['project']['version']}")
     slug = address.removeprefix("https://github.com/")
     owner, name = slug.split("/")
     known = {slug, f"{owner.lower()}.github.io/{name}"}
@@ -485,8 +488,6 @@ def test_a_python_that_is_too_old_is_refused_in_one_line(tmp_path: Path) -> None
 
 
 def test_pins_are_exact_and_hold_what_is_asked_for() -> None:
-    import tomllib
-
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 

@@ -44,7 +44,7 @@ OPTIONS = (
     ({"repetition_penalty": 1.3, "min_length": 7}, {"repetition_penalty": 1.3, "min_length": 7}),
     (
         {"num_beams": 3, "early_stopping": "never", "length_penalty": 1.0},
-        {"beam_size": 3, "normalization": "mean", "length_penalty": 1.0},
+        {"beam_size": 3, "normalization": "mean", "length_penalty": 1.0, "lookahead": None},
     ),
 )
 

@@ -191,9 +191,9 @@ def book(root: Path = ROOT) -> list[Notebook]:
 
 
 def repository(root: Path = ROOT) -> tuple[str, str]:
-    """The project's address and the branch that readers get: both are declared in pyproject.toml."""
+    """The project's address, and the branch or tag that readers get on Colab: both are declared in pyproject.toml."""
     declared = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    return declared["project"]["urls"]["Homepage"], declared["tool"]["transformer-lib"]["branch"]
+    return declared["project"]["urls"]["Homepage"], declared["tool"]["transformer-lib"]["edition"]
 
 
 def address(root: Path = ROOT) -> str | None:

@@ -68,7 +68,7 @@ def working_copy(folder: Path, root: Path = ROOT) -> Path:
 
 
 def clone(folder: Path, root: Path = ROOT) -> str:
-    """Make a repository of the working tree, on the branch that readers get; the id of its one commit."""
+    """Make a repository of the working tree, on the branch or tag that readers get; the id of its one commit."""
     working_copy(folder, root)
     git = ["git", "-C", folder, "-c", "user.name=Rehearsal", "-c", "user.email=rehearsal@localhost"]
     call([*git, "init", "-q", "-b", repository(root)[1]])

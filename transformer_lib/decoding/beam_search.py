@@ -58,6 +58,7 @@ class SearchConfig:
     repetition_penalty: Positive = 1.0  # above 1: repeated tokens are less likely
     normalization: Literal["wu", "mean"] = "wu"
     max_ratio: Positive | None = None  # most tokens for each token of the source
+    lookahead: Size | None = 8  # tokens, when it stops; None: all
 
     def __post_init__(self) -> None:
         if self.n_best > self.beam_size:
@@ -173,7 +174,12 @@ def unfinished(
     limits: Int[Tensor, " M"],
     config: SearchConfig,
 ) -> Int[Tensor, " G"]:
-    """The sentences whose live hypotheses may still reach a better score."""
+    """The sentences whose live hypotheses may still reach a better score.
+
+    At most ``lookahead`` tokens later, even if these cost nothing.
+    """
+    if config.lookahead is not None:
+        limits = limits.clamp(max=length + config.lookahead)
     largest = config.normalizer(limits).clamp(min=config.normalizer(length + 1))
     going = top.scores[:, -1] < live.scores[:, 0] / largest
     if config.beam_size == 1:  # greedy search: the first to end is the result

@@ -1,6 +1,7 @@
 """Tests for chapter "Decoding"."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -143,6 +144,9 @@ def what_may_still_win() -> None:
     top, live = hypotheses([[[4]], [[4]]], [[-1.5], [-1.5]]), hypotheses([[[4]], [[4]]], [[-2.0], [-4.0]])
     none, config = tensor([], dtype=torch.long), SearchConfig(length_penalty=1.0)  # the divisor of 7 tokens is 2
     equal(unfinished(top, live, 1, tensor([7, 7]), config), tensor([0]), {"A search that stops too early": none})
+    near = replace(config, lookahead=5)  # 1.5 is the divisor of 6 tokens, no farther away
+    slips = {"tokens beyond `lookahead` count": tensor([0])}
+    equal(unfinished(top, live, 1, tensor([99, 99]), replace(near, lookahead=1)), none, slips)
     short = SearchConfig(length_penalty=-1.0)  # the largest divisor is that of the next token, 6 / 7
     live = hypotheses([[[4]], [[4]]], [[-1.2], [-1.4]])
     equal(

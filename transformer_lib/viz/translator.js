@@ -103,7 +103,7 @@ class Seq2Seq {
   // over ((5 + length) / 6) ** lengthPenalty.
   *search(source, options = {}) {
     const { beamSize = 1, lengthPenalty = 0.6 } = options;
-    const { maxLength = 100, maxRatio = Infinity } = options;
+    const { maxLength = 100, maxRatio = Infinity, lookahead = 8 } = options;
     const ratio = Math.max(1, Math.floor(maxRatio * source.length));
     const limit = Math.min(maxLength, this.config.max_length ?? Infinity, ratio);
     const normalizer = (length) => ((5 + length) / 6) ** lengthPenalty;
@@ -123,8 +123,10 @@ class Seq2Seq {
       finished.sort((a, b) => b.score - a.score);
       finished.length = Math.min(finished.length, beamSize);
       yield { live, finished };
-      // Done when no live hypothesis can still beat the best that is finished.
-      const most = Math.max(normalizer(length + 1), normalizer(limit));
+      // Done when no live hypothesis can still beat the best that is finished, at most
+      // `lookahead` tokens later.
+      const last = Math.min(limit, length + (lookahead ?? Infinity));
+      const most = Math.max(normalizer(length + 1), normalizer(last));
       const bound = live.length ? live[0].logProbability / most : -Infinity;
       if (finished.length && (beamSize === 1 || finished[0].score >= bound)) break;
     }
@@ -631,8 +633,8 @@ export class Translator {
       const written = oneLine(this.target.decode(one.tokens));
       return { ...one, source, text: this.restore(written, text, prepared, whole) };
     };
-    const { length_penalty: lengthPenalty, max_ratio: ratio } = this.decoding;
-    const own = { lengthPenalty, maxRatio: ratio ?? Infinity };
+    const { length_penalty: lengthPenalty, max_ratio: ratio, lookahead } = this.decoding;
+    const own = { lengthPenalty, maxRatio: ratio ?? Infinity, lookahead };
     const search = this.model.search(source, { ...own, ...options });
     for (;;) {
       const { value, done } = search.next();

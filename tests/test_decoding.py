@@ -431,8 +431,9 @@ class Broken(Oracle):
 def test_a_model_that_gives_no_numbers_is_refused(beam_size):
     with pytest.raises(ValueError, match="NaN"):
         beam_search(Broken(), SOURCE, beam_size=beam_size, min_length=3)
-    with pytest.raises(ValueError, match="token 3: logits with NaN"):
-        sample(Broken(), SOURCE, min_length=3)
+    for search in (sample, greedy_decode):
+        with pytest.raises(ValueError, match="token 3: logits with NaN"):
+            search(Broken(), SOURCE, min_length=3)
     nothing = Table({(): [0.0, 0.0], (3,): [0.0, 0.0]})
     for search in (beam_search, greedy_decode):
         with pytest.raises(ValueError, match=r"no t.* possible"):

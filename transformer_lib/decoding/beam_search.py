@@ -58,7 +58,7 @@ class SearchConfig:
     repetition_penalty: Positive = 1.0  # above 1: repeated tokens are less likely
     normalization: Literal["wu", "mean"] = "wu"
     max_ratio: Positive | None = None  # most tokens for each token of the source
-    lookahead: Size | None = 8  # tokens, when it stops; None: all
+    lookahead: Size | None = 8  # tokens that the stopping rule looks ahead
 
     def __post_init__(self) -> None:
         if self.n_best > self.beam_size:

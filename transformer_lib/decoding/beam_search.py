@@ -225,6 +225,7 @@ def beam_search(
     longest, prefix = check_search(model, source, config.max_length, prefix)
     B, K, n, ratio = len(source), config.beam_size, config.n_best, config.max_ratio
     special = special_ids(model)
+    fill = special.fill
     given, limits = length_limits(source, prefix, longest, ratio, special)
     token, begun = opening(source, special)
     left = torch.arange(B, device=source.device)
@@ -246,7 +247,7 @@ def beam_search(
             bounds = length, limits[left], given[left]
             size, most = scored_lengths(*bounds, special)
             ended, divisor = candidates.only(ends, K), config.normalizer(size)
-            best, top = finish(best, left, ended, divisor, special.fill)
+            best, top = finish(best, left, ended, divisor, fill)
             live, rank = candidates.only(~ends).best(K)
             if on_step is not None:
                 on = torch.zeros_like(ends).scatter(1, rank, live.scores.isfinite())

@@ -14,6 +14,7 @@ from transformer_lib.data.corpus import read_pairs, tokenize_corpus
 from transformer_lib.data.multi30k import moses_detokenize, moses_tokenize
 from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.decoding.greedy import translate
 from transformer_lib.metrics import bleu, exact_match
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.translation.evaluation import bleu_interval
@@ -50,6 +51,12 @@ def test_every_form_is_translated_alike_at_every_door_of_a_translator(name, odd)
     assert ["".join(translator.stream(text)) for text in odd] == ["".join(translator.stream(text)) for text in COMPOSED]
     maps = [translator.attention(text, text) for text in (odd[0], COMPOSED[0])]
     assert maps[0].source == maps[1].source and torch.equal(maps[0].cross, maps[1].cross)
+
+
+def test_every_form_is_translated_alike_by_the_short_function(odd):
+    found = Translator.from_pretrained("multi30k-de-en", device="cpu")
+    parts = found.source_tokenizer, found.target_tokenizer
+    assert translate(found.model, odd, *parts) == translate(found.model, COMPOSED, *parts)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")

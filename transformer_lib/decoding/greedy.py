@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.seq2seq import (
     SPECIAL,
@@ -211,7 +212,7 @@ def translate(
 ) -> list[str]:
     """Translate sentences greedily, in batches of similar length."""
     device, special = next(model.parameters()).device, special_ids(model)
-    ids = [torch.tensor([*source_tokenizer.encode(text), *special.eos[:1]]) for text in sentences]
+    ids = [torch.tensor([*source_tokenizer.encode(one_line(text)), *special.eos[:1]]) for text in sentences]
     order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
     translations = [""] * len(ids)
     for first in range(0, len(order), batch_size):

@@ -335,7 +335,8 @@ def test_what_was_translated_is_kept_whatever_happens(stop, tmp_path):
         _, error = process.communicate(timeout=60)
     lines = out.read_text().splitlines()
     assert lines and set(lines) == {SATZ} and len(lines) < 2000
-    assert process.returncode == 128 + stop and f"stopped after {len(lines)} lines of {out}" in error
+    told = [f"stopped after {n} lines of {out}" in error for n in (len(lines), len(lines) - 1)]
+    assert process.returncode == 128 + stop and any(told)  # the signal may come between a line and its count
 
 
 def test_what_nobody_reads_and_a_file_onto_itself_lose_no_lines(tmp_path):

@@ -10,11 +10,12 @@ tests) with `--small` rehearse all this where there is no GPU.
 
 A machine without a network needs these packages beside PyTorch and NumPy, as wheels for its Python, here 3.12:
 
-    W="annotated-doc annotated-types anyio beartype click colorama docstring-parser filelock fsspec h11 hf-xet
-       httpcore2 httpx2 huggingface-hub hypothesis idna iniconfig jaxtyping lxml markdown-it-py mdurl packaging
-       pluggy portalocker pydantic pydantic-core pygments pytest pyyaml regex rich sacrebleu safetensors shellingham
-       sortedcontainers tabulate tokenizers tqdm transformers truststore typeguard typer typing-extensions
-       typing-inspection tyro wadler-lindig"
+    W="annotated-doc annotated-types anyio beartype certifi charset-normalizer click colorama docstring-parser
+       filelock fsspec h11 hf-xet httpcore2 httpx2 huggingface-hub hypothesis idna iniconfig jaxtyping lxml
+       markdown-it-py mdurl packaging platformdirs pluggy pooch portalocker pydantic pydantic-core pygments
+       pytest pyyaml regex requests rich sacrebleu safetensors shellingham sortedcontainers tabulate tokenizers
+       tqdm transformers truststore typeguard typer typing-extensions typing-inspection tyro urllib3
+       wadler-lindig"
     pip download -d FOLDER --no-deps --only-binary=:all: --python-version 3.12 --platform manylinux_2_28_x86_64 \\
         --platform manylinux2014_x86_64 $(for name in $W; do grep -oE "^$name==[^ ;]+" requirements.txt; done)
 

@@ -620,3 +620,11 @@ def test_probabilities_of_sampling(seed, temperature, top_k, top_p):
 def test_all_of_the_probability_is_all_tokens():
     logits = torch.randn(8, 10_000, generator=torch.Generator().manual_seed(0)) * 4
     torch.testing.assert_close(sampling_probabilities(logits, top_p=1.0), logits.softmax(-1))
+
+
+@pytest.mark.parametrize("ratio", [0.0, -1.0, math.nan])
+@pytest.mark.parametrize("search", [greedy_decode, sample])
+def test_a_ratio_that_is_not_positive_is_refused_by_every_search(search, ratio):
+    model = RecurrentSeq2Seq(RecurrentConfig(9, 9, d_model=4, d_hidden=4))
+    with pytest.raises(ValueError, match="max_ratio"):
+        search(model, torch.tensor([[4, 5, EOS]]), max_ratio=ratio)

@@ -103,7 +103,13 @@ def check_search(
 def length_limits(
     source: Int[Tensor, "B S"], prefix: Int[Tensor, "B P"], longest: int, max_ratio: float | None, special: SpecialIds
 ) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
-    """The number of each row's given tokens, and the most that it may have in all."""
+    """The number of each row's given tokens, and the most that it may have in all.
+
+    Raises:
+        ValueError: if the ratio is not positive.
+    """
+    if max_ratio is not None and not max_ratio > 0:
+        raise ValueError(f"max_ratio={max_ratio} must be positive; None: no limit")
     given = (prefix != special.padding).sum(1)
     sizes = (source != special.padding).sum(1).clamp(min=1) * float(max_ratio or longest)
     return given, torch.maximum(sizes.clamp(1, min(longest, 10**9)).long(), given)

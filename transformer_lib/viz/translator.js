@@ -351,7 +351,7 @@ class Recurrent extends Seq2Seq {
 // 2014: the decoder sees only the encoder's last state.
 class OneVector extends Recurrent {
   start(ids) {
-    const hidden = this.encode(ids).last.map(([state]) => state);
+    const hidden = this.encode(ids).last.map((ways) => join(...ways.filter(Boolean)));
     return { vector: hidden.at(-1), hidden };
   }
 

@@ -25,6 +25,7 @@ RECURRENT = {"d_model": 128, "d_hidden": 256, "dropout": 0.3}
 MODELS = {
     "one vector": ("gru", RECURRENT),
     "one vector, read both ways": ("gru", RECURRENT | {"bidirectional": True}),
+    "attention held even": ("bahdanau", RECURRENT),  # always the plain average of all states
     "Bahdanau": ("bahdanau", RECURRENT),
     "Luong": ("luong", RECURRENT | {"d_hidden": 288, "score": "dot"}),
     "Transformer": (
@@ -114,6 +115,8 @@ def measure(seed, budget, kind, rate):
         if not (folder / "config.json").exists():
             create_run(options(kind, rate, budget, seed), folder)
         trainer = open_run(folder, torch.device(os.environ.get("DEVICE", "cpu"))).trainer
+        if kind == "attention held even":
+            trainer.model.attention.score.combine.weight.data.zero_().requires_grad_(False)
         trainer.fit(print)
         log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         translator = Translator.from_pretrained(folder, device=os.environ.get("DEVICE", "cpu"), weights="best")

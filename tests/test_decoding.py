@@ -622,9 +622,12 @@ def test_all_of_the_probability_is_all_tokens():
     torch.testing.assert_close(sampling_probabilities(logits, top_p=1.0), logits.softmax(-1))
 
 
-@pytest.mark.parametrize("ratio", [0.0, -1.0, math.nan])
-@pytest.mark.parametrize("search", [greedy_decode, sample])
-def test_a_ratio_that_is_not_positive_is_refused_by_every_search(search, ratio):
+BAD_OPTIONS = [{"max_ratio": 0.0}, {"max_ratio": -1.0}, {"max_ratio": math.nan}, {"min_length": -1}]
+
+
+@pytest.mark.parametrize("option", BAD_OPTIONS, ids=str)
+@pytest.mark.parametrize("search", [greedy_decode, sample, beam_search])
+def test_an_option_out_of_range_is_refused_by_every_search(search, option):
     model = RecurrentSeq2Seq(RecurrentConfig(9, 9, d_model=4, d_hidden=4))
-    with pytest.raises(ValueError, match="max_ratio"):
-        search(model, torch.tensor([[4, 5, EOS]]), max_ratio=ratio)
+    with pytest.raises(ValueError, match=next(iter(option))):
+        search(model, torch.tensor([[4, 5, EOS]]), **option)

@@ -155,8 +155,10 @@ def generate(
         max_ratio: most tokens for each token of the source.
 
     Raises:
-        ValueError: in training mode, for a bad prefix, logits with NaN, or if no token is possible.
+        ValueError: in training mode, for a bad prefix or option, logits with NaN, or if no token is possible.
     """
+    if min_length < 0:
+        raise ValueError(f"{min_length=} must not be negative")
     max_length, prefix = check_search(model, source, max_length, prefix)
     special, rows = special_ids(model), torch.arange(len(source), device=source.device)
     given, limits = length_limits(source, prefix, max_length, max_ratio, special)

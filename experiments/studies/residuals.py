@@ -131,12 +131,11 @@ SIX, HE = "6 plain layers", "30 plain layers, He"
 POST, POST_ZERO = "30 residual layers, post-norm", "30 residual layers, post-norm, zero"
 PRE = "30 residual layers, pre-norm"
 RATES = 0.0003, 0.001, 0.003, 0.01, 0.03
-CLOSER = 0.0005, 0.001, 0.002, 0.004
 ARMS = {
     SIX: {"depth": 6, "rates": RATES},
     HE: {"rates": (0.0001, *RATES)},
-    POST: {"start": "Xavier", "norm": "post", "rates": CLOSER},
-    POST_ZERO: {"start": "zero", "norm": "post", "rates": CLOSER},
+    POST: {"start": "Xavier", "norm": "post", "rates": (0.0005, 0.001, 0.002)},
+    POST_ZERO: {"start": "zero", "norm": "post", "rates": (0.001, 0.002, 0.004)},
     PRE: {"start": "Xavier", "norm": "pre", "rates": (*RATES, 0.1)},
 }
 STUDY = Study(

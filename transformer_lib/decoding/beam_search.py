@@ -233,9 +233,11 @@ def beam_search(
     none = torch.full((2, B, n), -math.inf, device=left.device)
     best = Hypotheses(begun[:, None].expand(-1, n, -1), *none)
     with torch.no_grad(), eval_mode(model):
-        state = B and model.start(source)
+        with torch.inference_mode():  # faster than no_grad
+            state = B and model.start(source)
         for length in range(begun.shape[1] + 1, longest + 1 if B else 0):
-            logits, state = model.step(token, state)
+            with torch.inference_mode():
+                logits, state = model.step(token, state)
             forced = prefix[left, length - 1] if length <= prefix.shape[1] else None
             written = live.tokens.flatten(0, 1)
             log_p = log_probabilities(logits, written, forced, config, special)

@@ -66,6 +66,9 @@ def test_text_and_lines_stand_out_from_the_paper():
     assert contrast(viz.PALETTE["ink"], paper) >= 7
     assert contrast(viz.PALETTE["muted"], paper) >= 4.5
     assert all(contrast(viz.PALETTE[name], paper) >= 3 for name in (*CURVES, "grey"))
+    assert plt.rcParams["axes.prop_cycle"].by_key()["color"] == [viz.PALETTE[name] for name in CURVES]
+    style = (ROOT / "transformer_lib" / "viz" / "book.mplstyle").read_text(encoding="utf-8")
+    assert {f"#{colour}" for colour in re.findall(r"\b[0-9A-F]{6}\b", style)} <= set(viz.PALETTE.values())
 
 
 def test_the_palette_is_that_of_the_pages():

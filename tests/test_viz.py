@@ -300,7 +300,7 @@ def test_no_word_can_become_markup(words, title):
 
 
 @pytest.mark.slow
-def test_the_viewer_needs_no_matplotlib_and_the_rest_says_what_to_install():
+def test_the_viewer_needs_no_matplotlib_and_the_rest_names_it():
     code = """
 import sys
 class Blocker:
@@ -315,7 +315,7 @@ for draw in (viz.use_style, viz.attention_colours, lambda: viz.canvas(3, 3)):
     try:
         draw()
     except ImportError as error:
-        assert "pip install matplotlib" in str(error), error
+        assert "matplotlib" in str(error), error
     else:
         raise SystemExit("no error")
 assert "matplotlib" not in sys.modules

@@ -31,16 +31,6 @@ CURVES = ("blue", "red", "green", "purple", "brown")  # the colours of curves, i
 HEAT = "#FBFAF7 #D6DEEA #B0C3DD #8AA9D0 #5F90C3 #2478B5 #075C94 #0A3F6E #08254A".split()  # noqa: SIM905
 
 
-def pyplot() -> Any:
-    """Matplotlib's pyplot, or an error that says how to get it."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        message = "drawing needs one more package: pip install matplotlib"
-        raise ImportError(message) from error
-    return plt
-
-
 def colour_of(name: str) -> str:
     """The colour behind a name of the palette; any other stays as it is."""
     return PALETTE.get(name, name)
@@ -48,7 +38,9 @@ def colour_of(name: str) -> str:
 
 def use_style() -> None:
     """Set matplotlib's defaults to the style of the book: its background, fonts, sizes and colours."""
-    pyplot().style.use(Path(__file__).with_name("book.mplstyle"))
+    import matplotlib.pyplot as plt
+
+    plt.style.use(Path(__file__).with_name("book.mplstyle"))
 
 
 def attention_colours() -> Any:
@@ -56,7 +48,6 @@ def attention_colours() -> Any:
 
     Its lightness falls evenly, so that it survives a grey print.
     """
-    pyplot()
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("attention", HEAT)

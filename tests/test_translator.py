@@ -61,16 +61,6 @@ def test_the_best_translations_come_with_scores_in_order():
     assert len(translator.target_tokenizer.encode(long.text)) >= 8
 
 
-def test_one_hypothesis_is_greedy_and_so_is_a_stream():
-    from transformer_lib.decoding.greedy import translate
-
-    translator, texts = load("transformer"), ["a dog is running in the park", "the cat"]
-    tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    greedy = translate(translator.model, texts, *tokenizers, max_length=20)
-    assert translator.translate(texts, beam_size=1, max_length=20) == greedy
-    assert ["".join(translator.stream(text, max_length=20)) for text in texts] == greedy
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -236,13 +226,6 @@ def test_a_translator_is_saved_and_loaded(tmp_path):
     assert (half / "weights.safetensors").stat().st_size < 2.1 * sum(p.numel() for p in again.model.parameters())
     with pytest.raises(ValueError, match="is not empty"):
         translator.save_pretrained(folder)
-
-
-def test_any_trained_model_with_its_tokenizers_can_be_saved(tmp_path):
-    translator = aligned()
-    translator.save_pretrained(tmp_path / "mine")
-    again = Translator.from_pretrained(tmp_path / "mine", device="cpu")
-    assert again.search(["the cat"], max_length=5) == translator.search(["the cat"], max_length=5)
 
 
 def test_a_folder_of_ones_own_comes_before_a_shipped_translator(tmp_path, monkeypatch):

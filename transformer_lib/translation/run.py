@@ -228,13 +228,15 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
     Source: Elliott et al. (2016).
     """
     parts = (load_multi30k(split, str(text.source), str(text.target)) for split in ("train", "val", "test_2016_flickr"))
-    return Corpus(*([Pair(one_line(pair.source), one_line(pair.target)) for pair in part] for part in parts))
+    train, validation, test = ([Pair(one_line(pair.source), one_line(pair.target)) for pair in part] for part in parts)
+    return Corpus(train, validation, test)
 
 
 def load_visitors(options: TrainOptions, text: TextPreparation) -> Corpus:
     """Everyday sentences with what visitors type besides; 1,000 pairs to choose by, 1,000 to report on."""
-    turn, train = turned(options, text), visitors_corpus(load_everyday("train"), options.seed)
-    return Corpus(*([*map(turn, part)] for part in (train, load_everyday("val"), load_everyday("test"))))
+    turn, pairs = turned(options, text), visitors_corpus(load_everyday("train"), options.seed)
+    train, validation, test = ([*map(turn, part)] for part in (pairs, load_everyday("val"), load_everyday("test")))
+    return Corpus(train, validation, test)
 
 
 CORPORA: dict[str, Callable[[TrainOptions, TextPreparation], Corpus]] = {

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transformer_lib.data.text import composed, one_line
+from transformer_lib.data.text import one_line
 
 # page: translation_as_prediction
 
@@ -128,7 +128,7 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """
     _check_corpus(hypotheses, references)
     _check_corpus(references, hypotheses)
-    pairs = map(composed, hypotheses), map(composed, references)
+    pairs = map(one_line, hypotheses), map(one_line, references)
     return sum(map(operator.eq, *pairs)) / len(hypotheses)
 
 

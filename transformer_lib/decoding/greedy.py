@@ -20,6 +20,7 @@ from transformer_lib.models.seq2seq import (
     reorder,
     special_ids,
     vocab_size,
+    without_autograd,
 )
 
 
@@ -165,12 +166,13 @@ def generate(
     token, written = opening(source, special)
     if written.shape[1] and len(rows):
         yield rows, token
-    with torch.inference_mode():  # faster than no_grad; tokens stay outside, for training
+    quick = without_autograd(model)
+    with quick:  # only the model: what is yielded may be trained on
         state = model.start(source) if len(rows) else None
     for length in range(written.shape[1], max_length if len(rows) else 0):
         if model.training:
             raise ValueError("the model is in training mode: call model.eval() first")
-        with torch.inference_mode():
+        with quick:
             logits, state = model.step(token, state)
         logits = penalize_repetition(logits, written, repetition_penalty)
         scores = rule_out_(logits.clone(), written, min_length, special)  # the logits may still be the model's

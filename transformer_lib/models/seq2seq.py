@@ -197,6 +197,15 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
         yield
 
 
+def without_autograd(model: nn.Module) -> torch.inference_mode | torch.no_grad:
+    """A context for `start` and `step`: inference mode, or no_grad if weights are sharded or quantized.
+
+    Inference mode is faster, but cannot slice such tensors.
+    """
+    plain = all(type(parameter) in (Tensor, nn.Parameter) for parameter in model.parameters())
+    return torch.inference_mode() if plain else torch.no_grad()
+
+
 def token_losses(
     logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], smoothing: float = 0.0, padding: int = PAD
 ) -> Float[Tensor, "B T"]:

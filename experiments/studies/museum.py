@@ -116,7 +116,7 @@ def measure(seed, budget, kind, rate):
             create_run(options(kind, rate, budget, seed), folder)
         trainer = open_run(folder, torch.device(os.environ.get("DEVICE", "cpu"))).trainer
         if kind == "attention held even":
-            trainer.model.attention.score.combine.weight.data.zero_().requires_grad_(False)
+            trainer.model.attention.score.combine.weight.requires_grad_(False).zero_()
         trainer.fit(print)
         log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         translator = Translator.from_pretrained(folder, device=os.environ.get("DEVICE", "cpu"), weights="best")

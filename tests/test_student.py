@@ -132,7 +132,6 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ("rate_factor", "return step / warmup", "return (step - 1) / warmup", "The first update is number zero"),
     ("unfinished", " / largest", "", "A search that stops too early"),
     ("sampling_probabilities", ") / temperature", ") * temperature", None),
-    ("OneStack.read", "first=first, ", "", "Positions that slide with the source"),
     ("mask_tokens", "dice >= 0.9", "dice >= 0.8", None),
     ("rotate", "if interleaved:", "if True:", "Two layouts of rotary positions"),
     ("linear_attention", "since.masked_fill(future, -math.inf)", "since", "A cumulative sum that includes the future"),

@@ -2,17 +2,20 @@
 
 import unicodedata
 from collections.abc import Iterable
+from typing import Any
 
-__all__ = ["check_texts", "composed", "one_line"]
+__all__ = ["check_texts", "one_line"]
 
-_MARKS = {0: " ", 0xFEFF: None}  # NUL, and the byte-order mark
+# NUL, the zero-width space; the soft hyphen, marks of direction, the word joiner, the byte-order mark
+_UNSEEN = {0: " ", 0x200B: " "} | dict.fromkeys((0xAD, 0x200E, 0x200F, 0x2060, 0xFEFF))
 
 
 def check_texts(texts: Iterable[str]) -> list[str]:
     """A list of the texts, if all of them can be written in UTF-8."""
-    lines = [texts] if isinstance(texts, bytes | str) else list(texts)
+    single = isinstance(texts, bytes | str) or not isinstance(texts, Iterable)
+    lines: list[Any] = [texts] if single else list(texts)
     for i, text in enumerate(lines):
-        if isinstance(texts, bytes | str) or not isinstance(text, str):
+        if single or not isinstance(text, str):
             raise TypeError(f"texts[{i}] is {text!r:.60}, expected a list of strings")
         try:
             text.encode()
@@ -22,19 +25,13 @@ def check_texts(texts: Iterable[str]) -> list[str]:
     return lines
 
 
-def composed(text: str) -> str:
-    """A text with composed letters (NFC), and without a byte-order mark.
+def one_line(text: str) -> str:
+    """A segment on one line: composed letters (NFC), single spaces, and no characters that nobody sees.
+
+    Example:
+        >>> one_line("\\ufeffU\\u0308ber  die\\u2028Stra\\u00adße")
+        'Über die Straße'
 
     Source: Unicode Standard Annex 15.
     """
-    return unicodedata.normalize("NFC", text.translate(_MARKS))
-
-
-def one_line(text: str) -> str:
-    """A segment on one line: ``composed``, and all white space as single spaces.
-
-    Example:
-        >>> one_line("\\ufeffU\\u0308ber  die\\u2028Straße")
-        'Über die Straße'
-    """
-    return " ".join(unicodedata.normalize("NFC", text.translate(_MARKS)).split())
+    return " ".join(unicodedata.normalize("NFC", text.translate(_UNSEEN)).split())

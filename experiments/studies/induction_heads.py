@@ -82,20 +82,18 @@ def measure(seed, budget, rate, hidden=None, pairs=PAIRS, **sizes):
 
 
 TWO, SHIFTED = "two layers", "one layer, keys shifted by one token"
-WIDE, NEVER = "one wider layer with four heads", "two layers, previous token hidden"
+WIDE = "one wider layer with four heads"
 RATES = (0.001, 0.003, 0.01)
 ARMS = {
-    "one layer": {"n_layers": 1},
     WIDE: {"n_layers": 1, "n_heads": 4, "d_model": 88},  # as many parameters as two layers
     SHIFTED: {"n_layers": 1, "layer": ShiftedKeys},
     TWO: {"n_layers": 2},
-    NEVER: {"n_layers": 2, "hidden": 1},
 }
 STUDY = Study(
     chapter="descendants/induction_heads",
     equal="prompts (by seed), Adam, 50 updates of warm-up, batches of 32 prompts, width 64 and one head (but for the wider layer), updates",
     arms=ARMS,
-    rates=dict.fromkeys(("one layer", WIDE), (*RATES, 0.03)) | {SHIFTED: RATES, TWO: RATES, NEVER: (0.0003, *RATES)},
+    rates={WIDE: (*RATES, 0.03), SHIFTED: RATES, TWO: RATES},
     measure=measure,
     metric="% of right digits after letters that occurred before in the prompt",
     higher=True,
@@ -103,13 +101,8 @@ STUDY = Study(
     budget=800,
     smoke=2,
     findings={
-        "one": Finding(
-            "With 16 letters, one layer gets less than 35 % right, at its best learning rate.",
-            level("accuracy", "one layer"),
-            ("high", "<", 35),
-        ),
         "wide": Finding(
-            "One layer with four heads and as many parameters as two layers gets less than 35 % right, too.",
+            "One layer with four heads and as many parameters as two layers gets less than 35 % right.",
             level("accuracy", WIDE),
             ("high", "<", 35),
             line="One layer of attention doesn't learn to look up what followed a letter, even with as many parameters as two.",
@@ -127,23 +120,17 @@ STUDY = Study(
             line="Hide the previous token from the first layer, and two trained layers can't look it up any more.",
             earlier="That two layers never learn it without that token fell: after 3,200 updates, four of six had.",
         ),
-        "needed": Finding(
-            "Two layers that never see the previous token in layer 1 get less than 50 % right after the same training.",
-            level("accuracy", NEVER),
-            ("high", "<", 50),
-            withdrawn="After 3,200 updates, four of six such models had more than 80 % right.",
-        ),
     },
 )
 
 CHECKS = {
     "longer": Check(
-        "2,400 updates; the best of two rates for one layer (0.001 and 0.003), and of three with four heads (0.0003 to 0.003); seeds 100 to 105",
-        ("one", "wide"),
+        "2,400 updates; the best of three rates (0.0003 to 0.003); seeds 100 to 105",
+        ("wide",),
         range(100, 106),
-        {"one layer": {}, WIDE: {}},
+        {WIDE: {}},
         budget=2400,
-        rates={"one layer": (0.001, 0.003), WIDE: (0.0003, 0.001, 0.003)},
+        rates=(0.0003, 0.001, 0.003),
     ),
     "longer-two": Check(
         "1,600 updates; the best of two rates (0.001 and 0.003) for two layers, and 0.001, the old rate, with shifted keys; seeds 300 to 309",
@@ -153,20 +140,11 @@ CHECKS = {
         budget=1600,
         rates=(0.001, 0.003),
     ),
-    "longer-hidden": Check(
-        "3,200 updates; the best of two rates (0.001 and 0.003); seeds 400 to 405",
-        ("needed",),
-        range(400, 406),
-        {NEVER: {}},
-        budget=3200,
-        rates=(0.001, 0.003),
-    ),
     "heads": Check(
         "four heads in each layer, and eight in the wider one, 800 updates; the best of two rates (0.001 and 0.003; the wider layer and shifted keys: 0.001); seeds 200 to 206",
-        ("one", "wide", "shift", "needed"),
+        ("wide", "shift"),
         range(200, 207),
-        {name: {"n_heads": 4} for name in ("one layer", "two layers", NEVER)}
-        | {WIDE: {"n_heads": 8, "rate": 0.001}, SHIFTED: {"n_heads": 4, "rate": 0.001}},
+        {TWO: {"n_heads": 4}, WIDE: {"n_heads": 8, "rate": 0.001}, SHIFTED: {"n_heads": 4, "rate": 0.001}},
         rates=(0.001, 0.003),
     ),
     "shorter-prompts": Check(

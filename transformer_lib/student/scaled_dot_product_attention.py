@@ -14,7 +14,7 @@ DIAGONAL = torch.ones(4, 4, dtype=torch.bool).tril()
 def the_future_is_hidden() -> None:
     """Without another mask, query t may attend to the keys up to t."""
     got = with_causal(None, 4, 4, torch.device("cpu"))
-    slips = {"A previous token that is the next one": DIAGONAL.mT, "True means the opposite": ~DIAGONAL}
+    slips = {"Shifted the wrong way": DIAGONAL.mT, "True means the opposite": ~DIAGONAL}
     equal(got, DIAGONAL, slips | {"a word that does not see itself": DIAGONAL.tril(-1)})
 
 

@@ -47,7 +47,6 @@ KEPT = {  # what learners get, beside constructors, properties, and functions wi
     "RecurrentBase.read": "each model has its own",
     "Hypotheses.checked": "an error message",
     "_check_corpus": "error messages",
-    "_learn_merges": "a call of another library",
     "Tokenizer.save": "a file",
 }
 SLIPS = [  # a function, what is written right, what wrong, and the slip that the learner reads

@@ -20,6 +20,7 @@ from jaxtyping import TypeCheckError
 
 from transformer_lib.data import tokenizer
 from transformer_lib.data.batching import encode_pairs
+from transformer_lib.data.bpe import join_at_random
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 
@@ -324,7 +325,7 @@ def test_dropout_near_none_and_near_all():
     rank, never = BPE._rank, random.Random(0)
     for text in TEXTS:  # the slow loop cuts as the library does
         words = BPE._model.pre_tokenizer.pre_tokenize_str(" " + text)
-        pieces = [p for word, _ in words for p in tokenizer._join_at_random(list(word), rank, 0.0, never)]
+        pieces = [p for word, _ in words for p in join_at_random(list(word), rank, 0.0, never)]
         assert [BPE._ids[piece] for piece in pieces] == BPE.encode(text)
     text = TEXTS[0]
     lengths = [len(BPE.encode(text, dropout=p, seed=1)) for p in (0.0, 0.1, 0.5, 0.999999)]

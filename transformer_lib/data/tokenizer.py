@@ -7,21 +7,26 @@ Pages: translation_as_prediction, subwords.
 
 __all__ = ["PAD", "BOS", "EOS", "UNK", "Tokenizer"]
 
-import json
-import os
-import random
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from os import PathLike
 from typing import Any
 
 from jaxtyping import Int
 from torch import Tensor
 
+from transformer_lib.data.bpe import compiled, learn_merges, split_at_random
 from transformer_lib.data.text import check_texts
-from transformer_lib.data.tokenizer_files import check_vocabulary, load_vocabulary, save_vocabulary
+from transformer_lib.data.tokenizer_files import (
+    check_dropout,
+    check_ids,
+    check_size,
+    check_vocabulary,
+    load_vocabulary,
+    save_vocabulary,
+)
 
 # page: translation_as_prediction
 
@@ -45,28 +50,7 @@ def _byte_letters() -> dict[str, int]:
 
 
 _N_SPECIAL = 4  # PAD, BOS, EOS and UNK come before the pieces
-
-
-def _learn_merges(texts: list[str], vocab_size: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """The pieces and the merges of byte-level BPE, learned by ``tokenizers``."""
-    import tokenizers
-
-    # a word of thousands of letters teaches nothing and takes quadratic time
-    texts = [" " + x for x in texts if max(map(len, x.split()), default=0) < 1000]
-    most = 256 + sum(len(text.encode()) for text in texts)  # a merge needs two bytes
-    model = tokenizers.Tokenizer(tokenizers.models.BPE())
-    byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    model.pre_tokenizer = byte_level
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=min(vocab_size - _N_SPECIAL, most),
-        min_frequency=2,
-        initial_alphabet=list(_byte_letters()),
-        show_progress=False,
-    )
-    model.train_from_iterator(texts, trainer)
-    learned = json.loads(model.to_str())["model"]
-    pieces = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
-    return tuple(pieces), tuple((left, right) for left, right in learned["merges"])
+_UNK_TEXT = "⟨unk⟩"  # what an unknown word becomes when ids are turned into text
 
 
 def _learn_words(texts: list[str], vocab_size: int | None) -> tuple[str, ...]:
@@ -74,9 +58,6 @@ def _learn_words(texts: list[str], vocab_size: int | None) -> tuple[str, ...]:
     counts = Counter(word for text in texts for word in text.split())
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     return tuple(ranked[: None if vocab_size is None else vocab_size - _N_SPECIAL])
-
-
-_UNK_TEXT = "⟨unk⟩"  # what an unknown word becomes when ids are turned into text
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,6 +85,28 @@ class Tokenizer:
     def __post_init__(self) -> None:
         check_vocabulary(self.level, self.pieces, self.merges, _byte_letters())
 
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str],
+        vocab_size: int | None = None,
+        level: str = "bpe",
+    ) -> "Tokenizer":
+        """Learn a vocabulary from the texts of the training split, and no other.
+
+        Args:
+            texts: the sentences; for a joint vocabulary those of both languages.
+            vocab_size: the largest number of ids, the four special ones included.
+                At level "word" None stands for all words.
+        """
+        lines, bpe = check_texts(texts), level == "bpe"
+        least = _N_SPECIAL + (256 if bpe else 1)
+        size = check_size(lines, vocab_size, least, optional=level == "word")
+        if bpe:
+            n_pieces = size - _N_SPECIAL
+            return cls(level, *learn_merges(lines, n_pieces, _byte_letters()))
+        return cls(level, _learn_words(lines, vocab_size))
+
     @property
     def vocab_size(self) -> int:
         """The number of ids, special ones included."""
@@ -114,6 +117,40 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"Tokenizer(level={self.level!r}, vocab_size={self.vocab_size})"
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {piece: i for i, piece in enumerate(self.pieces, start=_N_SPECIAL)}
+
+    @cached_property
+    def _rank(self) -> dict[tuple[str, str], int]:
+        return {pair: place for place, pair in enumerate(self.merges)}
+
+    @cached_property
+    def _model(self) -> Any:
+        return compiled(self._ids, self.merges)
+
+    def encode_batch(self, texts: Iterable[str], *, dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
+        """The ids of many texts, without special ones around them.
+
+        Args:
+            dropout: at level "bpe", the probability of skipping a merge
+                (BPE-dropout).
+            seed: of the dropout, for all texts together.
+        """
+        lines = check_texts(texts)
+        check_dropout(dropout, seed, self.level)
+        if self.level == "word":
+            return [[self._ids.get(word, UNK) for word in x.split()] for x in lines]
+        lines = [" " + line if line else "" for line in lines]
+        if not dropout:
+            return [encoding.ids for encoding in self._model.encode_batch(lines)]
+        split = split_at_random(lines, self._model, self._rank, dropout, seed)
+        return [[self._ids[piece] for piece in pieces] for pieces in split]
+
+    def encode(self, text: str, *, dropout: float = 0.0, seed: int = 0) -> list[int]:
+        """The ids of a text, without special ones; see ``encode_batch``."""
+        return self.encode_batch([text], dropout=dropout, seed=seed)[0]
 
     @cached_property
     def _bytes(self) -> list[bytes]:
@@ -127,12 +164,8 @@ class Tokenizer:
         Words are joined by single spaces; subwords give back the text exactly, and
         bytes that are no valid UTF-8 become U+FFFD.
         """
-        if isinstance(ids, bytes | str):
-            raise TypeError(f"ids is {ids!r:.60}: text that is already decoded?")
         pieces: list[bytes] = []
-        for index in ids.tolist() if hasattr(ids, "tolist") else ids:
-            if type(index) is not int or not 0 <= index < self.vocab_size:
-                raise ValueError(f"{index!r} is no id: they go from 0 to {self.vocab_size - 1}")
+        for index in check_ids(ids, self.vocab_size):
             if index == EOS:
                 break
             if index not in (PAD, BOS):
@@ -141,104 +174,15 @@ class Tokenizer:
             return b" ".join(pieces).decode()
         return b"".join(pieces).decode("utf-8", "replace").removeprefix(" ")
 
-    @cached_property
-    def _ids(self) -> dict[str, int]:
-        return {piece: i for i, piece in enumerate(self.pieces, start=_N_SPECIAL)}
-
-    @cached_property
-    def _rank(self) -> dict[tuple[str, str], int]:
-        return {pair: place for place, pair in enumerate(self.merges)}
-
-    @cached_property
-    def _model(self) -> Any:
-        import tokenizers
-
-        model = tokenizers.Tokenizer(tokenizers.models.BPE(self._ids, list(self.merges)))
-        byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        model.pre_tokenizer = byte_level
-        return model
-
-    def encode_batch(self, texts: Iterable[str], *, dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
-        """The ids of many texts, without special ones around them.
-
-        Args:
-            dropout: at level "bpe", the probability of skipping a merge
-                (BPE-dropout).
-            seed: of the dropout, for all texts together.
-        """
-        lines = check_texts(texts)
-        words = self.level == "word"
-        if not 0 <= dropout < 1 or (dropout and words) or seed is None:
-            raise ValueError(
-                f"dropout={dropout}, seed={seed}: expected 0 <= dropout < 1, no dropout for whole words, and a seed"
-            )
-        if words:
-            return [[self._ids.get(word, UNK) for word in x.split()] for x in lines]
-        # A space in front makes the first word the same piece as elsewhere.
-        lines = [" " + line if line else "" for line in lines]
-        if not dropout:
-            return [encoding.ids for encoding in self._model.encode_batch(lines)]
-        rng, split = random.Random(seed), self._model.pre_tokenizer.pre_tokenize_str
-        return [
-            [
-                self._ids[piece]
-                for word, _ in split(line)
-                for piece in _join_at_random([*word], self._rank, dropout, rng)
-            ]
-            for line in lines
-        ]
-
-    @classmethod
-    def train(cls, texts: Iterable[str], vocab_size: int | None = None, level: str = "bpe") -> "Tokenizer":
-        """Learn a vocabulary from the texts of the training split, and no other.
-
-        Args:
-            texts: the sentences; for a joint vocabulary those of both languages.
-            vocab_size: the largest number of ids, the four special ones included.
-                At level "word" None stands for all words.
-        """
-        lines = check_texts(texts)
-        if not any(map(str.strip, lines)):
-            raise ValueError(f"{len(lines)} texts contain no words to learn from")
-        least = _N_SPECIAL + (256 if level == "bpe" else 1)
-        size = least if vocab_size is None and level == "word" else vocab_size
-        if type(size) is not int or size < least:
-            raise ValueError(f"vocab_size={vocab_size} must be at least {least}")
-        if level == "bpe":
-            return cls(level, *_learn_merges(lines, size))
-        return cls(level, _learn_words(lines, vocab_size))
-
-    def encode(self, text: str, *, dropout: float = 0.0, seed: int = 0) -> list[int]:
-        """The ids of a text, without special ones; see ``encode_batch``."""
-        return self.encode_batch([text], dropout=dropout, seed=seed)[0]
-
     def tokens(self, text: str) -> list[str]:
         """The pieces of a text: ▁ is a space, \\xf0 a byte that is no letter."""
         return [self._bytes[i].decode("utf-8", "backslashreplace").replace(" ", "▁") for i in self.encode(text)]
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the tokenizer to one JSON file, completely or not at all."""
         save_vocabulary(path, self.level, self.pieces, self.merges)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
+    def load(cls, path: str | PathLike[str]) -> "Tokenizer":
         """Read a tokenizer that ``save`` wrote; a damaged file is refused."""
         return load_vocabulary(path, cls)
-
-
-def _join_at_random(
-    pieces: list[str],
-    rank: dict[tuple[str, str], int],
-    dropout: float,
-    rng: random.Random,
-) -> list[str]:
-    """Apply the merges to a word; each is skipped with probability ``dropout``.
-
-    Source: Provilkov et al. (2020), algorithm 1.
-    """
-    while True:
-        joins = [(rank[pair], i) for i, pair in enumerate(pairwise(pieces)) if pair in rank and rng.random() >= dropout]
-        if not joins:
-            return pieces
-        _, i = min(joins)
-        pieces = [*pieces[:i], pieces[i] + pieces[i + 1], *pieces[i + 2 :]]

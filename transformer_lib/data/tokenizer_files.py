@@ -1,4 +1,4 @@
-"""What surrounds a tokenizer: vocabularies that are refused, and one JSON file with a checksum.
+"""What surrounds a tokenizer: what it refuses, and one JSON file with a checksum.
 
 Chapter: Subword tokenization: byte-pair encoding (BPE).
 """
@@ -6,14 +6,14 @@ Chapter: Subword tokenization: byte-pair encoding (BPE).
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 from transformer_lib.data.files import write_atomically
 from transformer_lib.data.text import check_texts as check_texts  # which the page of the tokenizer imports from here
 
-__all__ = ["check_vocabulary", "load_vocabulary", "save_vocabulary"]
+__all__ = ["check_dropout", "check_ids", "check_size", "check_vocabulary", "load_vocabulary", "save_vocabulary"]
 
 T = TypeVar("T")
 Pieces = tuple[str, ...]
@@ -35,6 +35,35 @@ def check_vocabulary(level: str, pieces: Pieces, merges: Merges, letters: Collec
             'at level "word", words without white space and no merges; at level '
             '"bpe", the 256 byte letters and what the merges join; nothing twice'
         )
+
+
+def check_size(texts: list[str], size: int | None, least: int, optional: bool) -> int:
+    """The size of a vocabulary, or the least; texts without words are refused, and a size that is too small."""
+    if not any(map(str.strip, texts)):
+        raise ValueError(f"{len(texts)} texts contain no words to learn from")
+    if optional and size is None:
+        return least
+    if type(size) is not int or size < least:
+        raise ValueError(f"vocab_size={size} must be at least {least}")
+    return size
+
+
+def check_dropout(dropout: float, seed: int | None, level: str) -> None:
+    """Refuse what is no probability, and dropout for whole words or without a seed."""
+    if not 0 <= dropout < 1 or (dropout and level == "word") or seed is None:
+        raise ValueError(
+            f"dropout={dropout}, seed={seed}: expected 0 <= dropout < 1, no dropout for whole words, and a seed"
+        )
+
+
+def check_ids(ids: Iterable[int], vocab_size: int) -> Iterable[int]:
+    """The same ids, one after the other; those outside of the vocabulary are refused."""
+    if isinstance(ids, bytes | str):
+        raise TypeError(f"ids is {ids!r:.60}: text that is already decoded?")
+    for index in ids.tolist() if hasattr(ids, "tolist") else ids:
+        if type(index) is not int or not 0 <= index < vocab_size:
+            raise ValueError(f"{index!r} is no id: they go from 0 to {vocab_size - 1}")
+        yield index
 
 
 def checksum(level: str, pieces: Pieces, merges: Merges) -> str:

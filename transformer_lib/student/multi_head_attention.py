@@ -35,7 +35,7 @@ def heads_are_slices_of_columns() -> None:
     equal(layer.project(x), want, slips)
 
 
-@check(MultiHeadAttention.project, "The layer")
+@check(MultiHeadAttention.project, "What the library adds")
 def some_of_the_three() -> None:
     """``project(x, 1)`` gives keys and values, ``project(x, 0, 1)`` the queries, also with fewer heads of keys."""
     layer, x = MultiHeadAttention(12, 6, n_kv_heads=2), randn(2, 5, 12)
@@ -45,7 +45,7 @@ def some_of_the_three() -> None:
     equal(layer.project(x, 0, 1), [q])
 
 
-@check(KVCache.append, "The layer")
+@check(KVCache.append, "What the library adds")
 def the_cache_grows() -> None:
     """New positions are put behind the old ones, along the axis of positions, and stay."""
     cache, k, v = KVCache(), randn(2, 3, 5, 4), randn(2, 3, 5, 4)
@@ -55,7 +55,7 @@ def the_cache_grows() -> None:
     equal([cache.k, cache.v], [k, v])
 
 
-@check(MultiHeadAttention.forward, "The layer")
+@check(MultiHeadAttention.forward, "What the library adds")
 def like_pytorch() -> None:
     """Self-attention equals that of nn.MultiheadAttention."""
     (ours, theirs), x = pair(), randn(2, 5, 12)
@@ -101,7 +101,7 @@ def no_leak() -> None:
     equal(ours(other, causal=True)[:, :4], ours(x, causal=True)[:, :4], names="before / after")
 
 
-@check(MultiHeadAttention.forward, "The layer")
+@check(MultiHeadAttention.forward, "What the library adds")
 def a_cache_changes_nothing() -> None:
     """Word by word or two at a time with a cache, the outputs are those of the whole sentence with ``causal``."""
     ours, x, cache = pair()[0], randn(2, 5, 12), KVCache()
@@ -111,7 +111,7 @@ def a_cache_changes_nothing() -> None:
     holds(len(cache) == 5, f"expected  5 positions in the cache\ngot       {len(cache)}")
 
 
-@check(MultiHeadAttention.forward, "The layer")
+@check(MultiHeadAttention.forward, "What the library adds")
 def hypotheses_share_a_memory() -> None:
     """Four rows and a memory of two sentences: rows 0 and 1 attend to the first sentence.
 
@@ -126,7 +126,7 @@ def hypotheses_share_a_memory() -> None:
     equal(ours(x, ours.project(memory, 1)), want)
 
 
-@check(MultiHeadAttention.forward, "The layer")
+@check(MultiHeadAttention.forward, "What the library adds")
 def a_mask_needs_four_axes() -> None:
     """A mask of shape (B, S) raises a ValueError: it could pass for (T, S). So does a memory with causal or a cache."""
     layer, x = MultiHeadAttention(12, 3), randn(5, 5, 12)

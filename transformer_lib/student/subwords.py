@@ -1,14 +1,11 @@
 """Tests for chapter "Subword tokenization"."""
 
-import random
-
 from torch import tensor
 
-from transformer_lib.data.tokenizer import Tokenizer, _join_at_random, _learn_words
+from transformer_lib.data.tokenizer import Tokenizer, _learn_words
 from transformer_lib.student.checks import check, equal, holds
 
 TEXTS = ["the dog sleeps", "the dog runs", "a cat sleeps"]
-MERGES = {("l", "o"): 0, ("lo", "w"): 1, ("e", "r"): 2, ("w", "e"): 3}
 
 
 def words() -> Tokenizer:
@@ -34,29 +31,6 @@ def no_more_than_fit() -> None:
         _learn_words(TEXTS, 7),
         ("dog", "sleeps", "the"),
         {"the special ids are not counted": ("dog", "sleeps", "the", "a", "cat", "runs")},
-    )
-
-
-@check(_join_at_random, "In between: byte-pair encoding")
-def merges_in_their_order() -> None:
-    """The merge that was learned first is applied first: l+o, lo+w, then e+r, so that nothing is left for w+e."""
-    got = _join_at_random([*"lower"], MERGES, 0.0, random.Random(0))
-    equal(got, ["low", "er"], {"merges from the last learned to the first": ["lo", "we", "r"]})
-
-
-@check(_join_at_random, "In between: byte-pair encoding")
-def one_pair_at_a_time() -> None:
-    """If a pair occurs twice, both are merged, the left one first."""
-    equal(_join_at_random([*"lolo"], MERGES, 0.0, random.Random(0)), ["lo", "lo"])
-
-
-@check(_join_at_random, "The tokenizer")
-def dropped_merges() -> None:
-    """A merge is skipped with the given probability: with dropout, a word is cut in several ways."""
-    rng = random.Random(0)
-    ways = {tuple(_join_at_random([*"lower"], MERGES, 0.5, rng)) for _ in range(50)}
-    holds(
-        len(ways) > 3 and all("".join(way) == "lower" for way in ways), f"50 draws cut the word in these ways: {ways}"
     )
 
 

@@ -1,0 +1,236 @@
+"""How fast does a trained translator decode beside CTranslate2 and Hugging Face with its weights, until sentences end?"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from functools import lru_cache
+from itertools import cycle, islice
+from pathlib import Path
+
+import torch
+
+from experiments.harness import Check, Finding, Study
+from experiments.statistics import ratio
+from experiments.tasks import pad
+from transformer_lib.data.captions import Pair, make_captions
+from transformer_lib.data.multi30k import load_multi30k
+from transformer_lib.data.tokenizer import BOS, EOS, PAD
+from transformer_lib.decoding.beam_search import beam_search
+from transformer_lib.decoding.greedy import greedy_decode
+from transformer_lib.metrics import bleu
+from transformer_lib.models.families import FAMILIES
+from transformer_lib.translation.cli import main as command
+from transformer_lib.translation.translator import Translator
+
+SMOKE = bool(os.environ.get("SMOKE"))
+NAME = "multi30k-de-en"
+LONGEST = 100  # tokens of a translation
+
+
+@lru_cache(1)
+def translator():
+    """A translator that comes with the library."""
+    return Translator.from_pretrained(NAME, device="cpu")
+
+
+@lru_cache(1)
+def pairs():
+    """The sentences of a test set, and their translations."""
+    if SMOKE:
+        return [Pair(pair.target, pair.source) for pair in make_captions(12, seed=0)]
+    return load_multi30k("test_2016_flickr", "de", "en")
+
+
+@torch.no_grad()
+def hugging_face(ours):
+    """M2M100, whose layers begin with a norm as ours do, with our weights."""
+    import transformers
+
+    c = ours.config
+    sizes = {"vocab_size": c.target_vocab_size, "d_model": c.d_model, "max_position_embeddings": c.max_length}
+    for side, layers in (("encoder", c.n_encoder_layers), ("decoder", c.n_decoder_layers)):
+        sizes |= {f"{side}_layers": layers, f"{side}_attention_heads": c.n_heads, f"{side}_ffn_dim": c.d_ff}
+    ids = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
+    config = transformers.M2M100Config(**sizes, **ids, activation_function=c.activation, scale_embedding=True)
+    theirs = transformers.M2M100ForConditionalGeneration(config).eval()
+    tensors = theirs.state_dict()
+    for name, parameter in ours.named_parameters():
+        names = FAMILIES["marian"].their_names(name.replace("coder.norm", "coder.layer_norm"))
+        for other, part in zip(names, parameter.chunk(len(names)), strict=True):
+            tensors[other].copy_(part)
+    for side in (theirs.model.encoder, theirs.model.decoder):
+        side.embed_positions.weights = torch.cat([torch.zeros(PAD + 1, c.d_model), ours.target_positions.table])
+        side.embed_positions.make_weights = lambda *sizes: None  # long enough
+    return theirs
+
+
+def ctranslate2(ours):
+    """A translator of CTranslate2 with our weights, in float32."""
+    import ctranslate2 as package
+    from ctranslate2.converters.transformers import M2M100Loader
+
+    theirs = hugging_face(ours)
+    spec = M2M100Loader().get_model_spec(theirs)
+    for side in (spec.encoder, spec.decoder):
+        side.position_encodings.encodings = ours.target_positions.table.numpy()
+    words = list(map(str, range(ours.config.target_vocab_size)))
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = str(BOS), str(EOS), "3"
+    spec.config.decoder_start_token = str(BOS)
+    spec.config.add_source_bos = spec.config.add_source_eos = False
+    spec.validate()
+    spec.optimize()
+    with tempfile.TemporaryDirectory() as folder:
+        spec.save(folder)
+        return package.Translator(folder, device="cpu", inter_threads=1, intra_threads=1, compute_type="float32")
+
+
+@lru_cache(4)
+def engine(kind):
+    """From rows of source ids, as many as come, and the width of a beam to rows of target ids."""
+    ours = translator().model
+    if kind == "CTranslate2":
+        theirs = ctranslate2(ours)
+
+        def search(rows, beams):
+            limits = {"max_decoding_length": LONGEST, "suppress_sequences": [[str(PAD)], [str(BOS)]]}
+            found = theirs.translate_batch([list(map(str, row)) for row in rows], beam_size=beams, **limits)
+            return [list(map(int, one.hypotheses[0])) for one in found]
+
+    elif kind == "Hugging Face":
+        theirs = hugging_face(ours)
+
+        def search(rows, beams):
+            source = pad(rows)
+            options = {"num_beams": beams, "max_new_tokens": LONGEST, "do_sample": False}
+            with torch.inference_mode():
+                found = theirs.generate(input_ids=source, attention_mask=(source != PAD).long(), **options)
+            return found[:, 1:].tolist()
+
+    else:
+        ours = Translator.from_pretrained(NAME, device="cpu").model.to(getattr(torch, kind)).eval()
+        options = {"length_penalty": 1.0, "normalization": "mean", "max_length": LONGEST}
+
+        def search(rows, beams):
+            if beams == 1:
+                return greedy_decode(ours, pad(rows), max_length=LONGEST).tolist()
+            return beam_search(ours, pad(rows), beam_size=beams, **options).tokens[:, 0].tolist()
+
+    return search
+
+
+def decode(kind, seed, beams, batch):
+    """Every fifth batch of similar length, or every fiftieth sentence, others for each seed: milliseconds a sentence, and BLEU."""
+    encode = translator().source_tokenizer.encode
+    rows = [[*encode(pair.source), EOS] for pair in pairs()]
+    order, batch = sorted(range(len(rows)), key=lambda i: len(rows[i])), 2 if SMOKE else batch
+    groups = [order[first : first + batch] for first in range(0, len(order), batch)]
+    groups = groups[seed % 5 :: 5 if batch > 1 else 50]
+    search, written = engine(kind), {}
+    search([rows[i] for i in groups[0]], beams)  # warms up
+    begin = time.process_time()
+    for group in groups:
+        written |= zip(group, search([rows[i] for i in group], beams), strict=True)
+    seconds = time.process_time() - begin
+    texts = [translator().target_tokenizer.decode(row) for row in written.values()]
+    score = bleu(texts, [pairs()[i].target for i in written]).score
+    return {"milliseconds": 1000 * seconds / len(written), "bleu": score}
+
+
+def write_file(kind, source, target):
+    """Translate a file line by line, in a process of its own; prints the time and the memory that it took."""
+    begin = time.process_time()
+    if kind == "float32":
+        command(["translate", NAME, source, "--output", target, "--beam-size", "4", "--device", "cpu"])
+    else:
+        encode, search = translator().source_tokenizer.encode, engine(kind)
+        rows = [[*encode(line), EOS] for line in Path(source).read_text(encoding="utf-8").splitlines()]
+        order, written = sorted(range(len(rows)), key=lambda i: len(rows[i])), {}
+        for first in range(0, len(order), 64):
+            group = order[first : first + 64]
+            written |= zip(group, search([rows[i] for i in group], 4), strict=True)
+        texts = [translator().target_tokenizer.decode(written[i]) + "\n" for i in range(len(rows))]
+        Path(target).write_text("".join(texts), encoding="utf-8")
+    peak = Path("/proc/self/status").read_text(encoding="utf-8").split("VmHWM:")[1].split()[0]  # in kB
+    print(time.process_time() - begin, int(peak) / 1024)
+
+
+def file(kind, lines):
+    """The test set over and over, as a file: milliseconds a line, loading included, BLEU, and megabytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "source.txt"), Path(folder, "target.txt")
+        many = list(islice(cycle(pairs()), lines))
+        source.write_text("".join(pair.source + "\n" for pair in many), encoding="utf-8")
+        code = "import sys; from experiments.studies.decoding_speed import write_file; write_file(*sys.argv[1:])"
+        words = subprocess.run(
+            [sys.executable, "-c", code, kind, source, target], check=True, capture_output=True, text=True
+        ).stdout.split()
+        score = bleu(target.read_text(encoding="utf-8").splitlines(), [pair.target for pair in many]).score
+    return {"milliseconds": 1000 * float(words[-2]) / lines, "bleu": score, "megabytes": float(words[-1])}
+
+
+def measure(seed, budget, kind, beams=4, batch=64, lines=0):
+    """Processor time of one thread, which other work on the machine changes little."""
+    torch.set_num_threads(1)
+    return file(kind, 12 if SMOKE else lines) if lines else decode(kind, seed, beams, batch)
+
+
+ENGINES = {
+    "library": "float32",
+    "library in bfloat16": "bfloat16",
+    "CTranslate2": "CTranslate2",
+    "Hugging Face": "Hugging Face",
+}
+WORK = {"greedy": {"beams": 1}, "beam of 4": {}, "one at a time": {"beams": 1, "batch": 1}}
+
+
+def against(work, peer):
+    """How many times as long a peer takes."""
+    return ratio("milliseconds", f"{work}, {peer}", f"{work}, library")
+
+
+STUDY = Study(
+    chapter="translation/decoding",
+    equal="a translator that comes with the library (5 + 3 pre-norm layers, width 128, 5,000 tokens) and its weights; the test set of 2016, in batches of 64 of similar length, or one sentence at a time; scores divided by the number of tokens, at most 100 tokens, one thread, float32 unless an arm says otherwise; processor time, in turns, in one process",
+    arms={
+        f"{work}, {name}": {"kind": kind} | settings
+        for work, settings in WORK.items()
+        for name, kind in ENGINES.items()
+    },
+    measure=measure,
+    metric="milliseconds a sentence",
+    budget=1,
+    unit="passes",
+    smoke=1,
+    seeds=range(3),
+    each="round",
+    findings={
+        "greedy": Finding(
+            "Greedy decoding takes Hugging Face's M2M100 at least 1.4 times as long as the library, with the same weights on one processor core.",
+            against("greedy", "Hugging Face"),
+            ("low", ">", 1.4),
+        ),
+        "beam": Finding(
+            "A beam of 4 takes Hugging Face's M2M100 at least twice as long as the library, with the same weights on one processor core.",
+            against("beam of 4", "Hugging Face"),
+            ("low", ">", 2),
+        ),
+        "ctranslate2": Finding(
+            "A beam of 4 takes the library at most twice as long as CTranslate2, with the same weights on one processor core.",
+            against("beam of 4", "CTranslate2"),
+            ("low", ">", 0.5),
+        ),
+    },
+)
+
+CHECKS = {
+    "file": Check(
+        "a file of 10,000 lines in any order, the test set over and over, translated by `transformer-lib translate --output` and, by the others, in batches of 64 of similar length; a process for each, loading included; with its memory",
+        ("beam", "ctranslate2"),
+        range(100, 103),
+        {f"beam of 4, {name}": {"lines": 10_000} for name in ("library", "CTranslate2", "Hugging Face")},
+    ),
+}

@@ -30,7 +30,7 @@ book: $(READY) ## build the book into _build/html; a warning is an error
 epub: $(READY) ## write the book as an ePub into _build/epub
 	@$(VENV)/bin/jupyter-book build . --builder custom --custom-builder epub
 
-test: $(READY) ## run the tests, then notebooks that changed or need what changed, and compare their outputs (CI=true: all)
+test: $(READY) ## run the tests, then notebooks that changed, and compare their outputs (CI=true: all)
 	@status=0; \
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=15 tests || status=1; \
 	$(PY) tools/compare.py $(NB) || status=1; \

@@ -622,9 +622,23 @@ def test_all_of_the_probability_is_all_tokens():
     torch.testing.assert_close(sampling_probabilities(logits, top_p=1.0), logits.softmax(-1))
 
 
-@pytest.mark.parametrize("ratio", [0.0, -1.0, math.nan])
-@pytest.mark.parametrize("search", [greedy_decode, sample])
-def test_a_ratio_that_is_not_positive_is_refused_by_every_search(search, ratio):
+BAD_OPTIONS = [{"max_ratio": 0.0}, {"max_ratio": -1.0}, {"max_ratio": math.nan}, {"min_length": -1}]
+
+
+@pytest.mark.parametrize("option", BAD_OPTIONS, ids=str)
+@pytest.mark.parametrize("search", [greedy_decode, sample, beam_search])
+def test_an_option_out_of_range_is_refused_by_every_search(search, option):
     model = RecurrentSeq2Seq(RecurrentConfig(9, 9, d_model=4, d_hidden=4))
-    with pytest.raises(ValueError, match="max_ratio"):
-        search(model, torch.tensor([[4, 5, EOS]]), max_ratio=ratio)
+    with pytest.raises(ValueError, match=next(iter(option))):
+        search(model, torch.tensor([[4, 5, EOS]]), **option)
+
+
+@pytest.mark.parametrize(
+    "search", [greedy_decode, sample, lambda *args, **options: beam_search(*args, **options).tokens[:, 0]]
+)
+def test_a_model_can_be_trained_on_what_it_has_written(search):
+    """Searches run the model in inference mode, whose tensors no gradient can pass; nothing of it may stay behind."""
+    model = small_model("transformer")  # in double precision: the first step computes its table of positions again
+    tokens = search(model, SOURCE, max_length=5)
+    model.train()(SOURCE, tokens).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())

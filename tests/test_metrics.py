@@ -155,7 +155,7 @@ def test_perplexity_is_the_exponential_of_the_loss():
 def test_exact_match_counts_whole_sentences():
     references = ["she gets up early", "they get up", "he is here", "wo ?"]
     assert exact_match(references, references) == 1.0
-    assert exact_match(["she gets up early", "They get up", "he is here ", ""], references) == 0.25
+    assert exact_match(["she gets up early", "They get up", "he is here.", ""], references) == 0.25
     assert exact_match(["", "x"], ["", "y"]) == 0.5
     assert exact_match(("a", "b"), ["b", "a"]) == 0.0
 

@@ -87,6 +87,7 @@ TRANSFORMERS = {
 RECURRENT: dict[str, tuple[str, dict[str, Any]]] = {
     "one vector": ("gru", {}),
     "one vector, deep": ("gru", {"n_layers": 2, "reverse_source": True}),
+    "one vector, both ways": ("gru", {"bidirectional": True}),
     "bahdanau": ("bahdanau", {}),
     "bahdanau, deep": ("bahdanau", {"n_layers": 2}),
     "dot": ("luong", {"score": "dot"}),

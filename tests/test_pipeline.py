@@ -438,20 +438,18 @@ def test_nothing_is_rewritten_before_it_is_compared() -> None:
     assert re.findall(r"^regex:", text, re.M) == []
 
 
-def test_a_notebook_is_compared_again_only_when_something_it_needs_changed(project: TinyProject) -> None:
-    def needs(name: str) -> set[str]:
-        return {path.relative_to(project.root).as_posix() for path in compare.needs(project.path(name), project.root)}
-
-    assert needs("grammar") == {"book/appendix/caption_grammar.ipynb"}
-    below = {"transformer_lib/data/grammar.py"}
-    assert needs("counting") == {"book/history/counting.ipynb"} | below
-    assert needs("doubling") == {"book/history/doubling.ipynb", "transformer_lib/models/counting.py"} | below
-    marks = [compare.fingerprint(project.path(name), project.root) for name in ("counting", "doubling")]
+def test_the_notebooks_that_changed_are_compared_again(project: TinyProject) -> None:
+    assert compare.changed(project.root) == chapters.notebooks(project.root)  # there is nothing to compare with
+    for command in (
+        "init",
+        "add .",
+        "-c user.name=a -c user.email=b commit -m c",
+        "update-ref refs/remotes/origin/main HEAD",
+    ):
+        subprocess.run(["git", *command.split()], cwd=project.root, check=True, capture_output=True)
+    assert compare.changed(project.root) == []
     project.replace("doubling", "return 2", "return 3")
-    assert compare.fingerprint(project.path("counting"), project.root) == marks[0]
-    assert compare.fingerprint(project.path("doubling"), project.root) != marks[1]
-    project.replace("grammar", "The number of letters", "The count of letters")
-    assert compare.fingerprint(project.path("counting"), project.root) != marks[0]
+    assert compare.changed(project.root) == [project.path("doubling")]
 
 
 # Commands and services ------------------------------------------------------------------------------------------------

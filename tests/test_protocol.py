@@ -34,6 +34,7 @@ LLAMA = GPT | {"n_heads": 4, "n_kv_heads": 2}
 TRANSLATORS = {
     "gru": ("gru", RECURRENT),
     "gru, deep and reversed": ("gru", RECURRENT | {"n_layers": 2, "reverse_source": True}),
+    "gru, both ways": ("gru", RECURRENT | {"bidirectional": True}),
     "bahdanau": ("bahdanau", RECURRENT),
     "bahdanau, deep": ("bahdanau", RECURRENT | {"n_layers": 2}),
     **{f"luong {score}": ("luong", RECURRENT | {"score": score}) for score in ("dot", "general", "concat", "location")},

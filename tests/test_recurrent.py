@@ -188,6 +188,15 @@ def test_dropout_between_layers_only_in_training():
 # ---------------------------------------------------------------- the translator
 
 
+def test_one_vector_read_both_ways_is_the_two_last_states_side_by_side():
+    model, source = small_model(bidirectional=True), ragged([4, 2], 13)
+    memory = model.encode(source)
+    for b, length in enumerate((4, 2)):
+        words = model.encoder.embedding(source[b : b + 1, :length])
+        _, last = reference(model.encoder.gru)(words)  # (2, 1, H / 2)
+        torch.testing.assert_close(memory.final[b, 0], last.flatten(), atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_logits_equal_the_equations_step_by_step(reverse):
     model = small_model(reverse_source=reverse)

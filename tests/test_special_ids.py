@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from transformer_lib.data.batching import collate, encode_pairs
+from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.decoding.beam_search import SearchConfig, beam_search
 from transformer_lib.decoding.greedy import generate, greedy_decode
 from transformer_lib.decoding.sampling import sample
 from transformer_lib.models.bert import mask_tokens
 from transformer_lib.models.convert import from_hf, to_hf
-from transformer_lib.models.gpt import GPT, GPTConfig, OneStack
+from transformer_lib.models.gpt import GPT, GPTConfig, GPTTranslator, OneStack
 from transformer_lib.models.registry import build_model, model_name
 from transformer_lib.models.seq2seq import SpecialIds, check_ids, special_ids, token_losses
 from transformer_lib.training.trainer import Trainer, TrainingConfig
@@ -112,7 +114,10 @@ def test_ids_outside_the_vocabulary_are_none() -> None:
     theirs = theirs_of("gpt2", {})
     stated = theirs.generation_config
     stated.pad_token_id, stated.eos_token_id, stated.suppress_tokens = -1, [2, V], [5, V]
-    assert from_hf(theirs).config.special == SpecialIds(None, None, (2,), None, (5,))
+    expected = SpecialIds(None, None, (2,), None, (5,))
+    assert from_hf(theirs).config.special == expected
+    stated.eos_token_id, stated.suppress_tokens = torch.tensor([2, V]), torch.tensor(5)
+    assert from_hf(theirs).config.special == expected
     assert greedy_decode(from_hf(theirs), PROMPTS[0], max_length=6).max() < V
 
 
@@ -255,13 +260,37 @@ def test_words_of_another_vocabulary_are_hidden_and_its_special_tokens_are_not()
     assert swapped.min() == 20 and swapped.max() == 59
 
 
-@pytest.mark.parametrize("special", [{"pad": 3}, {"bos": None}, {"eos": (2, 5)}, {"pad": 2}], ids=str)
-def test_a_trainer_refuses_a_model_with_other_ids_than_its_batches(special) -> None:
+@pytest.mark.parametrize("special", [{"bos": 4}, {"bos": None}, {"eos": (3, 5)}, {"pad": 2}], ids=str)
+def test_a_trainer_refuses_examples_without_the_ids_of_the_model(special) -> None:
     examples, config = [([5, 2], [1, 6, 2])] * 4, TrainingConfig(epochs=9, max_tokens=16, warmup=1)
     sizes = GPTConfig(13, 8, 2, 1, 16)
     Trainer(GPT(sizes), examples, examples, config)
-    with pytest.raises(ValueError, match="batches have padding 0, BOS 1 and EOS 2; the model has"):
+    with pytest.raises(ValueError, match=r"examples\[0\] is no source with EOS .* SpecialIds"):
         Trainer(GPT(replace(sizes, special=SpecialIds(**special))), examples, examples, config)
+
+
+def test_the_same_sentences_under_other_special_ids_train_the_same() -> None:
+    order = torch.tensor([8, 7, 6, 3, 4, 5, 2, 1, 0, 9])  # padding, beginning and end change places with words
+    examples, losses = [([5, 6, 2], [1, 7, 8, 9, 2]), ([8, 2], [1, 6, 2])], []
+    for special in (SpecialIds(), SpecialIds(8, 7, (6, 3), None, (8, 7))):
+        model = GPTTranslator(GPTConfig(10, 8, 2, 1, 16, dropout=0.0, special=special))
+        table = torch.randn(10, 8, generator=torch.Generator().manual_seed(0))
+        for i, parameter in enumerate(model.parameters()):
+            parameter.data.copy_(torch.sin(torch.arange(1.0, parameter.numel() + 1) * (i + 1)).view(parameter.shape))
+        model.model.embedding.weight.data.copy_(table[order] if losses else table)
+        rows = [tuple(order[side].tolist() for side in example) for example in examples] if losses else examples
+        assert collate(rows, special=special).n_tokens == 6
+        trainer = Trainer(model, rows, rows, TrainingConfig(epochs=3, max_tokens=16, warmup=1, smoothing=0.1))
+        trainer.fit()
+        losses.append([line["validation_loss"] for line in trainer.progress.log])
+    assert losses[0] == pytest.approx(losses[1], abs=2e-4)
+
+
+def test_pairs_are_encoded_with_the_ids_that_are_asked_for() -> None:
+    words, special = Tokenizer.train(["a dog"], level="word"), SpecialIds(pad=8, bos=7, eos=(6, 3))
+    assert encode_pairs([("a", "dog")], words, words, special) == [([4, 6], [7, 5, 6])]
+    batch = collate([([4, 6], [7, 5, 5, 3]), ([4, 4, 3], [7, 6])], special=special)
+    assert batch.source.tolist() == [[4, 6, 8], [4, 4, 3]] and batch.target.tolist() == [[7, 5, 5, 3], [7, 6, 8, 8]]
 
 
 # On a device ----------------------------------------------------------------------------------------------------------

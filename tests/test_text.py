@@ -29,6 +29,7 @@ FORMS = {
     "with a line separator": lambda text: text.replace(" ", "\u2028", 1) + "\u2029",
     "with NEL and a carriage return": lambda text: text.replace(" ", "\x85", 1).replace(" ", "\r", 1),
     "with NUL": lambda text: f"{text}\0",
+    "with what nobody sees": lambda text: f"\u200e{text[:2]}\u00ad{text[2:]}\u2060".replace(" ", "\u200b", 1),
 }
 WORDS = Tokenizer.train(COMPOSED, level="word")
 
@@ -113,6 +114,7 @@ def test_one_segment_is_one_line_whatever_the_model_writes(letter, monkeypatch):
 
 
 def test_one_line_is_the_same_line_again():
+    assert one_line("\u200b\u00ad\u200e\u200f\u2060\ufeff\0") == ""  # nothing that anybody could read
     for code in range(0x110000):
         if not 0xD800 <= code < 0xE000:
             line = one_line(f"a {chr(code)}\u0308 b")

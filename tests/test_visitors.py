@@ -1,17 +1,22 @@
 """The score of a translator with visitors: the list, and the scorer on translators that only pretend."""
 
+import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tools import visitors
-from tools.visitors import Answer, Visitor, accepted, load_visitors, message, outcome, plain, score
+from tools.page_words import words
+from tools.visitors import Answer, Visitor, accepted, first_sentence, load_visitors, message, outcome, plain, score
 from transformer_lib import Translator
 from transformer_lib.translation.translator import Translation
 
 LIST = load_visitors()
+PAGE = Path(__file__).parents[1] / "transformer_lib" / "viz" / "page_parts.js"
 
 
 def test_the_list_has_a_hundred_inputs_with_well_formed_answers():
@@ -66,6 +71,26 @@ def test_messages_follow_the_rule_of_the_page():
     assert message("Two dogs sleep", known) == ""
     assert message("Two cats", known) == message("你好", known) == message("...", known) == "words"
     assert message("Zwei Hunde", known, [german]) == "language" and message("Zwei Katzen", known, [german]) == "words"
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
+def test_the_page_reads_counts_and_refuses_as_the_scorer_does():
+    odd = ["", "x² İstanbul naïve", "Zwei  Hunde!? Ja.", "a\u0308rger 3rd don't", "你好, two dogs", "…dog.", "two_dogs"]
+    texts = [*(visitor.text for visitor in LIST), *odd, "ǅ ﬁ ª"]
+    known = set(words("two dogs the weather is hello how are you dog x"))
+    program = f"""
+      import {{ firstSentence, mostlyUnknown, wordsOf }} from "{PAGE}";
+      const [texts, known] = {json.dumps([texts, sorted(known)])};
+      const rows = texts.map((text) => {{
+        const words = wordsOf(firstSentence(text));
+        return [firstSentence(text), words, mostlyUnknown(words, new Set(known))];
+      }});
+      process.stdout.write(JSON.stringify(rows));"""
+    run = ["node", "--input-type=module", "--eval", program]
+    rows = json.loads(subprocess.run(run, capture_output=True, check=True).stdout)
+    for text, row in zip(texts, rows, strict=True):
+        first = first_sentence(text)
+        assert row == [first, words(first), bool(message(first, known))], text
 
 
 class Stub:

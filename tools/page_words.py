@@ -8,7 +8,6 @@ translation if the mean log-probability of its tokens is no lower than in all bu
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ LEAST, SENTENCES = 3, 400
 
 def words(text: str) -> list[str]:
     """The words of a text, as the page counts them: letters, in lower case."""
-    return re.findall(r"[^\W\d_]+", text.lower())
+    return "".join(letter if letter.isalpha() else " " for letter in text.lower()).split()
 
 
 def source_of(pair: Pair | tuple[str, str]) -> str:

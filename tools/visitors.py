@@ -82,6 +82,11 @@ def outcome(visitor: Visitor, answer: Answer) -> str:
     return "warned" if answer.warned else "silent"
 
 
+def first_sentence(text: str) -> str:
+    """What a model of captions reads."""
+    return re.match(r"[^.!?…]*[.!?…]*", text)[0]  # type: ignore[index]
+
+
 def message(text: str, known: set[str], others: Iterable[set[str]] = ()) -> str:
     """The kind of message, words or language, that replaces a translation if half of the words are unknown.
 
@@ -103,9 +108,7 @@ def answers(translator: Any, texts: list[str], known: set[str], sure: float) -> 
         sure: the mean log-probability of a token below which the page warns.
     """
     others = [set(path.read_text(encoding="utf-8").split()) for path in LISTS.glob(f"*.{translator.text.target}.txt")]
-    firsts = texts
-    if translator.text.kind == "captions":  # the page takes the first sentence
-        firsts = [re.match(r"[^.!?…]*[.!?…]*", text.strip())[0] for text in texts]  # type: ignore[index]
+    firsts = [first_sentence(text.strip()) for text in texts] if translator.text.kind == "captions" else texts
     kinds = [message(first, known, others) for first in firsts]
     asked = [first for first, kind in zip(firsts, kinds, strict=True) if not kind]
     written = zip(translator.search(asked), certainty(translator, asked), strict=True)

@@ -182,6 +182,12 @@ class Evidence(SphinxDirective):
             for path in sorted(paths)
             if "findings" in (record := self.record(path.stem))
         }
+        fell = Path(self.env.srcdir) / "experiments" / "withdrawn.json"
+        self.env.note_dependency(str(fell))
+        for name, entry in json.loads(fell.read_text(encoding="utf-8")).items():
+            if name not in found:  # nothing is left of this study but what fell
+                left = {"chapter": entry["chapter"], "fell": entry}
+                found[name] = left | {"findings": {}, "challenges": []}
         order = [page.docname for page in chapters()]
         return dict(
             sorted(

@@ -134,7 +134,7 @@ def measure(
 
 ONCE, TWICE, NEAREST = "attention", "attention, twice the updates", "IBM Model 1, nearest"
 STUDY = Study(
-    chapter="history/learning_to_align",
+    chapter="history/what_attention_weights_mean",
     equal="captions and order of batches (by seed), model, Adam, clipping, linear decay; the minimal pairs among 1,500 new captions",
     arms={
         ONCE: {},

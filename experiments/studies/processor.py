@@ -58,7 +58,7 @@ for precision in ("float32", "bfloat16"):
     ARMS[f"product, {precision}"] = {"kind": "product", "what": f"product {precision}", "n": 1024}
     ARMS[f"step, {precision}"] = {"kind": "step", "what": f"step {precision}", "n": 256}
 STUDY = Study(
-    chapter="scale/scaling_out",
+    chapter="scale/what_training_costs",
     equal="one thread, the same arrays and batches; in turns, in one process",
     arms=ARMS,
     measure=measure,

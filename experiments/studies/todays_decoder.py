@@ -111,16 +111,6 @@ STUDY = Study(
     }
     | {
         part: Finding(
-            f"With {name} instead of today's choice, a letter within the training length costs at least 0.03 bits more.",
-            difference("inside", name, "today"),
-            ("low", ">", 0.03),
-            withdrawn="After 1,000 updates, a check could no longer measure a difference.",
-        )
-        for name, part in KEPT.items()
-        if part in ("positions", "all")
-    }
-    | {
-        part: Finding(
             f"With {name} instead of today's choice, the cost of a letter within the training length changes by less than 0.1 bits.",
             difference("inside", name, "today", margin=0.1),
             (("low", ">", -0.1), ("high", "<", 0.1)),
@@ -134,7 +124,7 @@ LEARNED = {"learned positions": {}, "GPT-2's design": {}}
 CHECKS = {
     "longer": Check(
         "1,000 updates; 0.016, the old rate, for today's decoder, and the best of two (0.008 and 0.016) for the others; seeds 100 to 105",
-        ("jump", "far", "positions", "all"),
+        ("jump", "far"),
         range(100, 106),
         {"today": {"rate": 0.016}, **LEARNED},
         budget=1000,
@@ -142,7 +132,7 @@ CHECKS = {
     ),
     "zeros": Check(
         "the vectors of the learned positions begin as zeros, and rotary positions have a base of 500,000 rather than 10,000; 400 updates; 0.016, the old rate, for today's decoder, and the best of three for the others; seeds 200 to 207",
-        ("jump", "far", "positions", "all"),
+        ("jump", "far"),
         range(200, 208),
         {"today": {"rate": 0.016, "base": 500_000.0}} | {name: {"zeros": True} for name in LEARNED},
         rates=(0.008, 0.016, 0.032),

@@ -10,23 +10,60 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Sampler
 
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.text import one_line
-from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from transformer_lib.settings import Count, settings
 
-__all__ = ["Batch", "Example", "TokenBatches", "batches", "collate", "encode_pairs", "pair_lengths"]
+__all__ = [
+    "SPECIAL", "Batch", "Example", "SpecialIds", "TokenBatches", "batches", "collate", "encode_pairs", "pair_lengths",
+]  # fmt: skip
+
+
+@settings
+class SpecialIds:
+    """The ids with a meaning of their own; the defaults are those of the library's tokenizers."""
+
+    pad: Count | None = PAD  # fills up rows; None: there is none
+    bos: Count | None = BOS  # read before anything is written; None: a prompt needs no beginning
+    eos: tuple[Count, ...] = (EOS,)  # each of them ends a row
+    unk: Count | None = UNK
+    forbidden: tuple[Count, ...] = (PAD, BOS)  # never written
+
+    @property
+    def padding(self) -> int:
+        """The id that marks padding; -1 if none does, because a model may fill up rows with its end."""
+        return -1 if self.pad is None or self.pad in self.eos else self.pad
+
+    @property
+    def fill(self) -> int:
+        """What follows the end of a row."""
+        return self.pad if self.pad is not None else (*self.eos, PAD)[0]
+
+    def ends(self, tokens: Int[Tensor, "*N"]) -> Bool[Tensor, "*N"]:
+        """True at each end."""
+        found = torch.zeros_like(tokens, dtype=torch.bool)
+        for end in self.eos:
+            found = found | (tokens == end)
+        return found
+
+
+SPECIAL = SpecialIds()
 
 Example = tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]
 """A source that ends with EOS, and a target between BOS and EOS."""
 
 
 def encode_pairs(
-    pairs: Iterable[Pair | tuple[str, str]], source_tokenizer: Tokenizer, target_tokenizer: Tokenizer
+    pairs: Iterable[Pair | tuple[str, str]],
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    special: SpecialIds = SPECIAL,
 ) -> list[Example]:
     """The ids of sentence pairs, with their special tokens.
 
@@ -48,12 +85,13 @@ def encode_pairs(
                 raise ValueError(f"the {name} of pairs[{i}] is {text!r}: expected a sentence")
             side.append(one_line(text))
     encoded = source_tokenizer.encode_batch(sides[0]), target_tokenizer.encode_batch(sides[1])
-    return [([*x, EOS], [BOS, *y, EOS]) for x, y in zip(*encoded, strict=True)]
+    end = special.eos[:1]
+    return [([*x, *end], [special.bos, *y, *end]) for x, y in zip(*encoded, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A batch of sentence pairs in two tensors, padded with PAD.
+    """A batch of sentence pairs in two tensors, padded on the right.
 
     Example:
         >>> batch = collate([([5, 6, 2], [1, 7, 2]), ([5, 2], [1, 8, 9, 2])])
@@ -65,6 +103,7 @@ class Batch:
     target: Int[Tensor, "B T1"]
     indices: tuple[int, ...] = ()
     """Positions of the rows in the list that the batch was made from."""
+    special: SpecialIds = SPECIAL
 
     def __len__(self) -> int:
         return len(self.source)
@@ -82,7 +121,7 @@ class Batch:
     @property
     def n_tokens(self) -> int:
         """The number of tokens to predict."""
-        return int((self.target_output != PAD).sum())
+        return int((self.target_output != self.special.padding).sum())
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
         """The same batch on another device."""
@@ -94,16 +133,21 @@ class Batch:
         return replace(self, source=self.source.pin_memory(), target=self.target.pin_memory())
 
 
-def collate(examples: Sequence[Example], *, indices: Sequence[int] | None = None) -> Batch:
+def collate(
+    examples: Sequence[Example], *, indices: Sequence[int] | None = None, special: SpecialIds = SPECIAL
+) -> Batch:
     """A batch of examples, padded on the right; fits ``collate_fn`` of a ``DataLoader``."""
     if not len(examples):
         raise ValueError("examples is empty: a batch needs at least one example")
     for i, (source, target) in enumerate(examples):
-        if not len(source) or source[-1] != EOS or len(target) < 2 or (target[0], target[-1]) != (BOS, EOS):
-            raise ValueError(f"examples[{i}] is no source with EOS and target between BOS and EOS")
+        closed = len(source) > 0 and len(target) > 1 and {int(source[-1]), int(target[-1])} <= {*special.eos}
+        if not closed or target[0] != special.bos or special.padding < 0:
+            what = "no source with EOS and target between BOS and EOS, to be padded"
+            raise ValueError(f"examples[{i}] is {what}; the special ids are {special}")
     sides = zip(*examples, strict=True)
-    sources, targets = (pad_sequence([torch.as_tensor(row).long() for row in side], True, PAD) for side in sides)
-    return Batch(sources, targets, tuple(range(len(examples)) if indices is None else indices))
+    rows = ([torch.as_tensor(row).long() for row in side] for side in sides)
+    sources, targets = (pad_sequence(side, True, special.padding) for side in rows)
+    return Batch(sources, targets, tuple(range(len(examples)) if indices is None else indices), special)
 
 
 def pair_lengths(examples: Sequence[Example]) -> Int[np.ndarray, "N 2"]:

@@ -3,9 +3,10 @@
 import unicodedata
 from collections.abc import Iterable
 
-__all__ = ["check_texts", "composed", "one_line"]
+__all__ = ["check_texts", "one_line"]
 
-_MARKS = {0: " ", 0xFEFF: None}  # NUL, and the byte-order mark
+# NUL, the zero-width space; the soft hyphen, marks of direction, the word joiner, the byte-order mark
+_UNSEEN = {0: " ", 0x200B: " "} | dict.fromkeys((0xAD, 0x200E, 0x200F, 0x2060, 0xFEFF))
 
 
 def check_texts(texts: Iterable[str]) -> list[str]:
@@ -22,19 +23,13 @@ def check_texts(texts: Iterable[str]) -> list[str]:
     return lines
 
 
-def composed(text: str) -> str:
-    """A text with composed letters (NFC), and without a byte-order mark.
+def one_line(text: str) -> str:
+    """A segment on one line: composed letters (NFC), single spaces, and no characters that nobody sees.
+
+    Example:
+        >>> one_line("\\ufeffU\\u0308ber  die\\u2028Stra\\u00adße")
+        'Über die Straße'
 
     Source: Unicode Standard Annex 15.
     """
-    return unicodedata.normalize("NFC", text.translate(_MARKS))
-
-
-def one_line(text: str) -> str:
-    """A segment on one line: ``composed``, and all white space as single spaces.
-
-    Example:
-        >>> one_line("\\ufeffU\\u0308ber  die\\u2028Straße")
-        'Über die Straße'
-    """
-    return " ".join(unicodedata.normalize("NFC", text.translate(_MARKS)).split())
+    return " ".join(unicodedata.normalize("NFC", text.translate(_UNSEEN)).split())

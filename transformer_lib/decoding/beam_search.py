@@ -38,7 +38,7 @@ from transformer_lib.decoding.greedy import (
     rule_out_,
     scored_lengths,
 )
-from transformer_lib.models.seq2seq import SPECIAL, SpecialIds, eval_mode, reorder, special_ids
+from transformer_lib.models.seq2seq import SPECIAL, SpecialIds, eval_mode, reorder, special_ids, without_autograd
 from transformer_lib.settings import Count, Positive, Size, settings
 
 # page: decoding
@@ -232,10 +232,13 @@ def beam_search(
     live = Hypotheses(begun[:, None], *torch.zeros(2, B, 1, device=left.device))
     none = torch.full((2, B, n), -math.inf, device=left.device)
     best = Hypotheses(begun[:, None].expand(-1, n, -1), *none)
+    quick = without_autograd(model)
     with torch.no_grad(), eval_mode(model):
-        state = B and model.start(source)
+        with quick:
+            state = B and model.start(source)
         for length in range(begun.shape[1] + 1, longest + 1 if B else 0):
-            logits, state = model.step(token, state)
+            with quick:
+                logits, state = model.step(token, state)
             forced = prefix[left, length - 1] if length <= prefix.shape[1] else None
             written = live.tokens.flatten(0, 1)
             log_p = log_probabilities(logits, written, forced, config, special)

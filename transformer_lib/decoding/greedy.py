@@ -20,6 +20,7 @@ from transformer_lib.models.seq2seq import (
     reorder,
     special_ids,
     vocab_size,
+    without_autograd,
 )
 
 
@@ -155,19 +156,24 @@ def generate(
         max_ratio: most tokens for each token of the source.
 
     Raises:
-        ValueError: in training mode, for a bad prefix, logits with NaN, or if no token is possible.
+        ValueError: in training mode, for a bad prefix or option, logits with NaN, or if no token is possible.
     """
+    if min_length < 0:
+        raise ValueError(f"{min_length=} must not be negative")
     max_length, prefix = check_search(model, source, max_length, prefix)
     special, rows = special_ids(model), torch.arange(len(source), device=source.device)
     given, limits = length_limits(source, prefix, max_length, max_ratio, special)
     token, written = opening(source, special)
     if written.shape[1] and len(rows):
         yield rows, token
-    state = model.start(source) if len(rows) else None
+    quick = without_autograd(model)
+    with quick:  # only the model: what is yielded may be trained on
+        state = model.start(source) if len(rows) else None
     for length in range(written.shape[1], max_length if len(rows) else 0):
         if model.training:
             raise ValueError("the model is in training mode: call model.eval() first")
-        logits, state = model.step(token, state)
+        with quick:
+            logits, state = model.step(token, state)
         logits = penalize_repetition(logits, written, repetition_penalty)
         scores = rule_out_(logits.clone(), written, min_length, special)  # the logits may still be the model's
         if length < prefix.shape[1]:

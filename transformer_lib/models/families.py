@@ -85,12 +85,14 @@ def stated(settings: Settings) -> Settings:
 def special_ids(settings: Settings) -> SpecialIds:
     """Their ids for ours; nothing is put before a prompt, and nothing is forbidden."""
     theirs = stated(settings)
-    pad, ends = theirs.get("pad_token_id"), theirs.get("eos_token_id")
-    ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
-    forbidden = theirs.get("suppress_tokens") or ()
-    pads, ends, forbidden = ([i for i in x if 0 <= i < settings["vocab_size"]] for x in ([pad or 0], ends, forbidden))
-    pad = pad if pads else None  # ids outside the vocabulary, such as -1, are never written
-    return SpecialIds(pad=pad, bos=None, eos=tuple(ends), unk=None, forbidden=tuple(forbidden))
+
+    def ids(name: str) -> tuple[int, ...]:  # a number, a list or a tensor; none outside the vocabulary, such as -1
+        given = theirs.get(name)
+        found = [] if given is None else torch.as_tensor(given).flatten().tolist()
+        return tuple(i for i in found if 0 <= i < settings["vocab_size"])
+
+    pad = next(iter(ids("pad_token_id")), None)
+    return SpecialIds(pad=pad, bos=None, eos=ids("eos_token_id"), unk=None, forbidden=ids("suppress_tokens"))
 
 
 def their_ids(c: Any) -> Settings:

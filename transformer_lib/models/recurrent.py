@@ -122,7 +122,8 @@ class RecurrentSizes:
 class RecurrentConfig(RecurrentSizes):
     """The sizes of a recurrent encoder-decoder."""
 
-    reverse_source: bool = False  # encode the source from its last token to its first
+    reverse_source: bool = False  # from its last token to its first
+    bidirectional: bool = False  # both ways, each for half of the state
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +154,8 @@ class RecurrentEncoder(nn.Module):
         super().__init__()
         c = config
         self.reverse = getattr(c, "reverse_source", False)
+        both = getattr(c, "bidirectional", False)
+        bidirectional = bidirectional or both
         if bidirectional and (self.reverse or c.d_hidden % 2):
             raise ValueError("an encoder that reads both ways takes no reverse_source, and d_hidden must be even")
         width = c.d_hidden // (1 + bidirectional)

@@ -16,41 +16,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.data.batching import Batch
-from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK
+from transformer_lib.data.batching import SPECIAL, Batch, SpecialIds
+from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.loss import Loss, translation_loss
-from transformer_lib.settings import Count, settings
-
-
-@settings
-class SpecialIds:
-    """The ids with a meaning of their own; the defaults are those of the library's tokenizers."""
-
-    pad: Count | None = PAD  # fills up rows; None: there is none
-    bos: Count | None = BOS  # read before anything is written; None: a prompt needs no beginning
-    eos: tuple[Count, ...] = (EOS,)  # each of them ends a row
-    unk: Count | None = UNK
-    forbidden: tuple[Count, ...] = (PAD, BOS)  # never written
-
-    @property
-    def padding(self) -> int:
-        """The id that marks padding; -1 if none does, because a model may fill up rows with its end."""
-        return -1 if self.pad is None or self.pad in self.eos else self.pad
-
-    @property
-    def fill(self) -> int:
-        """What follows the end of a row."""
-        return self.pad if self.pad is not None else (*self.eos, PAD)[0]
-
-    def ends(self, tokens: Int[Tensor, "*N"]) -> Bool[Tensor, "*N"]:
-        """True at each end."""
-        found = torch.zeros_like(tokens, dtype=torch.bool)
-        for end in self.eos:
-            found = found | (tokens == end)
-        return found
-
-
-SPECIAL = SpecialIds()
 
 
 def special_ids(model: nn.Module) -> SpecialIds:
@@ -227,6 +195,15 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
             return
     with torch.no_grad():
         yield
+
+
+def without_autograd(model: nn.Module) -> torch.inference_mode | torch.no_grad:
+    """A context for `start` and `step`: inference mode, or no_grad if weights are sharded or quantized.
+
+    Inference mode is faster, but cannot slice such tensors.
+    """
+    plain = all(type(parameter) in (Tensor, nn.Parameter) for parameter in model.parameters())
+    return torch.inference_mode() if plain else torch.no_grad()
 
 
 def token_losses(

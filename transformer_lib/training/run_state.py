@@ -12,9 +12,10 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,22 @@ class RunState:
         done = progress.batch
         yield from tqdm(self.batches, label, len(sampler), False, initial=done, unit=" batches", disable=silent)
 
+    def groups(self, progress_bar: bool = False) -> Iterator[list[Batch]]:
+        """The rest of this epoch, in groups of the batches whose gradients are added up for one update."""
+        batches = self.epoch(progress_bar)
+        while group := list(islice(batches, self.config.accumulate)):
+            yield group
+
+    def in_turn(self, group: Sequence[Batch]) -> Iterator[Batch]:
+        """The batches of an update. With DDP, processes exchange gradients only at the last of them.
+
+        With sharding they do so at each, because none of them has room for all gradients.
+        """
+        for number, batch in enumerate(group, start=1):
+            waits = hasattr(self.objective, "no_sync") and number < len(group)
+            with self.objective.no_sync() if waits else nullcontext():
+                yield batch
+
     def seed_dropout(self) -> None:
         """Random numbers of an update, the same when the run is resumed."""
         draw = random.Random(f"{self.config.seed} {self.progress.step} {process()[0]}")
@@ -289,6 +306,20 @@ class RunState:
         if last.exists() and load_tensors(last)[1].get("progress", {}).get("step"):
             raise ValueError(f"{last} is of a run that has begun: resume() goes on with it, or choose another folder")
         self.save()
+
+    @contextmanager
+    def running(self) -> Iterator[Interrupt]:
+        """A block in which Ctrl-C and SIGTERM are noticed, and after which random numbers go on as before."""
+        self.begin()
+        with Interrupt() as interrupt, own_random_state(self.device):
+            yield interrupt
+
+    def stopping(self, stop: bool, save_every: int) -> bool:
+        """Whether any process wants to stop; saves then, and every so many updates."""
+        stop = total(float(stop))[0] > 0
+        if stop or self.progress.step % save_every == 0:
+            self.save()
+        return stop
 
     def close_epoch(self, measured: float) -> str:
         """Log an epoch, keep its weights, and slow down if the schedule says so; the line to report."""

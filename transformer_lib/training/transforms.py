@@ -7,14 +7,15 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from transformer_lib.data.batching import Batch, Example, TokenBatches, collate, pair_lengths
-from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.data.batching import Batch, Example, SpecialIds, TokenBatches, collate, pair_lengths
+from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.seq2seq import special_ids
 from transformer_lib.training.distributed import process
 
@@ -58,7 +59,7 @@ class SpellingNoise:
             text = text.upper()
         if rng.random() < self.no_full_stop:
             text = text.removesuffix(".").rstrip()
-        return example if text == clean else ([*self.tokenizer.encode(text), EOS], target)
+        return example if text == clean else ([*self.tokenizer.encode(text), source[-1]], target)
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,10 @@ class BPEDropout:
         """The pair with its source cut anew."""
         if rng.random() >= self.share:
             return example
-        text = self.tokenizer.decode(map(int, example[0]))
+        source, target = example
+        text = self.tokenizer.decode(map(int, source))
         ids = self.tokenizer.encode(text, dropout=self.dropout, seed=rng.getrandbits(32))
-        return [*ids, EOS], example[1]
+        return [*ids, source[-1]], target
 
 
 @dataclass
@@ -107,9 +109,12 @@ class Transformed(Dataset[Example]):
         return changed if max(map(len, changed)) <= self.longest else example
 
 
-def _share(examples: Sequence[Example]) -> Batch:
+def _share(examples: Sequence[Example], special: SpecialIds) -> Batch:
     """The batch of one process; an empty share becomes a pair without target tokens."""
-    return collate(examples) if examples else Batch(torch.tensor([[EOS]]), torch.tensor([[BOS, PAD]]))
+    if examples:
+        return collate(examples, special=special)
+    end, start = special.eos[:1], [special.bos, special.padding]
+    return Batch(torch.tensor([end]), torch.tensor([start]), special=special)
 
 
 def batch_loader(
@@ -123,12 +128,9 @@ def batch_loader(
     """Batches of this process, in the order of an epoch or, without shuffling, of their lengths.
 
     Raises:
-        ValueError: if there are no examples, one is too long for a batch or for the model, or the model has other ids
-            of padding, beginning or end than batches have.
+        ValueError: if there are no examples, one is too long for a batch or for the model, or the first has not the
+            beginning and end of the model.
     """
-    special = special_ids(model)
-    if (special.padding, special.bos, special.eos) != (PAD, BOS, (EOS,)):
-        raise ValueError(f"batches have padding {PAD}, BOS {BOS} and EOS {EOS}; the model has {special}")
     lengths, seed = pair_lengths(data), config.seed if shuffle else None
     sampler = TokenBatches(lengths.max(axis=1), config.max_tokens, seed, *process())
     limits = [getattr(model, f"max_{side}_length", None) for side in ("source", "target")]
@@ -137,9 +139,11 @@ def batch_loader(
             raise ValueError(
                 f"example {column.argmax()} has a {side} of {column.max()} tokens; the model takes {limit}"
             )
+    share = partial(_share, special=special_ids(model))
+    share([data[0]])  # refuses examples with other special ids now, not at the first batch
     longest = min([config.max_tokens, *(limit for limit in limits if limit is not None)])
     examples = Transformed(data, transforms, config.seed, longest)
     workers = config.workers if shuffle else 0
     return DataLoader(
-        examples, batch_sampler=sampler, collate_fn=_share, num_workers=workers, pin_memory=device.type == "cuda"
+        examples, batch_sampler=sampler, collate_fn=share, num_workers=workers, pin_memory=device.type == "cuda"
     )

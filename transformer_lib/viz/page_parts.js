@@ -56,7 +56,11 @@ export const address = (files, { name, version }, file) =>
 
 // ---- which words a model knows ----
 
+// tools/visitors.py has the same three rules in Python; a test compares them.
 export const wordsOf = (text) => text.toLowerCase().match(/\p{L}+/gu) ?? [];
+export const firstSentence = (text) => text.match(/^[^.!?…]*[.!?…]*/u)[0];
+export const mostlyUnknown = (words, known) =>
+  2 * words.filter((word) => !known.has(word)).length >= words.length;
 
 const lists = new Map();
 

@@ -351,7 +351,7 @@ class Recurrent extends Seq2Seq {
 // 2014: the decoder sees only the encoder's last state.
 class OneVector extends Recurrent {
   start(ids) {
-    const hidden = this.encode(ids).last.map(([state]) => state);
+    const hidden = this.encode(ids).last.map((ways) => join(...ways.filter(Boolean)));
     return { vector: hidden.at(-1), hidden };
   }
 
@@ -464,13 +464,15 @@ const LETTERS = Array.from({ length: 256 }, (_, byte) =>
 );
 const BYTES = new Map(LETTERS.map((letter, byte) => [letter, byte]));
 
+const UNSEEN = /[\u00ad\u200e\u200f\u2060\ufeff]/g; // soft hyphens, marks of direction and order
+
 const split = (text) => text.split(SPACES).filter((word) => word);
 
-// A segment on one line: letters composed, single spaces, no byte-order mark.
-const oneLine = (text) =>
-  split(text.replaceAll("\0", " ").replaceAll("\ufeff", "").normalize("NFC")).join(
-    " ",
-  );
+// A segment on one line: letters composed, single spaces, nothing that nobody sees.
+const oneLine = (text) => {
+  const seen = text.replace(/[\0\u200b]/g, " ").replace(UNSEEN, "");
+  return split(seen.normalize("NFC")).join(" ");
+};
 
 export class Tokenizer {
   constructor({ level, pieces, merges }) {

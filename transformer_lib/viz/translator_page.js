@@ -12,8 +12,10 @@ import {
   element,
   explain,
   fetchFile,
+  firstSentence,
   knownWords,
   megabytes,
+  mostlyUnknown,
   neighbour,
   pause,
   shelf,
@@ -288,9 +290,7 @@ class TranslatorInPage {
     clearTimeout(this.waiting);
     const run = ++this.run;
     const typed = this.input.value.trim();
-    const [text] = this.wanted.captions
-      ? typed.match(/^[^.!?…]*[.!?…]*/u)
-      : [typed];
+    const text = this.wanted.captions ? firstSentence(typed) : typed;
     this.press();
     this.offers.hidden = true;
     if (!text) return this.clear("");
@@ -302,8 +302,7 @@ class TranslatorInPage {
     if (run !== this.run) return;
     const words = wordsOf(text);
     const strange = words.filter((word) => !known.has(word));
-    if (2 * strange.length >= words.length)
-      return this.refuse(words, strange, known);
+    if (mostlyUnknown(words, known)) return this.refuse(words, strange, known);
     if (this.loaded !== this.wanted) {
       if (load) return (await this.load()) && this.write(); // of what stands there then
       this.clear("");

@@ -1,0 +1,71 @@
+"""A loss that never holds the logits of all positions at once.
+
+Chapter: Training.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from transformer_lib.data.tokenizer import PAD
+
+__all__ = ["chunked_loss"]
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    """The loss and its gradients, a few rows at a time.
+
+    The logits of all rows never exist at once.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, loss: Callable, hidden, weight, bias, target, rows: int):
+        leaves = [None if x is None else x.detach().requires_grad_() for x in (hidden, weight, bias)]
+        hidden, weight, bias = leaves
+        dtype = torch.promote_types(hidden.dtype, torch.float32)
+        total = hidden.new_zeros((), dtype=dtype)
+        with torch.enable_grad():
+            for h, t in zip(hidden.split(rows), target.split(rows), strict=True):
+                part = loss(F.linear(h, weight, bias).to(dtype), t)
+                part.backward()
+                total += part.detach()
+        ctx.save_for_backward(*(None if x is None else x.grad for x in leaves))
+        return total
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor):
+        scaled = (None if x is None else x * gradient for x in ctx.saved_tensors)
+        return None, *scaled, None, None
+
+
+def chunked_loss(
+    loss: Callable[[Tensor, Tensor], Tensor],
+    hidden: Float[Tensor, "... D"],
+    output: nn.Linear,
+    target: Int[Tensor, " N"],
+    padding: int = PAD,
+) -> Float[Tensor, ""]:
+    """``loss(output(hidden), target)``, a sum over the rows, in chunks.
+
+    A chunk has about a million logits, or 67 million on a GPU.
+    """
+    run = torch.compiler.disable(_in_chunks)  # a compiled model calls it as it is
+    return run(loss, hidden, output, target, padding)
+
+
+def _in_chunks(loss: Callable, hidden: Tensor, output: nn.Linear, target: Tensor, padding: int) -> Tensor:
+    if target.device.type == "cpu":  # a GPU would make the host wait for the count
+        valid = target != padding
+        hidden, target = hidden[valid], target[valid]
+    limit = 2**20 if hidden.device.type == "cpu" else 2**26  # logits at a time
+    rows = max(1, limit // output.out_features)
+    if torch.is_grad_enabled():
+        return _ChunkedLoss.apply(loss, hidden, output.weight, output.bias, target, rows)
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    parts = zip(hidden.split(rows), target.split(rows), strict=True)
+    return torch.stack([loss(output(h).to(dtype), t) for h, t in parts]).sum()

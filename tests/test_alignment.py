@@ -1,6 +1,5 @@
 """Additive attention: equal to plain loops, blind to padding, safe where there is nothing to see."""
 
-import copy
 import itertools
 import math
 import re
@@ -8,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 from torch import nn
@@ -262,46 +261,6 @@ def test_attention_is_told_the_target_position_of_each_query():
     model.attention.register_forward_pre_hook(lambda module, inputs: positions.append(inputs[2].tolist()))
     model.attend(torch.zeros(6, 2, 8).double(), model.encode(ragged([4, 2], 13)), 5)
     assert positions == [[5, 6, 5, 6, 5, 6]]
-
-
-@settings(max_examples=25)
-@given(extra=st.integers(1, 5), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4), n_layers=st.integers(1, 2))
-@pytest.mark.slow
-def test_padding_and_company_change_nothing(extra, lengths, n_layers):
-    model = small_model(n_layers=n_layers)
-    source, target = ragged(lengths, 13), ragged([4] * len(lengths), 11, first=BOS)
-    expected, weights = model(source, target), model.align(source, target)
-    padded = nn.functional.pad(source, (0, extra), value=PAD)
-    torch.testing.assert_close(model(padded, target), expected, atol=1e-12, rtol=0)
-    assert not model.align(padded, target)[(padded == PAD).unsqueeze(1).expand(-1, 4, -1)].any()
-    for row, length in enumerate(lengths):
-        alone = source[row : row + 1, :length]
-        torch.testing.assert_close(model(alone, target[row : row + 1])[0], expected[row], atol=1e-12, rtol=0)
-        aligned = model.align(alone, target[row : row + 1])[0]
-        torch.testing.assert_close(aligned, weights[row, :, :length], atol=1e-12, rtol=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-1), (torch.float16, 2e-2)])
-def test_the_translator_in_other_precisions(device, dtype, tolerance):
-    exact = small_model(n_layers=2).eval()
-    source, target = ragged([5, 3], 13), ragged([4, 4], 11, first=BOS)
-    expected = exact(source, target)
-    model = copy.deepcopy(exact).to(device, dtype)
-    source, target = source.to(device), target.to(device)
-    logits, weights = model(source, target), model.align(source, target)
-    assert logits.dtype == weights.dtype == dtype
-    torch.testing.assert_close(logits.cpu().double(), expected, atol=tolerance, rtol=0)
-    assert not weights[1, :, 3:].any()
-
-
-@pytest.mark.slow
-def test_shapes_on_the_meta_device():
-    with torch.device("meta"):
-        model = BahdanauSeq2Seq(RecurrentConfig(**SIZES))
-        logits = model(torch.ones(3, 5, dtype=torch.long), torch.ones(3, 4, dtype=torch.long))
-    assert logits.shape == (3, 4, 11) and logits.is_meta
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -12,7 +12,6 @@ from transformer_lib.models.attention import (
     attention,
     attention_weights,
     causal_mask,
-    masked_softmax,
     padding_mask,
 )
 
@@ -177,15 +176,6 @@ def test_the_kernel_refuses_tensors_of_two_devices():
 def test_shapes_on_the_meta_device(version):
     q, k, v = (tensor.to("meta") for tensor in tensors(2, 3))
     assert version(q, k, v, causal=True).shape == (2, 3, 5, 6)
-
-
-def test_masked_softmax_equals_softmax_over_what_is_left():
-    scores = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
-    mask = torch.tensor([[1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0]]).bool()
-    weights = masked_softmax(scores, mask)
-    torch.testing.assert_close(weights[0, [0, 1, 3]], scores[0, [0, 1, 3]].softmax(-1))
-    torch.testing.assert_close(weights[1], masked_softmax(scores)[1])
-    assert not weights[2].any() and not weights[0, [2, 4, 5]].any()
 
 
 def test_masks_equal_loops():

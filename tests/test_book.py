@@ -390,13 +390,6 @@ def test_text_can_be_read_in_both_modes(mode: str) -> None:
             assert contrast(found[name], found[ground]) >= 4.5, f"{name} on {ground}"
 
 
-def test_pages_and_figures_share_their_colours() -> None:
-    viz = pytest.importorskip("transformer_lib.viz")
-    found = colours("light")
-    for name in ("blue", "orange", "green", "red", "sky", "ink", "paper"):
-        assert found[name].lower() == viz.PALETTE[name].lower(), name
-
-
 # ---- a small book, built ----
 
 WIDEST = f"{'total = first_of_them + last_of_all':<80}# ok"  # as wide as the formatter allows

@@ -1,8 +1,6 @@
 """The decoder-only model: a language model, equal to GPT-2, and a translator with one stack."""
 
 import copy
-from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +12,6 @@ from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.models.convert import from_hf, to_hf
 from transformer_lib.models.gpt import GPT, GPTConfig, GPTTranslator, OneStack
 from transformer_lib.models.multi_head import record_attention
-from transformer_lib.models.registry import build_model, model_name
 from transformer_lib.models.seq2seq import reorder
 
 SIZES = {"vocab_size": 13, "d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 16, "dropout": 0.0, "max_length": 16}
@@ -167,15 +164,6 @@ def test_source_and_target_are_one_text() -> None:
     same(translator(source, target), model(joined)[:, 4:])
 
 
-def test_padding_and_company_change_nothing() -> None:
-    translator = OneStack(build())
-    together = translator(SOURCE, TARGET)
-    alone = translator(SOURCE[1:, :2], TARGET[1:])
-    same(together[1:], alone)
-    longer = F.pad(SOURCE, (0, 3))
-    same(translator(longer, TARGET), together)
-
-
 def test_target_positions_do_not_depend_on_the_length_of_the_source() -> None:
     """With attention to the source cut off by zero values, only positions could tell two sources apart."""
     translator = OneStack(build())
@@ -185,31 +173,7 @@ def test_target_positions_do_not_depend_on_the_length_of_the_source() -> None:
     same(translator(SOURCE[:1], TARGET[:1]), translator(SOURCE[1:, :2], TARGET[:1]), 0)
 
 
-def test_steps_equal_the_whole_target_for_every_beam() -> None:
-    translator = OneStack(build())
-    beams = TARGET.repeat_interleave(3, dim=0)
-    beams[1, 2], beams[5, 1] = 12, 6
-    whole = translator.output(translator.hidden(beams, translator.encode(SOURCE)))
-    rows = torch.arange(2).repeat_interleave(3)
-    state, logits = reorder(translator.start(SOURCE), rows), []
-    for token in beams.T:
-        scores, state = translator.step(token, state)
-        logits.append(scores)
-    same(torch.stack(logits, dim=1), whole)
-
-
 def test_a_source_of_more_than_half_of_the_positions_is_refused() -> None:
     """Its last words would have the positions of the target."""
     with pytest.raises(ValueError, match="at most 8"):
         GPTTranslator(GPTConfig(**SIZES)).encode(torch.full((1, 9), 5))
-
-
-@pytest.mark.parametrize("kind", ["gpt", "gpt-lm"])
-def test_a_model_is_built_again_from_its_name_and_configuration(kind: str, tmp_path: Path) -> None:
-    model = build_model(kind, SIZES)
-    assert model_name(model) == kind
-    torch.save(model.state_dict(), tmp_path / "weights")
-    again = build_model(kind, asdict(model.config))
-    again.load_state_dict(torch.load(tmp_path / "weights"))
-    inputs = (SOURCE, TARGET) if kind == "gpt" else (IDS,)
-    same(again.eval()(*inputs), model.eval()(*inputs), 0)

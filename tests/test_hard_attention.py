@@ -22,7 +22,7 @@ from transformer_lib.models.hard_attention import (
     gumbel_like,
 )
 from transformer_lib.models.luong import DotScore, LuongConfig, LuongSeq2Seq
-from transformer_lib.models.seq2seq import reorder, token_losses
+from transformer_lib.models.seq2seq import token_losses
 from transformer_lib.training.loop import evaluate_loss, train_on
 
 
@@ -458,17 +458,6 @@ def test_decoder_does_not_look_ahead(training, feeding):
         assert (after[:, position:] - before[:, position:]).abs().max() > 1e-6
 
 
-@ESTIMATORS
-def test_greedy_decoding_is_the_same_in_either_mode_and_one_by_one(estimator):
-    model = small_model(estimator=estimator)
-    source = ragged([5, 3, 4], 13)
-    together = greedy_decode(model.train(), source, max_length=9)
-    assert model.training and torch.equal(greedy_decode(model.eval(), source, max_length=9), together)
-    for row, length in enumerate([5, 3, 4]):
-        alone = greedy_decode(model, source[row : row + 1, :length], max_length=9)[0]
-        assert together[row, : len(alone)].tolist() == alone.tolist()
-
-
 def test_the_same_weights_as_a_soft_translator_but_one_place():
     """In evaluation, hard attention is soft attention whose scores are made very sharp."""
     model = small_model(input_feeding=True).eval()
@@ -561,14 +550,6 @@ def test_the_loss_in_half_precision(device, dtype, estimator):
     half.train().loss(batch.to(device)).mean.backward()
     assert all(torch.isfinite(p.grad).all() for p in half.parameters() if p.grad is not None)
     assert half.attention.score.key.weight.grad.abs().sum() > 0
-
-
-def test_rows_of_a_beam_have_choices_of_their_own():
-    model = small_model().eval()
-    state = reorder(model.start(ragged([4, 3], 13)), torch.tensor([0, 0, 1, 1]))
-    _, state = model.read(torch.tensor([[BOS], [4], [BOS], [5]]), state)
-    weights, log_probs, entropy, queries = state.attention
-    assert weights.shape == (4, 1, 4) and log_probs.shape == entropy.shape == (4, 1) and queries.shape == (4, 1, 8)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from transformers.models.llama import modeling_llama
 from transformers.models.qwen3 import modeling_qwen3
 
 from transformer_lib.models.convert import from_hf, to_hf
-from transformer_lib.models.llama import Llama, LlamaConfig, LlamaTranslator, RMSNorm, RotaryAttention, SwiGLU, rotate
+from transformer_lib.models.llama import Llama, LlamaConfig, RMSNorm, RotaryAttention, SwiGLU, rotate
 from transformer_lib.models.multi_head import KVCache, MultiHeadAttention, record_attention
 
 SIZES = {"vocab_size": 13, "d_model": 16, "n_heads": 4, "n_kv_heads": 2, "n_layers": 2, "d_ff": 24, "max_length": 24}
@@ -284,15 +284,6 @@ def test_only_distances_count() -> None:
     model = build()
     moved = model.output(model.hidden(IDS, first=9))
     torch.testing.assert_close(moved, model(IDS), rtol=1e-9, atol=1e-9)
-
-
-def test_company_does_not_change_a_translation() -> None:
-    with torch.random.fork_rng(devices=[]):
-        translator = LlamaTranslator(LlamaConfig(**SIZES)).double().eval()
-    source = torch.tensor([[5, 6, 7, 2], [10, 2, 0, 0]])
-    target = torch.tensor([[1, 8, 9], [1, 11, 4]])
-    alone = translator(source[1:, :2], target[1:])
-    torch.testing.assert_close(translator(source, target)[1:], alone, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("tied", [False, True])

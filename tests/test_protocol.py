@@ -6,6 +6,7 @@ import copy
 import functools
 import unicodedata
 import warnings
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 
@@ -44,9 +45,13 @@ TRANSLATORS = {
     "hard": ("hard", RECURRENT),
     "hard, gumbel and fed": ("hard", RECURRENT | {"estimator": "gumbel", "input_feeding": True}),
     "transformer": ("transformer", TRANSFORMER),
-    "transformer, pre-norm": ("transformer", TRANSFORMER | {"norm_first": True, "positions": "learned"}),
+    "transformer, pre-norm": (
+        "transformer",
+        TRANSFORMER | {"norm_first": True, "positions": "learned"},
+    ),
     "transformer, wide heads": ("transformer", TRANSFORMER | {"d_key": 3, "d_value": 5, "activation": "gelu"}),
     "transformer, one sided": ("transformer", TRANSFORMER | {"n_encoder_layers": 1, "n_decoder_layers": 3}),
+    "transformer, untied": ("transformer", TRANSFORMER | {"tie_embeddings": "none", "final_norm": True, "bias": False}),
     "gpt": ("gpt", GPT),
     "llama, two groups": ("llama", LLAMA),
     "llama, a window": ("llama", LLAMA | {"window": 4}),
@@ -66,7 +71,7 @@ def trained(name: str) -> Seq2Seq:
     """A small translator in double precision, with weights large enough for every input to matter."""
     kind, config = TRANSLATORS["transformer" if name == WITHOUT_CACHE else name]
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(sorted(TRANSLATORS).index(name) if name in TRANSLATORS else 0)
+        torch.manual_seed(zlib.crc32(name.encode()))  # which stays when others are added
         model = build_model(kind, config).double().eval()
         with torch.no_grad():
             for weights in model.parameters():
@@ -141,6 +146,28 @@ def test_company_changes_nothing(model: Seq2Seq) -> None:
             same(alone[0], together[i, :length])
         order = torch.tensor([2, 0, 1])
         same(model(SOURCE[order], TARGET[order]), together[order])
+
+
+@every_model
+@torch.no_grad()
+def test_an_alignment_stays_in_its_sentence_and_needs_no_company(model: Seq2Seq) -> None:
+    if not hasattr(model, "align"):
+        pytest.skip("it has no weights to show")
+    weights = model.align(SOURCE, TARGET)
+    assert weights.shape == (3, 5, 6) and (weights >= 0).all() and (weights.sum(-1) <= 1 + 1e-9).all()
+    if getattr(model.config, "local", None) is None:  # a window may leave the sentence
+        same(weights.sum(-1), torch.ones(3, 5).double())
+    assert not weights[(SOURCE == PAD)[:, None].expand_as(weights)].any()
+    for i, length in enumerate(LENGTHS):
+        alone = model.align(SOURCE[i : i + 1, : (SOURCE[i] != PAD).sum()], TARGET[i : i + 1, :length])
+        same(alone[0], weights[i, :length, : alone.shape[2]])
+
+
+@every_model
+def test_a_model_without_memory_tells_shapes(model: Seq2Seq) -> None:
+    with torch.device("meta"):
+        logits = build_model(model_name(model), model.config)(*(torch.ones(3, n, dtype=torch.long) for n in (5, 4)))
+    assert logits.is_meta and logits.shape == (3, 4, model.output.out_features)
 
 
 @every_model
@@ -434,7 +461,7 @@ def test_smaller_types_keep_to_themselves_and_come_close(model: Seq2Seq, dtype: 
         assert logits.dtype == dtype and logits.isfinite().all()
         assert model.step(TARGET[:, 0], model.start(SOURCE))[0].dtype == dtype
     close = torch.log_softmax(logits.double(), dim=-1)
-    limit = {torch.float32: 1e-4, torch.float16: 0.05, torch.bfloat16: 0.5}[dtype]
+    limit = {torch.float32: 1e-4, torch.float16: 0.1, torch.bfloat16: 0.5}[dtype]
     assert (real(close) - real(exact)).abs().max() < limit
     assert len(greedy_decode(model, SOURCE, max_length=5)) == 3
 

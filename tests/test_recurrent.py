@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformer_lib.data.batching import collate
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.greedy import greedy_decode
-from transformer_lib.models.recurrent import GRU, RecurrentConfig, RecurrentSeq2Seq, RecurrentState, reverse_padded
+from transformer_lib.models.recurrent import GRU, RecurrentConfig, RecurrentSeq2Seq, reverse_padded
 from transformer_lib.models.seq2seq import Memory, check_tokens, eval_mode, reorder, token_losses
 from transformer_lib.training.loop import evaluate_loss, train_on
 
@@ -152,13 +152,6 @@ def test_reversing_turns_each_row_within_its_length(lengths):
     assert torch.equal(reverse_padded(reversed_once, mask), tokens)
 
 
-def test_shapes_on_the_meta_device():
-    with torch.device("meta"):
-        model = RecurrentSeq2Seq(RecurrentConfig(**SIZES))
-        logits = model(torch.ones(3, 5, dtype=torch.long), torch.ones(3, 4, dtype=torch.long))
-    assert logits.shape == (3, 4, 11) and logits.is_meta
-
-
 def test_embeddings_start_small_and_the_padding_row_stays_zero():
     model = RecurrentSeq2Seq(RecurrentConfig(500, 500, d_model=64))
     for table in (model.encoder.embedding, model.embedding):
@@ -219,18 +212,6 @@ def test_logits_equal_the_equations_step_by_step(reverse):
             torch.testing.assert_close(logits[b, t], expected[0], atol=1e-12, rtol=0)
 
 
-@given(extra=st.integers(1, 5), lengths=st.lists(st.integers(1, 6), min_size=2, max_size=4), n_layers=st.integers(1, 2))
-def test_padding_and_company_change_nothing(extra, lengths, n_layers):
-    model = small_model(n_layers=n_layers)
-    source, target = ragged(lengths, 13), ragged([4] * len(lengths), 11, first=BOS)
-    expected = model(source, target)
-    padded = nn.functional.pad(source, (0, extra), value=PAD)
-    torch.testing.assert_close(model(padded, target), expected, atol=1e-12, rtol=0)
-    for row, length in enumerate(lengths):
-        alone = model(source[row : row + 1, :length], target[row : row + 1])
-        torch.testing.assert_close(alone[0], expected[row], atol=1e-12, rtol=0)
-
-
 @pytest.mark.slow
 def test_training_learns_to_copy():
     torch.manual_seed(0)
@@ -283,18 +264,6 @@ def test_reorder_reaches_every_part_and_shares_the_memory():
     assert less.memory.final.item() == 6 and state.memory.final.shape == (2, 1, 1)
     with pytest.raises(TypeError, match="a set cannot be reordered"):
         reorder([{1}], rows)
-
-
-def test_a_state_serves_twice_and_rows_share_their_sentence():
-    model, source = small_model(n_layers=2).eval(), ragged([4, 2], 13)
-    state = model.start(source)
-    first, _ = model.step(torch.tensor([BOS, BOS]), state)
-    again, _ = model.step(torch.tensor([BOS, BOS]), state)
-    assert torch.equal(first, again) and isinstance(state, RecurrentState)
-    beams, _ = model.step(torch.full((4,), BOS), reorder(state, torch.tensor([0, 0, 1, 1])))
-    torch.testing.assert_close(beams, first.repeat_interleave(2, 0), atol=1e-12, rtol=0)
-    last, _ = model.step(torch.tensor([BOS]), reorder(state, torch.tensor([1]), torch.tensor([1])))
-    torch.testing.assert_close(last, first[1:], atol=1e-12, rtol=0)
 
 
 SOURCE, TARGET = ragged([3, 2], 13), ragged([4, 3], 11, first=BOS)

@@ -1,9 +1,7 @@
 """Runs: begun, interrupted, resumed to the bit, trained longer, fine-tuned, and independent of the defaults."""
 
 import json
-import os
 import shutil
-import signal
 from dataclasses import dataclass, replace
 
 import pytest
@@ -41,24 +39,6 @@ def test_the_same_options_give_the_same_bits_and_leave_the_world_its_random_numb
     torch.manual_seed(5)
     assert run.trainer.fit() and torch.equal(torch.rand(3), drawn)
     assert_same_run(run_folder(), tmp_path / "again")
-
-
-@pytest.mark.parametrize("stop_after", [1, 8])
-def test_a_run_that_is_stopped_and_resumed_ends_the_same_to_the_bit(tmp_path, monkeypatch, stop_after):
-    taken, update = [], Trainer.update
-
-    def update_and_count(trainer, group):
-        done = update(trainer, group)
-        taken.append(done)
-        if len(taken) == stop_after:
-            os.kill(os.getpid(), signal.SIGINT)
-        return done
-
-    monkeypatch.setattr(Trainer, "update", update_and_count)
-    run = begin(options(), tmp_path / "stopped")
-    assert run.trainer.fit() is False and len(taken) == stop_after
-    assert open_run(tmp_path / "stopped", CPU).trainer.fit()
-    assert_same_run(run_folder(), tmp_path / "stopped")
 
 
 def test_a_noisy_run_with_joined_pairs_resumes_to_the_bit(tmp_path):
@@ -224,12 +204,6 @@ def test_other_files_in_the_folder_of_a_run_are_left_alone(place, tmp_path):
     assert path.read_text() and [one for one in folder.rglob("*") if one.is_file()] == [path]
 
 
-def test_a_run_that_was_killed_before_its_first_update_is_begun_anew(tmp_path):
-    begin(options(), tmp_path / "run")
-    (tmp_path / "run" / "config.json").unlink()
-    assert len(begin(options(), tmp_path / "run").trainer.train) == 108
-
-
 def test_an_average_of_fewer_epochs_is_not_taken_for_the_present_one(tmp_path):
     folder = shutil.copytree(run_folder("transformer"), tmp_path / "copy")
     planned = read_options(folder)[1].training["epochs"]
@@ -278,14 +252,6 @@ def test_two_trainings_do_not_share_a_folder(tmp_path):
     with locked(tmp_path):
         pass
     assert tmp_path.exists()
-
-
-def test_a_truncated_checkpoint_is_not_resumed(tmp_path):
-    folder = shutil.copytree(run_folder(), tmp_path / "copy")
-    path = folder / "last.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="not a readable checkpoint"):
-        open_run(folder, CPU)
 
 
 def test_what_was_only_handed_on_is_not_resumed():

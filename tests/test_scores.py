@@ -48,7 +48,6 @@ def look_of(name: str) -> dict[str, object]:
 
 
 LOOKS = {name: look_of(name) for name in KINDS.split()}
-EVERY_LOOK = pytest.mark.parametrize("look", LOOKS)
 
 
 def generator(seed: int) -> torch.Generator:
@@ -420,18 +419,6 @@ def test_centres_of_long_sources_are_exact_in_half_precision():
 # ---------------------------------------------------------------- the translator
 
 
-@pytest.mark.slow
-@EVERY_LOOK
-def test_alignment_has_a_row_for_each_word_and_stays_in_the_sentence(look):
-    model = small_model(**LOOKS[look]).eval()
-    source, target = ragged([5, 3], 13), ragged([4, 4], 11, first=BOS)
-    weights = model.align(source, target)
-    assert weights.shape == (2, 4, 5) and not weights[1, :, 3:].any()
-    assert (weights >= 0).all() and (weights.sum(-1) <= 1 + 1e-9).all()
-    if LOOKS[look]["local"] is None:
-        torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4).double())
-
-
 def test_the_question_is_asked_after_the_word_is_read():
     model = small_model().eval()
     source, target = ragged([5], 13), ragged([5], 11, first=BOS)
@@ -486,28 +473,6 @@ def test_training_reaches_every_parameter(look, device):
     assert evaluate_loss(model, data) < 0.8 * before
     assert all(torch.isfinite(p).all() and p.dtype == torch.float32 for p in model.parameters())
     assert all(p.grad is not None and p.grad.abs().max() > 0 for p in model.attention.parameters())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("look", ["dot", "location", "concat-m1", "general-p1"])
-def test_the_translator_in_half_precision(look, dtype, device):
-    exact = small_model(**LOOKS[look]).eval()
-    source, target = ragged([5, 3], 13), ragged([4, 4], 11, first=BOS)
-    logits = copy.deepcopy(exact).to(device, dtype)(source.to(device), target.to(device))
-    assert logits.dtype == dtype and torch.isfinite(logits).all()
-    tolerance = 0.4 if dtype == torch.bfloat16 else 0.06
-    torch.testing.assert_close(logits.cpu().double(), exact(source, target), atol=tolerance, rtol=0)
-
-
-@pytest.mark.slow
-def test_shapes_on_the_meta_device():
-    for look in ("dot", "location", "concat-m1", "general-p1", "general-p10-unfed-deep"):
-        with torch.device("meta"):
-            model = LuongSeq2Seq(LuongConfig(**{**SIZES, **LOOKS[look]}))
-            logits = model(torch.ones(3, 9, dtype=torch.long), torch.ones(3, 4, dtype=torch.long))
-        assert logits.shape == (3, 4, 11) and logits.is_meta
 
 
 def test_attention_maps_of_captions():

@@ -288,7 +288,7 @@ def test_the_same_sentences_under_other_special_ids_train_the_same() -> None:
 
 def test_pairs_are_encoded_with_the_ids_that_are_asked_for() -> None:
     words, special = Tokenizer.train(["a dog"], level="word"), SpecialIds(pad=8, bos=7, eos=(6, 3))
-    assert encode_pairs([("a", "dog")], words, words, special) == [([4, 6], [7, 5, 6])]
+    assert encode_pairs([("a", "dog")], words, words, special=special) == [([4, 6], [7, 5, 6])]
     batch = collate([([4, 6], [7, 5, 5, 3]), ([4, 4, 3], [7, 6])], special=special)
     assert batch.source.tolist() == [[4, 6, 8], [4, 4, 3]] and batch.target.tolist() == [[7, 5, 5, 3], [7, 6, 8, 8]]
 

@@ -7,7 +7,6 @@ models are copied from the package into the built book, so that nothing is commi
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 import re
 import shutil
@@ -16,8 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jinja2
 from book_chapters import chapter
 from docutils import nodes
+from markupsafe import Markup
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from transformer_lib.data.captions import make_captions
@@ -40,36 +41,18 @@ MUSEUM = json.loads(
     (Path(__file__).parent / "museum.json").read_text(encoding="utf-8")
 )
 LANGUAGES = {"en": "English", "de": "German", "fr": "French"}
-SENTENCES = {  # of the kind that each model of real captions knows; the first three are offered at once
-    "en": (
-        "Two dogs are playing in the snow.",
-        "A woman in a red coat is reading a newspaper.",
-        "Three children are sitting on a bench.",
-        "A man is riding a bicycle down the street.",
-        "A girl is swimming in a blue pool.",
-        "A boy kicks the ball.",
-        "A group of people is waiting for a bus.",
-        "An old man is playing the guitar.",
-        "A cat is sleeping on a couch.",
-        "A woman is cooking food in a kitchen.",
-    ),
-    "de": (
-        "Zwei Hunde spielen im Schnee.",
-        "Eine Frau in einem roten Mantel liest eine Zeitung.",
-        "Drei Kinder sitzen auf einer Bank.",
-        "Ein Mann fährt mit dem Fahrrad die Straße entlang.",
-        "Ein Mädchen schwimmt in einem blauen Becken.",
-        "Ein Junge schießt den Ball.",
-        "Eine Gruppe von Menschen wartet auf einen Bus.",
-        "Ein alter Mann spielt Gitarre.",
-        "Eine Katze schläft auf einem Sofa.",
-        "Eine Frau kocht Essen in einer Küche.",
-    ),
-}
+SENTENCES = json.loads(  # of the kind that each model of real captions knows; the first three are offered at once
+    (Path(__file__).parent / "sentences.json").read_text(encoding="utf-8")
+)
 KNOWS = {
     "captions": "Knows {words} {source} words, and only scenes like this one: people and animals, what they do, and what they are like.",
     "raw": "Knows captions of photographs only, like the three above. Anything else comes out as nonsense.",
 }
+
+
+WIDGETS = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(ROOT / "book" / "_templates"), autoescape=True
+)
 
 
 def about(folder: Path) -> dict[str, Any]:
@@ -131,77 +114,37 @@ def models(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def embedded(data: dict[str, Any]) -> str:
-    """Data as JSON that can stand in a page."""
+def widget(
+    name: str, models: list[dict[str, Any]], data: dict[str, Any], **more: Any
+) -> str:
+    """A widget as HTML, from its template, with the data for its script as JSON that can stand in a page."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("</", r"<\/")
+    size = f"{sum(one['bytes'] for one in models) / 1e6:.1f} MB"
+    more |= {
+        "files": data["files"][:-1],
+        "size": size,
+        "data": Markup(text.replace("</", r"<\/")),
+    }
+    return WIDGETS.get_template(f"{name}.html").render(more)
 
 
 def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> str:
     """The widget as HTML: the recorded example stands there without any script."""
-    pattern, slots, start = record["pattern"], record["slots"], record["start"]
-    first, other = (
-        record["examples"][key]
-        for key in (" ".join(start), " ".join([*start[:-1], slots[-1][-1]]))
+    kept = {name: record[name] for name in ("pattern", "start", "examples")}
+    own = [
+        one | ({"head": record["head"]} if one["captions"] else {})
+        for one in shipped
+    ]
+    slots, start = record["slots"], record["start"]
+    keys = " ".join(start), " ".join([*start[:-1], slots[-1][-1]])
+    first, other = (record["examples"][key] for key in keys)
+    more = {"first": first, "other": other, "slots": slots, "shipped": shipped}
+    return widget(
+        "translator",
+        shipped[:1],
+        {"files": f"{files}/", "models": own} | kept,
+        **kept | more,
     )
-    data = {
-        "files": f"{files}/",
-        "models": [
-            one | ({"head": record["head"]} if one["captions"] else {})
-            for one in shipped
-        ],
-        "pattern": pattern,
-        "start": start,
-        "examples": record["examples"],
-    }
-    source = "".join(
-        f"<span>{html.escape(word)}</span> " for word in first["source"]
-    )
-    target = "".join(
-        f'<button type="button">{html.escape(word)}</button> '
-        for word in first["target"]
-    )
-    groups = "".join(
-        f'<span role="group" aria-label="{name}">'
-        + "".join(
-            f'<button type="button" data-slot="{slot}">{html.escape(word)}</button>'
-            for word in words
-        )
-        + "</span>"
-        for slot, (name, words) in enumerate(
-            zip(("Who", "What", "Why"), slots, strict=True)
-        )
-    )
-    alone, first_model = " hidden" if len(shipped) == 1 else "", shipped[0]
-    options = "".join(
-        f"<option>{html.escape(one['label'])}</option>" for one in shipped
-    )
-    return f"""<link rel="stylesheet" href="{files}/translator.css">
-<div class="tl-box tl-translator" role="group" aria-label="A translator in this page">
-<script>document.currentScript.parentNode.classList.toggle("tl-columns", innerWidth <= 650)</script>
-<form class="tl-form tl-live"><label><span class="visually-hidden">A sentence of your own</span>
-<input name="sentence" value="{html.escape(pattern.format(*start))}" autocomplete="off" spellcheck="false"></label>
-<button>Load the translator ({first_model["bytes"] / 1e6:.1f} MB)</button><button type="button" class="tl-copy">Copy link</button></form>
-<p class="tl-plain tl-live" aria-live="polite"><span class="tl-says" lang="de">{html.escape(" ".join(first["target"]))}</span></p>
-<p class="tl-notice tl-live" role="status"></p>
-<div class="tl-offers tl-live" role="group" aria-label="Sentences that the model knows" hidden></div>
-<div class="tl-changes tl-live" role="group" aria-label="Change a word">{groups}</div>
-<div class="tl-tries tl-live" role="group" aria-label="Try one of these" hidden></div>
-<div class="tl-picture"><svg aria-hidden="true"></svg>
-<p class="tl-source" lang="en">{source}<span class="tl-end">end</span></p>
-<p class="tl-target" lang="de" role="group" aria-label="Translation: choose a word to see what it attended to">{target}</p>
-</div>
-<p class="tl-static">{html.escape(" ".join(other["source"]))} → <span lang="de">{html.escape(" ".join(other["target"]))}</span>
-</p>
-<p class="tl-state tl-live" aria-live="polite">&nbsp;</p>
-<div class="tl-live">
-<div class="tl-settings"><label{alone}>Model <select>{options}</select></label>
-<label>Search <select></select></label>
-<label>Lines <select></select></label></div>
-<p class="tl-terms"><strong>{html.escape(first_model["knows"])}</strong> {html.escape(first_model["terms"])}</p></div>
-<script type="application/json">{embedded(data)}</script>
-<script type="module" src="{files}/translator_page.js"></script>
-</div>"""
 
 
 def museum(
@@ -233,63 +176,19 @@ def wall(
         | {"translations": {n: record["examples"][one["source"]][n] for n in names}}
         for one in MUSEUM["sentences"]
     ]
-    told = {
-        "files": f"{files}/",
-        "models": [
-            {k: v for k, v in one.items() if k not in ("terms", "chapter")}
-            for one in shown
-        ],
+    own = [
+        {k: v for k, v in one.items() if k not in ("terms", "chapter")}
+        for one in shown
+    ]
+    told = {"files": f"{files}/", "models": own, "sentences": sentences}
+    more = {
+        "shown": shown,
         "sentences": sentences,
+        "first": sentences[0],
+        "alone": len(shown) == 1,
+        "link": link,
     }
-    first, alone = sentences[0], len(shown) == 1
-    rows = ""
-    for one in shown:
-        title = html.escape(one["title"])
-        named = title if alone else f'<a href="{link(one["chapter"])}">{title}</a>'
-        if "layer" in one:
-            named += f" <span>layer {one['layer'] + 1}, mean of its heads</span>"
-        written = html.escape(
-            " ".join(first["translations"][one["name"]]["target"])
-        )
-        rows += f"""<li><p class="tl-maker"><span class="tl-year">{one["year"]}</span> {named}</p>
-<p class="tl-target" lang="en" role="group" aria-label="{title}, {one["year"]}">{written}</p></li>"""
-    tries = "".join(
-        f'<button type="button" data-index="{index}">{html.escape(one["label"])}</button>'
-        for index, one in enumerate(sentences)
-    )
-    size = f"{sum(one['bytes'] for one in shown) / 1e6:.1f} MB"
-    load = (
-        f"the translator ({size})" if alone else f"the {len(shown)} models ({size})"
-    )
-    label = (
-        f"A translator of {shown[0]['year']}"
-        if alone
-        else "Translators of 2014 to 2017"
-    )
-    return f"""<link rel="stylesheet" href="{files}/translator.css">
-<div class="tl-box tl-museum" role="group" aria-label="{label}">
-<div class="tl-live tl-tries" role="group" aria-label="Choose a sentence">{
-        tries
-    }</div>
-<form class="tl-live tl-form"><label><span class="visually-hidden">A German sentence of your own</span>
-<input name="sentence" lang="de" value="{
-        html.escape(first["source"])
-    }" autocomplete="off" spellcheck="false"></label>
-<button>Load {
-        load
-    }</button><button type="button" class="tl-copy">Copy link</button></form>
-<p class="tl-notice" role="status"></p>
-<div class="tl-read"><p class="tl-source" lang="de">{
-        html.escape(" ".join(first["words"]))
-    }</p>
-<p class="tl-state tl-live" aria-live="polite">&nbsp;</p></div>
-<p class="tl-gloss">In English: {html.escape(first["gloss"])}</p>
-<ol class="tl-wall">{rows}</ol>
-<p class="visually-hidden tl-says" lang="en" aria-live="polite"></p>
-<p class="tl-terms">{html.escape(shown[0]["terms"])}</p>
-<script type="application/json">{embedded(told)}</script>
-<script type="module" src="{files}/museum_page.js"></script>
-</div>"""
+    return widget("museum", shown, told, **more)
 
 
 class _Widget(SphinxDirective):

@@ -10,21 +10,12 @@ from experiments.statistics import difference
 from experiments.tasks import fit, recipes, stream
 from transformer_lib.data.recipes import UNSEEN
 from transformer_lib.data.tokenizer import PAD
-from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 
 WIDTHS = {
     "one summary": 64,
     "four small LSTMs": 26,
     "four small LSTMs, averages": 26,
-    "quarters of a summary": 72,
-    "one average": 64,
-    "one attention": 64,
     "four attentions": 64,
-}
-LIBRARY = {  # the page's own model, with an attention for each output
-    "words, attention": {"encoder": "dictionary", "attention": "plain", "d_model": 128},
-    "words, latent attention": {"encoder": "dictionary", "attention": "latent", "d_model": 96},
-    "latent attention": {"encoder": "lstm", "attention": "latent", "d_model": 48, "d_hidden": 48},
 }
 
 
@@ -34,12 +25,10 @@ class Reader(nn.Module):
     def __init__(self, words, labels, sees, width, d_model):
         super().__init__()
         self.embed, self.dropout, self.sees = nn.Embedding(words, d_model, padding_idx=PAD), nn.Dropout(0.1), sees
-        self.scaled = False
         self.lstm = nn.LSTM(d_model, width // 2, batch_first=True, bidirectional=True)
         if "attention" in sees:
-            self.queries = nn.Parameter(torch.randn(4 if sees == "four attentions" else 1, width) * width**-0.5)
-        seen = width // 4 if "quarters" in sees else width
-        self.classify = nn.ModuleList(nn.Linear(seen, n) for n in labels)
+            self.queries = nn.Parameter(torch.randn(4, width) * width**-0.5)
+        self.classify = nn.ModuleList(nn.Linear(width, n) for n in labels)
 
     def forward(self, tokens):
         mask = tokens != PAD
@@ -49,16 +38,12 @@ class Reader(nn.Module):
         packed, (last, _) = self.lstm(packed)
         words = self.dropout(pad_packed_sequence(packed, batch_first=True)[0])
         summary = self.dropout(torch.cat([*last], -1))
-        if self.scaled:  # as long as the average is, which is a sum divided by the root of the number of words
-            summary = summary * mask.sum(1, keepdim=True) ** 0.5
         seen = summary[:, None]  # (B, 1, D): the same vector for all outputs
         if "attention" in self.sees:
             scores = (self.queries @ words.mT).masked_fill(~mask[:, None], -torch.inf)
             seen = F.normalize(scores.softmax(-1), dim=-1) @ words
         if "average" in self.sees:  # attention with even weights
             seen = F.normalize(mask[:, None].to(words.dtype), dim=-1) @ words
-        if "quarters" in self.sees:  # an output sees a quarter of each direction's last state
-            seen = summary.unflatten(1, (2, 4, -1)).transpose(1, 2).flatten(2)
         each = seen.expand(-1, len(self.classify), -1).unbind(1)
         return [layer(one) for layer, one in zip(self.classify, each, strict=True)]
 
@@ -84,18 +69,6 @@ def open_gates(model):
                 bias.data[lstm.hidden_size : 2 * lstm.hidden_size] += 1
 
 
-class Placed(nn.Module):
-    """Word vectors that know their position."""
-
-    def __init__(self, words, length=32):
-        super().__init__()
-        self.words, D = words, words.embedding_dim
-        self.places = nn.Parameter(torch.randn(length, D) * D**-0.5)
-
-    def forward(self, tokens):
-        return self.words(tokens) + self.places[: tokens.shape[1]]
-
-
 def loss(model, batch):
     """The sum over the four outputs."""
     pairs = zip(model(batch.source), batch.target.unbind(1), strict=True)
@@ -109,29 +82,18 @@ def accuracy(model, rows):
     return 100 * (best == rows.target).all(1).float().mean().item()
 
 
-def measure(seed, budget, sees, rate, placed=False, scaled=False, dropout=0.1, gates=False):
+def measure(seed, budget, sees, rate):
     """Accuracy on combinations of trigger and action that training never shows."""
     sizes, train, valid, test = recipes(seed)
-    model = (
-        Model(*sizes, sees)
-        if sees in WIDTHS
-        else IfThenModel(IfThenConfig(sizes[0], sizes[1], max_length=32, dropout=0.1, **LIBRARY[sees]))
-    )
-    if placed:
-        model.embedding = Placed(model.embedding)
-    if gates:
-        open_gates(model)
-    for part in model.modules():
-        if isinstance(part, Reader):
-            part.scaled, part.dropout.p = scaled, dropout
+    model = Model(*sizes, sees)
     fit(model, loss, stream(train, 64, seed), rate, budget, betas=(0.9, 0.999))
     return {"valid": accuracy(model, valid), "accuracy": accuracy(model, test)}
 
 
 STUDY = Study(
     chapter="history/latent_attention",
-    equal="recipes, their split and order (by seed), parameters (29 to 32 thousand; 23 thousand for attention to words), dropout, Adam, decay, updates",
-    arms={name: {"sees": name} for name in (*WIDTHS, *LIBRARY) if name != "four small LSTMs, averages"},
+    equal="recipes, their split and order (by seed), parameters (29 to 32 thousand), dropout, Adam, decay, updates",
+    arms={name: {"sees": name} for name in WIDTHS if name != "four small LSTMs, averages"},
     rates=(0.01, 0.03, 0.06, 0.12),
     measure=measure,
     metric="% of new combinations right",
@@ -147,67 +109,30 @@ STUDY = Study(
             line="An LSTM fails on new combinations because one summary serves four outputs, not because it lacks attention.",
             earlier="We had blamed the missing attention, but the two models differed in two things.",
         ),
-        "all-states": Finding(
-            "Reading the LSTM's states at all words helps, even if all four outputs share the same even average.",
-            difference("accuracy", "one average", "one summary"),
-            ("low", ">", 0),
-        ),
-        "average": Finding(
-            "Attention that all outputs share is no better than that average, within five points.",
-            difference("accuracy", "one attention", "one average", margin=5),
-            (("low", ">", -5), ("high", "<", 5)),
-            withdrawn="With 1,000 updates, four seeds are too few to call it a tie: the interval reaches from -5 to 11 points.",
-        ),
         "tie": Finding(
             "With a summary for each output, attention and no attention differ by less than three points.",
             difference("accuracy", "four attentions", "four small LSTMs", margin=3),
             (("low", ">", -3), ("high", "<", 3)),
             line="With a summary for each output, attention adds less than three points.",
         ),
-        "order": Finding(
-            "On word vectors without an LSTM, latent attention does far better than attention in one step.",
-            difference("accuracy", "words, latent attention", "words, attention"),
-            ("low", ">", 30),
-        ),
     },
 )
 
-LATENT = plain(STUDY, "quarters of a summary", "latent attention")
+LATENT = plain(STUDY)
 CHECKS = {
     "longer": Check(
         "seeds 100 to 103, 1,000 updates, three rates for each variant (an attention for each output: its old rate)",
-        ("one-summary", "average", "tie", "order"),
+        ("one-summary", "tie"),
         range(100, 104),
         LATENT | {"four attentions": {"rate": 0.03}},
         budget=1000,
         rates=dict.fromkeys(LATENT, (0.015, 0.03, 0.06)) | {"one summary": (0.01, 0.02, 0.04)},
     ),
     "averages": Check(
-        "the four small LSTMs give the mean of all their states rather than the last ones, and the words that are attended to in one step know their position; rates chosen on one seed; seeds 200 to 205",
-        ("one-summary", "average", "tie", "order"),
+        "the four small LSTMs give the mean of all their states rather than the last ones; rates chosen on one seed; seeds 200 to 205",
+        ("one-summary", "tie"),
         range(200, 206),
-        LATENT | {"four small LSTMs": {"sees": "four small LSTMs, averages"}, "words, attention": {"placed": True}},
-        rates=dict.fromkeys(LATENT, (0.01, 0.03, 0.06))
-        | {
-            "one attention": (0.03, 0.06, 0.12),
-            "words, attention": (0.01, 0.03, 0.06, 0.12),
-            "words, latent attention": (0.01, 0.03, 0.06, 0.12),
-        },
-    ),
-    "longest": Check(
-        "seeds 300 to 309, 2,000 updates, three rates for each of the two variants",
-        ("all-states",),
-        range(300, 310),
-        {"one summary": {}, "one average": {}},
-        budget=2000,
-        rates={"one summary": (0.007, 0.014, 0.028), "one average": (0.01, 0.02, 0.04)},
-    ),
-    "scaled": Check(
-        "no dropout, and forget gates that begin with a bias of one, for both; the last states are multiplied by the root of the number of words, because the average is a sum divided by that root; three rates for each; seeds 400 to 415",
-        ("all-states",),
-        range(400, 416),
-        {"one summary": {"scaled": True}, "one average": {}},
-        settings={"dropout": 0.0, "gates": True},
-        rates={"one summary": (0.007, 0.014, 0.028), "one average": (0.01, 0.03, 0.06)},
+        LATENT | {"four small LSTMs": {"sees": "four small LSTMs, averages"}},
+        rates=(0.01, 0.03, 0.06),
     ),
 }

@@ -63,6 +63,7 @@ def encode_pairs(
     pairs: Iterable[Pair | tuple[str, str]],
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
+    *,
     special: SpecialIds = SPECIAL,
 ) -> list[Example]:
     """The ids of sentence pairs, with their special tokens.
@@ -85,8 +86,8 @@ def encode_pairs(
                 raise ValueError(f"the {name} of pairs[{i}] is {text!r}: expected a sentence")
             side.append(one_line(text))
     encoded = source_tokenizer.encode_batch(sides[0]), target_tokenizer.encode_batch(sides[1])
-    end = special.eos[:1]
-    return [([*x, *end], [special.bos, *y, *end]) for x, y in zip(*encoded, strict=True)]
+    start, end = () if special.bos is None else (special.bos,), special.eos[:1]
+    return [([*x, *end], [*start, *y, *end]) for x, y in zip(*encoded, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)

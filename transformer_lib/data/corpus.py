@@ -173,10 +173,8 @@ def two_texts(columns: list[str]) -> list[str]:
 
 def _published_pairs(name: str, source: str | None, target: str | None) -> Iterator[tuple[str, str]]:
     """The pairs of a Hugging Face data set, which is downloaded once."""
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise ValueError(f"hf:{name} needs the package datasets: pip install datasets") from error
+    from datasets import load_dataset
+
     for row in load_dataset(*name.split(":"), split="train"):
         texts = row.get("translation", row)
         pair = [texts.get(language) for language in (source, target)]

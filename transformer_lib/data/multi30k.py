@@ -63,11 +63,7 @@ def moses(language: str) -> tuple[Any, ...]:
     """The normaliser, tokenizer and detokenizer of a language, made once."""
     if language not in LANGUAGES:
         raise ValueError(f"language={language!r} is unknown, expected {', '.join(LANGUAGES)}")
-    try:
-        import sacremoses  # slow to import, and few callers need it
-    except ImportError as error:
-        message = "Moses tokens need one more package: pip install sacremoses"
-        raise ImportError(message) from error
+    import sacremoses  # slow to import, and few callers need it
 
     kinds = ("MosesPunctNormalizer", "MosesTokenizer", "MosesDetokenizer")
     return tuple(getattr(sacremoses, kind)(lang=language) for kind in kinds)

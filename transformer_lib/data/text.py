@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = ["check_texts", "one_line"]
 
@@ -11,9 +12,10 @@ _UNSEEN = {0: " ", 0x200B: " "} | dict.fromkeys((0xAD, 0x200E, 0x200F, 0x2060, 0
 
 def check_texts(texts: Iterable[str]) -> list[str]:
     """A list of the texts, if all of them can be written in UTF-8."""
-    lines = [texts] if isinstance(texts, bytes | str) else list(texts)
+    single = isinstance(texts, bytes | str) or not isinstance(texts, Iterable)
+    lines: list[Any] = [texts] if single else list(texts)
     for i, text in enumerate(lines):
-        if isinstance(texts, bytes | str) or not isinstance(text, str):
+        if single or not isinstance(text, str):
             raise TypeError(f"texts[{i}] is {text!r:.60}, expected a list of strings")
         try:
             text.encode()

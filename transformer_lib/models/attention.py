@@ -153,7 +153,7 @@ def padding_mask(tokens: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
 
 
 def causal_mask(length: int, past: int = 0, *, device: torch.device | str | None = None) -> Bool[Tensor, "1 1 T S"]:
-    """True where query t may attend: to the past, to itself and all between.
+    """True where query t may attend: to itself and everything before it.
 
     Source: Vaswani et al. (2017), section 3.2.3.
     """

@@ -21,11 +21,8 @@ class MarianTokenizer:
     level = "sentencepiece"
 
     def __init__(self, path: Path | str, vocab: Mapping[str, int], ids: Sequence[int]) -> None:
-        try:
-            from sentencepiece import SentencePieceProcessor
-        except ImportError as error:
-            hint = "pip install sentencepiece"
-            raise ImportError(f"Opus-MT models need SentencePiece: {hint}") from error
+        from sentencepiece import SentencePieceProcessor
+
         self._cutter = SentencePieceProcessor(model_file=str(path))
         pieces = {theirs: piece for piece, theirs in vocab.items()}
         self._pieces = [pieces.get(theirs, "<unk>") for theirs in ids]

@@ -5,7 +5,7 @@ Chapter: Training.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,14 @@ def _checksum(tensors: dict[str, Tensor], text: str) -> str:
     return digest.hexdigest()
 
 
+def check_shapes(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], where: Path | str) -> None:
+    """Refuse weights with other names or shapes than a model's own; the message begins with their place."""
+    for name in sorted(ours.keys() | theirs.keys()):
+        expected, shape = (tuple(part[name].shape) if name in part else None for part in (ours, theirs))
+        if shape != expected:
+            raise ValueError(f"{where}: {name} has shape {shape}, but the model has {expected}")
+
+
 def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path | str) -> None:
     """Load weights into a model with the same names and shapes.
 
@@ -76,14 +84,11 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path | str)
         ValueError: if a name, a shape or a kind of number differs, or a number is NaN or infinite; nothing is changed.
     """
     own = model.state_dict()
-    for name in sorted(own.keys() | weights.keys()):
-        ours, theirs = own.get(name), weights.get(name)
-        shape, expected = (None if tensor is None else tuple(tensor.shape) for tensor in (theirs, ours))
-        if ours is None or theirs is None or shape != expected:
-            raise ValueError(f"{path}: {name} has shape {shape}, but the model has {expected}")
-        if theirs.is_floating_point() != ours.is_floating_point():
-            raise ValueError(f"{path}: {name} is {theirs.dtype}, but the model has {ours.dtype}")
-        if not theirs.isfinite().all():
+    check_shapes(own, weights, path)
+    for name, tensor in sorted(weights.items()):
+        if tensor.is_floating_point() != own[name].is_floating_point():
+            raise ValueError(f"{path}: {name} is {tensor.dtype}, but the model has {own[name].dtype}")
+        if not tensor.isfinite().all():
             raise ValueError(f"{path}: {name} holds NaN or an infinite number")
     model.load_state_dict({name: share(weights[name], tensor) for name, tensor in own.items()})
 

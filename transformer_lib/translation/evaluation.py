@@ -63,7 +63,7 @@ def evaluate_run(
     if (stored.data or {}).get("fingerprint", {}).get(part) != corpus.fingerprint(part):
         raise ValueError(f"{options.data} has changed since the training began: its {part} part holds other sentences")
     pairs, longest = getattr(corpus, part), longest_pair(translator.model, options)
-    encoded = encode_pairs(pairs, translator.source_tokenizer, translator.target_tokenizer, translator.special)
+    encoded = encode_pairs(pairs, translator.source_tokenizer, translator.target_tokenizer, special=translator.special)
     fitting = [i for i, example in enumerate(encoded) if max(map(len, example)) <= longest]
     kept, examples = [pairs[i] for i in fitting], [encoded[i] for i in fitting]
     if not kept:

@@ -129,11 +129,9 @@ def import_onnxruntime(translator: Translator) -> Any:
         raise ValueError(f"{kind} loops over words: only a Transformer can be written as ONNX")
     if translator.device.type != "cpu":
         raise ValueError("the model is not on the CPU: load the translator with device='cpu'")
-    try:
-        import onnxruntime
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ImportError("ONNX needs more packages: pip install onnx onnxscript onnxruntime") from error
+    import onnxruntime
+    import onnxscript  # noqa: F401
+
     return onnxruntime
 
 

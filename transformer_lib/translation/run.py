@@ -198,13 +198,23 @@ class Corpus(NamedTuple):
         return hashlib.sha256(rows.encode()).hexdigest()
 
 
+def turned(options: TrainOptions, text: TextPreparation) -> Callable[[Pair], Pair]:
+    """What makes pairs of English and German into those that the options ask for.
+
+    Raises:
+        ValueError: for other languages.
+    """
+    if {text.source, text.target} != {"en", "de"}:
+        raise ValueError(f"{options.data}: the languages are en and de, not {text.source!r} and {text.target!r}")
+    if text.source == "en":
+        return lambda pair: pair
+    return lambda pair: Pair(pair.target, pair.source, tuple((t, s) for s, t in pair.alignment))
+
+
 def load_captions(options: TrainOptions, text: TextPreparation) -> Corpus:
     """Generated captions: 500 to choose by, 1,000 to report on, the rest to train on."""
-    if {text.source, text.target} != {"en", "de"}:
-        raise ValueError(f"captions pair en and de, not {text.source!r} and {text.target!r}")
-    pairs = make_captions(options.n_captions + 1500, seed=options.seed, simple=options.simple)
-    if text.source == "de":
-        pairs = [Pair(p.target, p.source, tuple((t, s) for s, t in p.alignment)) for p in pairs]
+    turn = turned(options, text)
+    pairs = [*map(turn, make_captions(options.n_captions + 1500, seed=options.seed, simple=options.simple))]
     test = pairs[500:1500]
     reserved = {pair.source for pair in test}
     validation = [pair for pair in pairs[:500] if pair.source not in reserved]
@@ -217,22 +227,15 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
 
     Source: Elliott et al. (2016).
     """
-    parts = []
-    for split in ("train", "val", "test_2016_flickr"):
-        pairs = load_multi30k(split, str(text.source), str(text.target))
-        parts.append([Pair(one_line(pair.source), one_line(pair.target)) for pair in pairs])
-    train, validation, test = parts
+    parts = (load_multi30k(split, str(text.source), str(text.target)) for split in ("train", "val", "test_2016_flickr"))
+    train, validation, test = ([Pair(one_line(pair.source), one_line(pair.target)) for pair in part] for part in parts)
     return Corpus(train, validation, test)
 
 
 def load_visitors(options: TrainOptions, text: TextPreparation) -> Corpus:
     """Everyday sentences with what visitors type besides; 1,000 pairs to choose by, 1,000 to report on."""
-    if {text.source, text.target} != {"en", "de"}:
-        raise ValueError(f"everyday pairs en and de, not {text.source!r} and {text.target!r}")
-    parts = [[*visitors_corpus(load_everyday("train"), options.seed)], load_everyday("val"), load_everyday("test")]
-    if text.source == "de":
-        parts = [[Pair(pair.target, pair.source) for pair in part] for part in parts]
-    train, validation, test = parts
+    turn, pairs = turned(options, text), visitors_corpus(load_everyday("train"), options.seed)
+    train, validation, test = ([*map(turn, part)] for part in (pairs, load_everyday("val"), load_everyday("test")))
     return Corpus(train, validation, test)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data.files import check_empty, checksum, write_json
-from transformer_lib.data.text import one_line
+from transformer_lib.data.text import check_texts, one_line
 from transformer_lib.data.tokenizer import UNK, Tokenizer
 from transformer_lib.decoding.beam_search import SearchConfig, beam_search
 from transformer_lib.decoding.greedy import generate
@@ -26,7 +26,7 @@ from transformer_lib.models.multi_head import MultiHeadAttention, record_attenti
 from transformer_lib.models.registry import build_model, model_name
 from transformer_lib.models.seq2seq import eval_mode, special_ids, vocab_size
 from transformer_lib.settings import settings
-from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors
+from transformer_lib.training.checkpoints import check_shapes, load_tensors, load_weights, save_tensors
 
 SHIPPED = Path(__file__).parents[1] / "pretrained"
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*$")]
@@ -138,17 +138,17 @@ class TranslatorConfig:
             most = limit if weights is None or not name.endswith("layers") else len(weights)
             if isinstance(size, int) and size > most:
                 raise ValueError(f"{where}: {name}={size} is more than the weights can have")
-        try:
-            if weights is not None:
-                with torch.device("meta"):  # costs neither time nor memory
-                    outline = build_model(self.model.name, self.model.config).state_dict()
-                for name in sorted(outline.keys() | weights.keys()):
-                    expected, shape = (getattr(x.get(name), "shape", None) for x in (outline, weights))
-                    if expected != shape:
-                        raise ValueError(f"{name} has shape {shape}, but the model has {expected}")
-            return build_model(self.model.name, self.model.config)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{where}: {error}") from error
+
+        def made() -> Any:
+            try:
+                return build_model(self.model.name, self.model.config)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{where}: {error}") from error
+
+        if weights is not None:
+            with torch.device("meta"):  # costs neither time nor memory
+                check_shapes(made().state_dict(), weights, where)
+        return made()
 
 
 def pretrained_names() -> list[str]:
@@ -384,7 +384,7 @@ class Translator:
         if max_tokens < 1:
             raise ValueError(f"max_tokens={max_tokens} must be at least 1")
         config = replace(config or self.decoding, **options)
-        lines = _checked(texts)
+        lines = check_texts(texts)
         ready = [one_line(line) if prepared else self.text.prepare(line, self.source_tokenizer) for line in lines]
         ids = [[*one, *self.special.eos[:1]] for one in self.source_tokenizer.encode_batch(ready)]
         for index, source in enumerate(ids):
@@ -421,7 +421,7 @@ class Translator:
         config = replace(config or self.decoding, **{"beam_size": 1, "n_best": 1} | options)
         if config.beam_size != 1:
             raise ValueError(f"beam_size={config.beam_size}: only greedy search, with a beam of 1, writes word by word")
-        ready = self.prepare(*_checked([text]))
+        ready = self.prepare(*check_texts([text]))
         source = [*self.source_tokenizer.encode(ready), *self.special.eos[:1]]
         if problem := self._too_long(source):
             raise ValueError(f"text has {problem}")
@@ -448,7 +448,7 @@ class Translator:
         Raises:
             ValueError: if a sentence is blank, or the model has no attention.
         """
-        texts = _checked([text] if translation is None else [text, translation])
+        texts = check_texts([text] if translation is None else [text, translation])
         if not all(map(str.strip, texts)):
             raise ValueError("an empty sentence has nothing to attend to")
         source = self.prepare(text)
@@ -519,13 +519,3 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
 def write_config(folder: Path, config: TranslatorConfig) -> None:
     """Write ``config.json``, as ``read_config`` reads it."""
     write_json(folder / "config.json", TypeAdapter(TranslatorConfig).dump_python(config, mode="json"))
-
-
-def _checked(texts: Sequence[str]) -> Sequence[str]:
-    """Texts, each a string; what cannot be encoded is refused by the tokenizer."""
-    if isinstance(texts, str) or not isinstance(texts, Sequence):
-        raise TypeError(f"texts is {texts!r:.60}: expected a list of strings")
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"texts[{index}] is {text!r:.60}, expected a string")
-    return texts

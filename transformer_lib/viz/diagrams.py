@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_lib.viz.plots import PALETTE, colour_of, colours_for, pyplot
+from transformer_lib.viz.plots import PALETTE, colour_of, colours_for
 
 __all__ = ["Box", "canvas", "draw_arrow", "draw_boxes", "draw_tokens"]
 
@@ -43,8 +43,10 @@ class Box:
 
 def canvas(width: float, height: float, unit: float | None = None) -> tuple[Any, Any]:
     """An empty drawing without axes, whose unit is ``unit`` inches; None makes it six inches wide."""
+    import matplotlib.pyplot as plt
+
     scale = 6.0 / width if unit is None else unit
-    figure = pyplot().figure(figsize=(width * scale, height * scale), layout="none")
+    figure = plt.figure(figsize=(width * scale, height * scale), layout="none")
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set(xlim=(0, width), ylim=(0, height), aspect="equal")
     ax.set_axis_off()

@@ -1,6 +1,7 @@
 """One palette, one style and a handful of plotting functions for every picture of the book."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,32 +29,6 @@ PALETTE: dict[str, str] = {
 }
 CURVES = ("blue", "red", "green", "purple", "brown")  # the colours of curves, in this order
 HEAT = "#FBFAF7 #D6DEEA #B0C3DD #8AA9D0 #5F90C3 #2478B5 #075C94 #0A3F6E #08254A".split()  # noqa: SIM905
-# Text is 11 points on a figure six inches wide: at least 9 pixels high on a phone. The ground is
-# opaque, so a figure reads the same on a light and on a dark page.
-STYLE: dict[str, Any] = {
-    "figure.figsize": (6.0, 3.6), "figure.dpi": 144, "savefig.dpi": 144, "savefig.bbox": "tight",
-    "figure.constrained_layout.use": True, "figure.facecolor": "paper", "savefig.facecolor": "paper",
-    "axes.facecolor": "paper", "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"],
-    "mathtext.fontset": "dejavusans", "font.size": 11, "axes.labelsize": 11, "axes.titlesize": 12,
-    "axes.titlelocation": "left", "axes.titleweight": "bold", "xtick.labelsize": 11,
-    "ytick.labelsize": 11, "legend.fontsize": 11, "legend.frameon": False, "text.color": "ink",
-    "axes.labelcolor": "ink", "axes.titlecolor": "ink", "axes.edgecolor": "muted",
-    "xtick.color": "muted", "ytick.color": "muted", "xtick.labelcolor": "ink",
-    "ytick.labelcolor": "ink", "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "axes.grid.axis": "y", "axes.axisbelow": True, "grid.color": "grid",
-    "grid.linewidth": 0.8, "lines.linewidth": 2.0, "lines.markersize": 6.0, "image.cmap": "viridis",
-    "svg.fonttype": "path", "svg.hashsalt": "attention-step-by-step",
-}  # fmt: skip
-
-
-def pyplot() -> Any:
-    """Matplotlib's pyplot, or an error that says how to get it."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        message = "drawing needs one more package: pip install matplotlib"
-        raise ImportError(message) from error
-    return plt
 
 
 def colour_of(name: str) -> str:
@@ -63,12 +38,9 @@ def colour_of(name: str) -> str:
 
 def use_style() -> None:
     """Set matplotlib's defaults to the style of the book: its background, fonts, sizes and colours."""
-    plt = pyplot()
-    from matplotlib import cycler  # type: ignore[attr-defined]
+    import matplotlib.pyplot as plt
 
-    style = {key: PALETTE.get(v, v) if isinstance(v, str) else v for key, v in STYLE.items()}
-    style["axes.prop_cycle"] = cycler(color=[PALETTE[name] for name in CURVES])
-    plt.rcParams.update(style)
+    plt.style.use(Path(__file__).with_name("book.mplstyle"))
 
 
 def attention_colours() -> Any:
@@ -76,7 +48,6 @@ def attention_colours() -> Any:
 
     Its lightness falls evenly, so that it survives a grey print.
     """
-    pyplot()
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("attention", HEAT)
@@ -194,9 +165,8 @@ def bars(
     """Draw one bar for each value, from zero, with its number at the end.
 
     Args:
-        colours: one colour or N, from the palette or any others; None is blue.
-        errors: N half-lengths of error bars.
-        fmt: how the numbers are written, for ``str.format``; None leaves them out.
+        colours: one colour or N, from the palette or any others.
+        fmt: how the numbers are written, for ``str.format``.
         horizontal: whether the bars lie, the first at the top; better for long names.
     """
     array = np.asarray(values, dtype=np.float64)

@@ -153,7 +153,6 @@ def translation_viewer(
     Args:
         start: layer and head of cross-attention at which it opens, counted from 0; None for the head whose weights
             reach the most source words.
-        note: a sentence about that head; with ``start=None`` it writes one itself.
     """
     maps = [translator.attention(text) for text in texts]
     kinds = {

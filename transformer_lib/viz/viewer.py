@@ -179,8 +179,9 @@ def attention_viewer(
 ) -> Viewer:
     """An interactive view of attention: choose a target word, and the source words it attends to light up.
 
-    It works with mouse, finger and keyboard, needs no library and no network, follows the page's light or dark
-    colours, and is the same text whenever the weights are the same to one per cent.
+    It opens at the map whose weights reach the most source words, works with mouse, finger and keyboard, needs no
+    library and no network, follows the page's light or dark colours, and is the same text whenever the weights are
+    the same to one per cent.
 
     Args:
         weights: (T, S) for one map, (H, T, S) for several heads, (L, H, T, S) for layers of heads, or a mapping from
@@ -188,10 +189,6 @@ def attention_viewer(
         rows: the T target words.
         columns: the S source words.
         title: what the viewer shows, read out by screen readers and written above the words.
-        start: the map that it opens at, counted from 0, such as ``(layer, head)``, and the target word if you like;
-            None for the map whose weights reach the most source words.
-        note: a sentence about what it opens at; with ``start=None`` it writes one itself.
-
     """
     array, menus = menus_of(weights)
     targets = check_words(rows, "rows", array.shape[-2])

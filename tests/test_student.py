@@ -38,7 +38,7 @@ KEPT = {  # what learners get, beside constructors, properties, and functions wi
     "Llama.block": "a choice of parts",
     "Llama.add_positions": "nothing",
     "Bert.loss": "a sum of token_losses",
-    "HardSeq2Seq.extra_terms": "reinforce, which learners write, with its arguments",
+    "HardSeq2Seq.guess": "a call of the baseline",
     "Score.prepare": "one word",
     "Score.forward": "one line",
     "AdditiveScore.prepare": "one word",

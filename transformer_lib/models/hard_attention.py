@@ -21,7 +21,7 @@ from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.attention import masked_softmax
 from transformer_lib.models.bahdanau import AlignedMemory, Attention, Score
 from transformer_lib.models.loss import Loss
-from transformer_lib.models.luong import LuongSeq2Seq, LuongState, make_score
+from transformer_lib.models.luong import LuongSeq2Seq, make_score
 from transformer_lib.models.recurrent import RecurrentSizes
 from transformer_lib.models.seq2seq import token_losses
 from transformer_lib.settings import Positive, Size, settings
@@ -137,32 +137,34 @@ class HardSeq2Seq(LuongSeq2Seq):
         super().__init__(c, HardAttention(make_score(c), **kind))
         self.baseline = None
         if c.baseline and c.estimator == "reinforce":
-            guess = nn.Linear(c.d_hidden, 1)
-            nn.init.zeros_(guess.weight)
-            nn.init.constant_(guess.bias, -math.log(c.target_vocab_size))
+            last = nn.Linear(c.d_hidden, 1)
+            nn.init.zeros_(last.weight)
+            nn.init.constant_(last.bias, -math.log(c.target_vocab_size))
             hidden = nn.Linear(c.d_hidden + c.d_model, c.d_hidden)
-            self.baseline = nn.Sequential(hidden, nn.Tanh(), guess)
+            self.baseline = nn.Sequential(hidden, nn.Tanh(), last)
+
+    def guess(self, queries: Float[Tensor, "B T H"], target: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
+        """The expected rewards, from what no draw can change."""
+        if self.baseline is None:
+            return None
+        known = torch.cat([queries, self.embedding(target)], -1)
+        return self.baseline(known.detach())[..., 0]
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         """The cross-entropy; in training, with the gradient over all draws."""
-        target, valid = batch.target_output, batch.target_output != PAD
-        hidden, state = self.read(batch.target_input, self.start(batch.source))
+        c, target = self.config, batch.target_output
+        valid = target != PAD
+        start = self.start(batch.source)
+        hidden, state = self.read(batch.target_input, start)
         smoothing = smoothing if self.training else 0.0
-        nats = token_losses(self.output(hidden), target, smoothing)  # (B, T)
+        nats = token_losses(self.output(hidden), target, smoothing)
         if self.training:
-            extra = self.extra_terms(nats, target, state) * valid
-            nats = nats + (extra - extra.detach())  # a gradient, but no value
+            _, log_probs, entropy, queries = state.attention
+            terms = nats - c.entropy_weight * entropy
+            if c.estimator == "reinforce":
+                rewards = -terms.detach() * valid
+                guess = self.guess(queries, target)
+                terms = terms + reinforce(rewards, log_probs, valid, guess, later=c.input_feeding)
+            terms = terms * valid
+            nats = nats.detach() + (terms - terms.detach())
         return Loss(nats.sum(), valid.sum())
-
-    def extra_terms(self, nats: Tensor, target: Tensor, state: LuongState) -> Float[Tensor, "B T"]:
-        """What only the gradient needs: the entropy bonus, and REINFORCE."""
-        _, log_probs, entropy, queries = state.attention
-        bonus = self.config.entropy_weight * entropy
-        if self.config.estimator == "gumbel":
-            return -bonus
-        valid, guess = target != PAD, None
-        if self.baseline is not None:  # from what no draw can change
-            known = torch.cat([queries, self.embedding(target)], -1).detach()
-            guess = self.baseline(known).squeeze(-1).to(nats.dtype)
-        rewards, later = (bonus - nats).detach() * valid, self.config.input_feeding
-        return reinforce(rewards, log_probs, valid, guess, later=later) - bonus

@@ -38,6 +38,8 @@ def test_the_beam_finds_what_beam_search_finds(translator: Translator, text: str
     assert viewer.summary.endswith(f": {translator.target_tokenizer.decode(best.tokens[0, 0].tolist())} <eos>")
     assert f"finished, score {best.scores[0, 0]:.2f}" in viewer.html
     assert all(step.count("goes on") <= beam_size for step in steps_of(viewer))
+    assert 'data-begin="0"' in viewer.html
+    assert 'data-begin="1"' in viz.beam_viewer(translator, text, beam_size=beam_size, step=2).html
 
 
 @pytest.mark.parametrize("text", TEXTS)

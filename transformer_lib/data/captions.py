@@ -280,11 +280,8 @@ def make_captions(
         >>> print(pair.source, "|", pair.target)
         a fox quickly jumps over the wall | ein Fuchs springt schnell über die Mauer
     """
-    for name, value in (("n", n), ("seed", seed)):
-        if type(value) is not int or value < 0:
-            raise ValueError(f"{name}={value!r} must be a whole number, 0 or more")
-    if not 0 <= simple <= 1:
-        raise ValueError(f"simple={simple!r} must be a share from 0 to 1")
+    if not (type(n) is type(seed) is int and min(n, seed) >= 0 and 0 <= simple <= 1):
+        raise ValueError(f"{n=}, {seed=}, {simple=}: expected whole numbers, 0 or more, and a share from 0 to 1")
     choices = length_choices(min_length, max_length)
     limits = (1, LONGEST) if choices is NATURAL else (choices[0][0], choices[-1][0])
     w, captions, repeats = Writer(seed), dict[str, Pair](), 0

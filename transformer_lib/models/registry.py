@@ -55,10 +55,10 @@ def register_model(name: str, config_class: type[Any], model_class: type[nn.Modu
         TypeError: if the configuration is no dataclass, or the model no ``nn.Module``.
         ValueError: if the name is taken by another class, or could not be typed.
     """
-    if not (isinstance(config_class, type) and is_dataclass(config_class)):
-        raise TypeError(f"config_class={config_class!r} must be a dataclass of plain values")
-    if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
-        raise TypeError(f"model_class={model_class!r} must be a class of nn.Module")
+    classes = isinstance(config_class, type) and isinstance(model_class, type)
+    if not (classes and is_dataclass(config_class) and issubclass(model_class, nn.Module)):
+        given = f"config_class={config_class!r}, model_class={model_class!r}"
+        raise TypeError(f"{given}: expected a dataclass of plain values, and a class of nn.Module")
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
         raise ValueError(f"name={name!r} must be a word of letters, digits, dots and hyphens")
     taken = _BUILT_IN[name][2] if name in _BUILT_IN else None

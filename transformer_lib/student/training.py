@@ -3,11 +3,11 @@
 import random
 
 import torch
-from torch import nn, randn, tensor
+from torch import nn, tensor
 from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
-from transformer_lib.models.loss import chunked_loss, hidden_states, translation_loss
+from transformer_lib.models.loss import hidden_states, translation_loss
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.student.checks import check, equal, holds
 from transformer_lib.training.trainer import Trainer, TrainingConfig, rate_factor
@@ -31,7 +31,7 @@ def trainer(config: TrainingConfig = CONFIG) -> Trainer:
     return Trainer(model(), pairs[:18], pairs[18:], config)
 
 
-@check(rate_factor, "The learning rate, and why it rises")
+@check(rate_factor, "The library's trainer")
 def warm_up() -> None:
     """Over the warm-up the rate rises in equal steps; the first update is number 1 and has a rate above zero."""
     config = TrainingConfig(learning_rate=1.0, warmup=4)
@@ -39,7 +39,7 @@ def warm_up() -> None:
     equal(got, [0.25, 0.5, 0.75, 1.0], {"The first update is number zero": got[0] == 0})
 
 
-@check(rate_factor, "The learning rate, and why it rises")
+@check(rate_factor, "The library's trainer")
 def inverse_square_root() -> None:
     """After four times the warm-up, the rate is half of the highest."""
     config = TrainingConfig(learning_rate=1.0, warmup=4)
@@ -129,27 +129,14 @@ def mean_per_token() -> None:
     equal(run.evaluate(), sum(losses) / 5, {"A mean of means": (losses[0] / 4 + losses[1]) / 2})
 
 
-@check(chunked_loss, "A loss that never holds all logits")
-def the_same_in_chunks() -> None:
-    """The loss and its gradients are those of all rows at once; padding adds nothing."""
-    output, hidden, target = nn.Linear(8, 2**18), randn(9, 8, requires_grad=True), tensor([4, 5, 0, 6, 7, 8, 9, 3, 2])
-
-    def loss(logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        return F.cross_entropy(logits, rows, reduction="sum", ignore_index=0)
-
-    got, want = chunked_loss(loss, hidden, output, target), loss(output(hidden), target)
-    equal(got.detach(), want.detach(), {"A mean of means": want.detach() / 8})
-    equal(*(torch.autograd.grad(x, hidden)[0] for x in (got, want)))
-
-
-@check(hidden_states, "A loss that never holds all logits")
+@check(hidden_states, "The loss of a translator")
 def under_teacher_forcing() -> None:
     """The decoder reads the target without its last token; its states give the model's logits."""
     one = model().eval()
     equal(one.output(hidden_states(one, BATCHES[0])), one(SOURCE, TARGET[:, :-1]))
 
 
-@check(translation_loss, "The loss, and label smoothing")
+@check(translation_loss, "The loss of a translator")
 def summed_cross_entropy() -> None:
     """The loss is the summed cross-entropy of the target tokens: each state predicts the next token."""
     one = model().eval()
@@ -163,7 +150,7 @@ def summed_cross_entropy() -> None:
     equal(int(n_tokens), 4, {"padding is counted, too": n_tokens == 6})
 
 
-@check(translation_loss, "The loss, and label smoothing")
+@check(translation_loss, "The loss of a translator")
 def smoothing_in_training_only() -> None:
     """Labels are smoothed in training, and not in evaluation."""
     one = model().train()

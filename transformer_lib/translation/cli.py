@@ -25,8 +25,8 @@ from transformer_lib.data.recipes import ZAPIER
 from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.models.registry import model_entry
 from transformer_lib.training.checkpoints import average_run
+from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.distributed import process, process_group
-from transformer_lib.training.trainer import TrainingConfig
 from transformer_lib.translation.evaluation import evaluate_run
 from transformer_lib.translation.export import ONNX_CARD, export_onnx, export_run, import_onnxruntime
 from transformer_lib.translation.run import TrainOptions

@@ -29,9 +29,10 @@ from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.registry import build_model, model_entry, model_name
 from transformer_lib.settings import Count, Probability, Size, settings
 from transformer_lib.training.checkpoints import load_weights
+from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.distributed import process
 from transformer_lib.training.run_state import own_random_state
-from transformer_lib.training.trainer import Trainer, TrainingConfig
+from transformer_lib.training.trainer import Trainer
 from transformer_lib.training.transforms import BPEDropout, SpellingNoise
 from transformer_lib.translation.translator import (
     SHIPPED,

@@ -77,12 +77,14 @@ def beam_viewer(
     beam_size: int | Sequence[int] = 3,
     length_penalty: float | Sequence[float] = 0.6,
     max_length: int = 40,
+    step: int = 1,
 ) -> Viewer:
     """Beam search step by step: the candidates, which of them go on, and which are finished.
 
     Args:
         beam_size: several numbers to choose from, or one.
         length_penalty: likewise.
+        step: the one that is shown first.
 
     Returns:
         A viewer whose summary ends with the best translation for the first of the settings.
@@ -112,7 +114,7 @@ def beam_viewer(
         table = [row[0] for row in table]
     rows: Any = table if len(sizes) > 1 else table[0]
     controls = [control for control in named if len(control.options) > 1]
-    controls.append(Control("Step", range(1, longest + 1), "slider", last, begin=0))
+    controls.append(Control("Step", range(1, longest + 1), "slider", last, begin=step - 1))
     scene = f'<table class="tl-steps"><tbody>{ROW * (2 * max(sizes))}</tbody></table>'
     title = f"Beam search for “{text}”"
     page = make_viewer(title, controls, scene, [Part(tuple(range(len(controls))), rows)])

@@ -3,7 +3,6 @@
 import torch
 from torch import nn, randn, tensor
 
-from transformer_lib.metrics import alignment_error_rate
 from transformer_lib.models.attention import attend, masked_softmax
 from transformer_lib.models.bahdanau import (
     AdditiveScore,
@@ -11,7 +10,6 @@ from transformer_lib.models.bahdanau import (
     AlignedSeq2Seq,
     Attention,
     BahdanauSeq2Seq,
-    best_links,
 )
 from transformer_lib.models.recurrent import RecurrentConfig
 from transformer_lib.student.checks import check, equal, holds, same
@@ -161,30 +159,3 @@ def the_whole_sentence() -> None:
         rows.append((x, *state.attention))
     parts = [torch.cat(part, 1) for part in zip(*rows, strict=True)]
     equal([whole, *after.attention], parts, names="token by token / the whole sentence")
-
-
-@check(best_links, "How well does it align?")
-def links() -> None:
-    """Each target word but the last is linked with its heaviest source word, unless that is EOS or has no weight."""
-    weights, want = tensor([[7, 2, 1], [1, 8, 1], [1, 2, 7], [0, 0, 0], [6, 2, 2]]) / 10, {(0, 0), (1, 1)}
-    slips = {"a row of zeros is linked": want | {(0, 3)}, "the last row is linked": want | {(0, 4)}}
-    equal(best_links(weights), want, slips)
-    slips = {"(target, source) instead of (source, target)": {(0, 1)}}
-    equal(best_links(weights[[1, 4]]), {(1, 0)}, slips)
-
-
-@check(alignment_error_rate, "How well does it align?")
-def error_rate() -> None:
-    """One right link of two is an error rate of one half, over all sentences together."""
-    gold = [[(0, 0), (1, 1)], [(0, 0)]]
-    equal(alignment_error_rate([[(0, 0), (1, 2)]], gold[:1]), 0.5)
-    got = alignment_error_rate([[(0, 0), (1, 2)], [(0, 0)]], gold)
-    equal(got, 1 / 3, {"A mean of means": 0.25, "the share of right links, not of errors": 2 / 3})
-
-
-@check(alignment_error_rate, "How well does it align?")
-def possible_links() -> None:
-    """With possible links P, which include the sure ones S, it is 1 - (|A and S| + |A and P|) / (|A| + |S|)."""
-    gold, possible = [[(0, 0), (1, 1)]], [[(1, 2)]]
-    equal(alignment_error_rate([[(0, 0), (1, 1), (1, 2)]], gold, possible), 0.0)
-    equal(alignment_error_rate([[(0, 0), (1, 2), (3, 3)]], gold, possible), 1 - 3 / 5)

@@ -202,7 +202,7 @@ def without_autograd(model: nn.Module) -> torch.inference_mode | torch.no_grad:
 
     Inference mode is faster, but cannot slice such tensors.
     """
-    plain = all(type(parameter) in (Tensor, nn.Parameter) for parameter in model.parameters())
+    plain = {*map(type, model.parameters())} <= {Tensor, nn.Parameter}
     return torch.inference_mode() if plain else torch.no_grad()
 
 

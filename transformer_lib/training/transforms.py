@@ -59,7 +59,7 @@ class SpellingNoise:
             text = text.upper()
         if rng.random() < self.no_full_stop:
             text = text.removesuffix(".").rstrip()
-        return example if text == clean else ([*self.tokenizer.encode(text), source[-1]], target)
+        return example if text == clean else ([*self.tokenizer.encode(text), int(source[-1])], target)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class BPEDropout:
         source, target = example
         text = self.tokenizer.decode(map(int, source))
         ids = self.tokenizer.encode(text, dropout=self.dropout, seed=rng.getrandbits(32))
-        return [*ids, source[-1]], target
+        return [*ids, int(source[-1])], target
 
 
 @dataclass

@@ -508,4 +508,5 @@ def test_a_chapter_that_chooses_a_device(path, monkeypatch):
     ]
     with device():
         run([code for code in cells(path) if "google.colab" not in code], small)
+    torch.set_flush_denormal(False)  # some pages switch it on
     pyplot.close("all")

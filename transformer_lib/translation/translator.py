@@ -58,7 +58,7 @@ class TextPreparation:
         ids = tokenizer.encode_batch([*words, *lower])
         unknown = [UNK in one for one in ids]
         pairs = zip(words, lower, unknown, unknown[len(words) :], strict=False)
-        return " ".join(low if bad and not bad_low else word for word, low, bad, bad_low in pairs)
+        return " ".join([low if bad and not bad_low else word for word, low, bad, bad_low in pairs])
 
     def restore(self, written: str, text: str, prepared: str, *, whole: bool = True) -> str:
         """The translation as people write it; ``whole`` is False if more words are to come."""
@@ -391,8 +391,7 @@ class Translator:
             if problem := self._too_long(source):
                 raise ValueError(f"texts[{index}] has {problem}")
         best = [[Translation("")] * config.n_best for _ in lines]
-        left = [row for row, text in enumerate(ready) if text.strip()]
-        left.sort(key=lambda row: len(ids[row]))
+        left = [row for _, row in sorted([(len(ids[row]), row) for row, text in enumerate(ready) if text.strip()])]
         while left:  # the longest first, with as many others as fit beside it
             size = max(1, max_tokens // (config.beam_size * len(ids[left[-1]])))
             rows, left = left[-size:], left[:-size]

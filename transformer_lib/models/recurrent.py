@@ -154,8 +154,6 @@ class RecurrentEncoder(nn.Module):
         super().__init__()
         c = config
         self.reverse = getattr(c, "reverse_source", False)
-        both = getattr(c, "bidirectional", False)
-        bidirectional = bidirectional or both
         if bidirectional and (self.reverse or c.d_hidden % 2):
             raise ValueError("an encoder that reads both ways takes no reverse_source, and d_hidden must be even")
         width = c.d_hidden // (1 + bidirectional)
@@ -223,11 +221,11 @@ class RecurrentSeq2Seq(RecurrentBase):
     Source: Cho et al. (2014), section 2.2 and appendix A; Sutskever et al. (2014).
     """
 
-    def __init__(self, config: RecurrentSizes) -> None:
+    def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
         c = self.config = config
         D, H = c.d_model, c.d_hidden
-        self.encoder = RecurrentEncoder(c)
+        self.encoder = RecurrentEncoder(c, bidirectional=c.bidirectional)
         self.embedding = embedding(c.target_vocab_size, D)
         self.gru = GRU(D + H, H, c.n_layers, dropout=c.dropout)
         self.read_out = nn.Linear(D + 2 * H, D)

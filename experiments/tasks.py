@@ -170,9 +170,9 @@ class Photos:
         """Sources and targets."""
         return [pair.source for pair in pairs], [pair.target for pair in pairs]
 
-    def bleu(self, model, change=lambda text: text, part="test"):
+    def bleu(self, model, change=lambda text: text):
         """BLEU of greedy translations of new sentences, cased."""
-        sources, references = self.sides(self.pairs[part])
+        sources, references = self.sides(self.pairs["test"])
         return bleu(translate(model, list(map(change, sources)), *self.tokenizers, max_length=60), references).score
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 os.environ["SMOKE"] = "1"  # studies draw little data
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,7 +32,12 @@ from experiments.harness import (  # noqa: E402
     run,
 )
 from experiments.statistics import difference, level, ratio, share  # noqa: E402
+from experiments.studies import museum  # noqa: E402
 from transformer_lib import results  # noqa: E402
+from transformer_lib.data.batching import collate  # noqa: E402
+from transformer_lib.models.bahdanau import BahdanauSeq2Seq  # noqa: E402
+from transformer_lib.models.recurrent import RecurrentConfig  # noqa: E402
+from transformer_lib.training.loop import train_on  # noqa: E402
 
 CALLS = []
 
@@ -233,3 +239,12 @@ def test_every_challenge_can_be_tried_again():
             assert {key for key, one in old["findings"].items() if one["asked"]} == set(check.asked)
             assert old["seeds"] == list(check.seeds)
             assert {row["arm"] for row in old["rows"]} == set(check.arms)
+
+
+def test_weights_that_are_held_even_stay_even_in_training():
+    torch.manual_seed(0)
+    model = BahdanauSeq2Seq(RecurrentConfig(9, 9, d_model=4, d_hidden=4, dropout=0.0))
+    museum.hold_even(model)
+    batch = collate([([5, 6, 7, 2], [1, 7, 2])])
+    train_on(model, [batch] * 3, torch.optim.Adam(p for p in model.parameters() if p.requires_grad))
+    torch.testing.assert_close(model.align(batch.source, batch.target_input), torch.full((1, 2, 4), 0.25))

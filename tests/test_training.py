@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -415,6 +416,13 @@ def test_transforms_change_the_source_alone():
     noise = SpellingNoise(WORDS, 0.0, 0.0, 0.0, all_capitals=0.3)
     texts = [WORDS.decode(noise(SENTENCES[0], random.Random(seed))[0]) for seed in range(500)]
     assert set(texts) == {TEXTS[0], TEXTS[0].upper()} and 120 < texts.count(TEXTS[0].upper()) < 180
+
+
+@pytest.mark.parametrize("change", [SpellingNoise(WORDS, 1.0, 1.0, 1.0), BPEDropout(WORDS, 0.5, share=1.0)], ids=str)
+def test_ids_of_a_corpus_on_disk_are_plain_numbers_after_every_transform(change):
+    source, target = map(np.array, SENTENCES[0])
+    changed, _ = change((source, target), random.Random(0))
+    assert {type(token) for token in changed} == {int}
 
 
 def test_transformed_runs_resume_exactly_whatever_the_workers(tmp_path):

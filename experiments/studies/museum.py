@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +23,11 @@ DATA = {"data": "multi30k", "source": "de", "target": "en", "vocab_size": 6000}
 if SMOKE:
     DATA |= {"data": "captions", "n_captions": 60, "vocab_size": 300}
 RECURRENT = {"d_model": 128, "d_hidden": 256, "dropout": 0.3}
+EVEN = "attention held even"
 MODELS = {
     "one vector": ("gru", RECURRENT),
     "one vector, read both ways": ("gru", RECURRENT | {"bidirectional": True}),
-    "attention held even": ("bahdanau", RECURRENT),  # always the plain average of all states
+    EVEN: ("bahdanau", RECURRENT),  # always the plain average of all states
     "Bahdanau": ("bahdanau", RECURRENT),
     "Luong": ("luong", RECURRENT | {"d_hidden": 288, "score": "dot"}),
     "Transformer": (
@@ -49,15 +51,23 @@ def options(kind, rate, epochs, seed):
     return TrainOptions(**DATA, model=model, seed=seed, model_options=sizes, training=recipe)
 
 
+def hold_even(model):
+    """All scores of additive attention are zero and stay zero, so that each context is a plain average."""
+    model.attention.score.combine.weight.requires_grad_(False).zero_()
+
+
+def words(text):
+    """Lower-cased, without the full stop."""
+    return text.lower().strip(".").split()
+
+
 def recall(texts, references, wanted):
     """The share of the wanted words of the references that the translations hold."""
-    hits = total = 0
+    hits = total = Counter()
     for text, reference in zip(texts, references, strict=True):
-        words, there = reference.lower().strip(".").split(), text.lower().strip(".").split()
-        for word in {word for word in words if wanted(word)}:
-            total += words.count(word)
-            hits += min(words.count(word), there.count(word))
-    return 100 * hits / max(1, total)
+        there, asked = Counter(words(text)), Counter(filter(wanted, words(reference)))
+        hits, total = hits + (there & asked), total + asked
+    return 100 * hits.total() / max(1, total.total())
 
 
 def lowercase(texts, references):
@@ -84,10 +94,7 @@ def scores(translator, corpus):
     greedy, beam = translate(test, beam_size=1), translate(test, length_penalty=penalty)
     references = [pair.target for pair in test]
     low, high = bleu_interval([text.lower() for text in beam], [text.lower() for text in references])
-    seen = {}
-    for pair in train:
-        for word in pair.target.lower().strip(".").split():
-            seen[word] = seen.get(word, 0) + 1
+    seen = Counter(word for pair in train for word in words(pair.target))
     numbers = {
         "penalty": penalty,
         "bleu": lowercase(beam, references),
@@ -96,11 +103,11 @@ def scores(translator, corpus):
         "greedy": lowercase(greedy, references),
         "cased": bleu(beam, references, tokenize="13a").score,
         "chrf": CHRF().corpus_score(beam, [references]).score,
-        "rare": recall(beam, references, lambda word: seen.get(word, 0) <= 5),
+        "rare": recall(beam, references, lambda word: seen[word] <= 5),
         "pronouns": recall(beam, references, PRONOUNS.__contains__),
     }
-    words = [len(pair.source.split()) for pair in test]
-    groups = {name: [a <= n <= b for n in words] for name, (a, b) in LENGTHS.items()}
+    lengths = [len(pair.source.split()) for pair in test]
+    groups = {name: [a <= n <= b for n in lengths] for name, (a, b) in LENGTHS.items()}
     groups["with a comma"] = ["," in pair.source for pair in test]
     for name, inside in groups.items():
         part = [(text, reference) for text, reference, own in zip(beam, references, inside, strict=True) if own]
@@ -115,8 +122,8 @@ def measure(seed, budget, kind, rate):
         if not (folder / "config.json").exists():
             create_run(options(kind, rate, budget, seed), folder)
         trainer = open_run(folder, torch.device(os.environ.get("DEVICE", "cpu"))).trainer
-        if kind == "attention held even":
-            trainer.model.attention.score.combine.weight.requires_grad_(False).zero_()
+        if kind == EVEN:
+            hold_even(trainer.model)
         trainer.fit(print)
         log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         translator = Translator.from_pretrained(folder, device=os.environ.get("DEVICE", "cpu"), weights="best")

@@ -180,3 +180,11 @@ def test_options_survive_json():
         model="luong", model_options={"d_model": 8, "window": 3, "local": "m"}, training={"epochs": 2}
     )
     assert TrainOptions(**asdict(options)) == options
+
+
+@pytest.mark.parametrize("model", ["gru", "bahdanau", "luong", "hard", "transformer", "gpt", "llama"])
+@pytest.mark.parametrize(("schedule", "share"), [("linear", 10), ("inverse-sqrt", 10), ("plateau", None)])
+def test_a_schedule_brings_its_warm_up_for_every_model(model, schedule, share):
+    chosen = {"schedule": schedule, "epochs": 30, "max_tokens": 100}
+    config = training_config(TrainOptions(model=model, training=chosen), [10] * 1000)
+    assert config.warmup == (30 * 100 // share if share else 0)

@@ -45,7 +45,7 @@ def options(kind, rate, epochs, seed):
     if SMOKE:
         sizes = sizes | {"d_model": 16, "d_hidden" if "d_hidden" in sizes else "d_ff": 32}
     recipe = {
-        "epochs": epochs, "learning_rate": rate, "schedule": "linear", "warmup": 1 if SMOKE else 259 * epochs // 10,
+        "epochs": epochs, "learning_rate": rate, "schedule": "linear",
         "smoothing": 0.1, "average": 0, "betas": (0.9, 0.98), "eps": 1e-9, "precision": "bfloat16",
     }  # fmt: skip
     return TrainOptions(**DATA, model=model, seed=seed, model_options=sizes, training=recipe)

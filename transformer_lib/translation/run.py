@@ -61,7 +61,7 @@ TRANSFORMER_TRAINING: dict[str, Any] = {
     "epochs": 30, "learning_rate": 3e-3, "schedule": "linear", "smoothing": 0.1, "average": 5,
 }  # fmt: skip
 OTHER_TRAINING: dict[str, Any] = {
-    "epochs": 10, "learning_rate": 2e-3, "schedule": "plateau", "warmup": 0, "smoothing": 0.0,
+    "epochs": 10, "learning_rate": 2e-3, "schedule": "plateau", "smoothing": 0.0,
     "average": 0, "patience": 3, "betas": (0.9, 0.999), "eps": 1e-8,
 }  # fmt: skip
 FINE_TUNING = {"epochs": 10, "learning_rate": 3e-4, "schedule": "linear"}

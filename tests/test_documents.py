@@ -100,6 +100,8 @@ def test_the_first_page_quotes_the_record() -> None:
     record = json.loads((ROOT / "transformer_lib/results/multi30k-de-en.json").read_text())
     cased, lower = (record["metrics"][name]["value"] for name in ("test_bleu_cased", "test_bleu"))
     assert f"{cased:.1f} BLEU from German to English" in page and f"and {lower:.1f} in lower case" in page
+    right = json.loads((ROOT / "transformer_lib/results/visitors.json").read_text())["metrics"]["right"]
+    assert f"it gets {right} of them right" in page
     head = json.loads((ROOT / "transformer_lib/results/page-translator.json").read_text())["metrics"]
     assert f"In {int(100 * head['head_points_to_the_noun'])} % of the {head['captions_with_it']} test captions" in page
     assert f"the next best one reaches {int(100 * head['no_other_head_more_than'])} %" in page

@@ -324,6 +324,7 @@ HIDDEN = """() => {  // points of the curve that lie behind a word
     && box.top - frame.top < y && y < box.bottom - frame.top)).length;
 }"""
 READY = "() => document.querySelector('.tl-settings.tl-loaded')"
+MODEL = ".tl-settings label:nth-child(1) select"
 SPOKEN = "(text) => document.querySelector('.tl-says').textContent === text"
 
 
@@ -338,6 +339,7 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         assert page.inner_text(".tl-state") == "sie ← street 100 %" and asked == []  # recorded, nothing loaded
         assert page.locator(".tl-picture path").count() == 1
         assert "(3.0 MB)" in page.inner_text(".tl-form button") and "no terms" in page.inner_text(".tl-terms")
+        page.select_option(MODEL, label="Captions, English to German")
 
         page.focus("input")  # from here on by keyboard alone
         page.keyboard.press("Enter")
@@ -364,7 +366,7 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('takes 500')")
         assert page.locator(".tl-target button").count() == 0
 
-        page.select_option(".tl-settings label:nth-child(1) select", label="Multi30k, German to English")
+        page.select_option(MODEL, label="Multi30k, German to English")
         assert (
             page.input_value("input") == "Zwei Hunde spielen im Schnee."
             and page.locator(".tl-changes:visible").count() == 0
@@ -376,18 +378,37 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('after 100 tokens')")
         page.fill("input", "Ein ZXQWVKPT isst Pizza.")
         page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('seen ZXQWVKPT, so')")
-        page.select_option(".tl-settings label:nth-child(1) select", label="Multi30k, English to German")
+        page.select_option(MODEL, label="Multi30k, English to German")
         assert page.input_value("input") == "Two dogs are playing in the snow."
-        page.select_option(".tl-settings label:nth-child(1) select", label="Captions, English to German")
+        page.select_option(MODEL, label="Captions, English to German")
         assert page.inner_text(".tl-state") == "sie ← street 100 %"  # the recorded example again
 
         asked.clear()
         page.goto("about:blank")
         page.goto(f"{root}light.html")
+        page.click(".tl-changes button:text-is('wide')")
         page.wait_for_function("() => document.querySelector('.tl-form button').textContent.includes('kept here')")
         page.click(".tl-form button")
         page.wait_for_function(READY)
         assert not [url for url in asked if "safetensors" in url] and problems == []
+        page.context.close()
+
+
+@pytest.mark.slow
+def test_a_visitor_is_answered_by_the_translator_of_everyday_sentences(site: Path, browser: Any) -> None:
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}light.html", reduced_motion="reduce")
+        chosen = f"() => document.querySelector('{MODEL}').selectedOptions[0].textContent"
+        assert page.evaluate(chosen) == "Everyday, English to German" and "tatoeba.org" in page.inner_text(".tl-terms")
+        page.click(".tl-changes button:text-is('wide')")  # recorded with another model
+        assert page.evaluate(chosen) == "Captions, English to German"
+        page.fill("input", "Hello!")
+        page.keyboard.press("Enter")
+        page.wait_for_function(SPOKEN, arg="Hallo!")
+        assert page.evaluate(chosen) == "Everyday, English to German" and page.inner_text(".tl-notice") == ""
+        page.click(".tl-changes button:text-is('tired')")  # from now on, its own answers
+        page.wait_for_function("() => document.querySelector('.tl-says').textContent.startsWith('Der Hund')")
+        assert page.evaluate(chosen) == "Everyday, English to German" and problems == []
         page.context.close()
 
 
@@ -426,6 +447,7 @@ def test_what_the_model_does_not_know_is_not_translated(site: Path, browser: Any
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         offers = page.locator(".tl-offers button")
+        page.select_option(MODEL, label="Captions, English to German")
 
         def typed(text: str, told: str) -> list[str]:
             page.fill("input", text)
@@ -438,7 +460,7 @@ def test_what_the_model_does_not_know_is_not_translated(site: Path, browser: Any
         assert len(typed("Hello!", "does not know hello, so it does not translate. It knows 500 words")) >= 3
         _, love, *dogs = typed("I love my dog", "does not know i, my, so")
         assert "love" in love and all("dog" in one for one in dogs)
-        assert typed("How are you?", "know how, you")[0] == "Multi30k, English to German knows all of your words"
+        assert typed("How are you?", "know how, you")[0] == "Everyday, English to German knows all of your words"
         assert typed("Zwei Hunde spielen im Schnee.", "know zwei, hunde")[0].startswith("Multi30k, German to English")
         assert typed("!?", "There is no word in this") and not [url for url in asked if "safetensors" in url]
 
@@ -491,7 +513,8 @@ def test_an_address_carries_model_and_sentence(site: Path, browser: Any) -> None
 def test_every_shipped_model_translates_as_in_python(name: str, extension: Any) -> None:
     translator = Translator.from_pretrained(name, device="cpu")
     captions = translator.text.kind == "captions"
-    texts = extension.covering()[:10] if captions else list(extension.SENTENCES[translator.text.source])
+    own = extension.SENTENCES.get(name) or extension.SENTENCES[translator.text.source]
+    texts = extension.covering()[:10] if captions else own
     found = ask_node(folder=str(find_pretrained(name)), jobs=texts, options={"beamSize": 5})
     expected = [best[0] for best in translator.search(texts, beam_size=5)]
     assert [one["text"] for one in found] == [one.text for one in expected]

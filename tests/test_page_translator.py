@@ -406,8 +406,11 @@ def test_a_visitor_is_answered_by_the_translator_of_everyday_sentences(site: Pat
         page.keyboard.press("Enter")
         page.wait_for_function(SPOKEN, arg="Hallo!")
         assert page.evaluate(chosen) == "Everyday, English to German" and page.inner_text(".tl-notice") == ""
-        page.click(".tl-changes button:text-is('tired')")  # from now on, its own answers
+        assert page.locator(".tl-changes:visible").count() == 0
+        page.click(".tl-tries button:nth-child(3)")
         page.wait_for_function("() => document.querySelector('.tl-says').textContent.startsWith('Der Hund')")
+        page.click(".tl-changes button:text-is('cat')")  # from now on, its own answers
+        page.wait_for_function("() => document.querySelector('.tl-says').textContent.startsWith('Die Katze')")
         assert page.evaluate(chosen) == "Everyday, English to German" and problems == []
         page.context.close()
 

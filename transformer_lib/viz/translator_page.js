@@ -75,12 +75,7 @@ class TranslatorInPage {
     this.model.selectedIndex = index;
     this.input.value = text;
     this.offer();
-    const key = Object.keys(this.examples).find(
-      (one) => this.sentence(one.split(" ")) === text,
-    );
-    if (!this.wanted.captions || !key) return this.submit();
-    this.words = key.split(" ");
-    this.press();
+    if (!this.wanted.captions || !this.press()) return this.submit();
     this.show(this.recorded(), { final: true });
   }
 
@@ -153,13 +148,19 @@ class TranslatorInPage {
     this.show(picture, { final: true });
   }
 
-  // Which words are chosen, if the sentence is still the pattern's.
+  // Which words are chosen, if the sentence is one of the pattern's; is it?
   press() {
-    const ours = this.input.value === this.sentence();
+    const key = Object.keys(this.examples).find(
+      (one) => this.sentence(one.split(" ")) === this.input.value,
+    );
+    const ours = key !== undefined;
+    if (ours) this.words = key.split(" ");
+    this.changes.hidden = !this.wanted.captions && !(this.wanted.example && ours);
     for (const one of this.changes.querySelectorAll("button")) {
       const chosen = ours && this.words[one.dataset.slot] === one.textContent;
       one.setAttribute("aria-pressed", String(chosen));
     }
+    return ours;
   }
 
   // ---- the model ----
@@ -201,7 +202,6 @@ class TranslatorInPage {
     this.terms.replaceChildren(element("strong", {}, knows), ` ${terms}`);
     this.input.lang = this.source.lang = this.wanted.source;
     this.target.lang = this.says.lang = this.wanted.target;
-    this.changes.hidden = !this.wanted.example;
     this.tries.hidden = this.wanted.captions;
     this.tries.replaceChildren(
       ...sentences.slice(0, 3).map((text) => {
@@ -297,7 +297,7 @@ class TranslatorInPage {
     clearTimeout(this.waiting);
     const run = ++this.run;
     const typed = this.input.value.trim();
-    if (this.before !== undefined && typed !== this.sentence()) {
+    if (this.before !== undefined && !this.press()) {
       this.model.selectedIndex = this.before;
       this.before = undefined;
       this.offer();

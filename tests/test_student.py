@@ -25,9 +25,10 @@ PAGES = {page.path.stem: page for page in FILES.values()}
 CELLS = {name: [cell.source if "export" in cell.marks else "" for cell in page.cells] for name, page in PAGES.items()}
 KEPT = {  # what learners get, beside constructors, properties, and functions without a docstring
     "attention_maps": "batches, and no idea of the chapter",
-    "AlignedSeq2Seq.attend": "hypotheses that share a memory",
     "MultiHeadAttention.attend": "the recorder's bookkeeping",
     "record_attention": "the recorder's bookkeeping",
+    "LuongSeq2Seq.encode": "as in Bahdanau's model",
+    "LuongSeq2Seq.align": "as in Bahdanau's model",
     "make_score": "a choice by name",
     "make_attention": "a choice by name",
     "BertConfig.encoder": "a copy of settings",
@@ -43,8 +44,6 @@ KEPT = {  # what learners get, beside constructors, properties, and functions wi
     "Score.forward": "one line",
     "AdditiveScore.prepare": "one word",
     "Score.compare": "each score has its own",
-    "RecurrentBase.first_state": "each model has its own",
-    "RecurrentBase.read": "each model has its own",
     "Hypotheses.checked": "an error message",
     "_check_corpus": "error messages",
     "Tokenizer.save": "a file",
@@ -59,8 +58,8 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ),
     ("attention_weights", "k.dim() > 3 and ", "", None),
     ("attention", "    T, S = ", "    B, H, T, _ = q.shape\n    T, S = ", None),
-    ("AlignedSeq2Seq.align", "attention[0]", "attention[0][:, :1].expand(-1, 4, -1)", None),
-    ("BahdanauSeq2Seq.read", "return self.dropout(x)", "return x", None),
+    ("BahdanauSeq2Seq.align", "attention[0]", "attention[0][:, :1].expand(-1, 4, -1)", None),
+    ("BahdanauSeq2Seq.read", "return self.dropout(torch.tanh(x))", "return torch.tanh(x)", None),
     ("best_links", " and w > 0", "", None),
     ("EncoderLayer.forward", ", mask=mask", "", None),
     ("Transformer.step", "memory.layers", "memory.outputs", None),
@@ -178,7 +177,7 @@ def test_all_that_chapters_export_is_written_by_learners_or_kept_for_a_reason() 
             plain = {ast.unparse(one) for one in node.decorator_list} <= {"torch.no_grad()", "contextmanager"}
             if name not in targets and plain and ast.get_docstring(node):
                 kept.add(name)
-    abstract = {"Score.compare", "RecurrentBase.first_state", "RecurrentBase.read"}  # empty in the library, too
+    abstract = {"Score.compare"}  # empty in the library, too
     assert kept == set(KEPT) - abstract
 
 

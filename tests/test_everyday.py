@@ -38,6 +38,9 @@ def test_corpus_oversamples_short_sentences(tmp_path):
         for pair in visitors_corpus([Pair("Go!", "Geh!"), Pair("I see a big dog.", "Ich sehe einen großen Hund.")])
     )
     assert corpus["Go!"] == 3 and corpus["I see a big dog."] == 1 and corpus["Hello!"] == 20
+    pairs = [Pair(f"I see {n} dogs.", f"Ich sehe {n} Hunde.") for n in range(1000)]
+    capitals = [pair for pair in visitors_corpus(pairs) if pair.source.startswith("I SEE")]
+    assert 15 < len(capitals) < 50 and all(pair.target.startswith("Ich sehe") for pair in capitals)
     captions = [text for text in corpus if "," not in text and text.endswith(".") and len(text.split()) > 9]
     assert len(captions) > 1000 and all(text[0].isupper() for text in captions)
 

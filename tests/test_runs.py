@@ -47,7 +47,7 @@ def test_a_noisy_run_with_joined_pairs_resumes_to_the_bit(tmp_path):
     whole = open_run(tmp_path / "whole", CPU).trainer
     assert 108 < len(whole.train) == 108 + whole.train.joined < 162 and not whole.validation.joined
     noise = whole.batches.dataset.transforms[0]
-    assert {noise.typo, noise.no_capital, noise.no_full_stop, noise.all_capitals} == {0.2}
+    assert {noise.typo, noise.no_capital, noise.no_full_stop} == {0.2} and noise.all_capitals == 0.0  # they are long
     assert whole.fit() and not begin(plan, tmp_path / "parts").trainer.fit(watch=lambda loss: True)
     assert open_run(tmp_path / "parts", CPU).trainer.fit()
     assert_same_run(tmp_path / "whole", tmp_path / "parts")

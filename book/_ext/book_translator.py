@@ -44,10 +44,11 @@ LANGUAGES = {"en": "English", "de": "German", "fr": "French"}
 SENTENCES = json.loads(  # of the kind that each model of real captions knows; the first three are offered at once
     (Path(__file__).parent / "sentences.json").read_text(encoding="utf-8")
 )
-KNOWS = {
-    "captions": "Knows {words} {source} words, and only scenes like this one: people and animals, what they do, and what they are like.",
-    "raw": "Knows captions of photographs only, like the three above. Anything else comes out as nonsense.",
-}
+ORDER = {  # by what a model has learned from, which begins its name: what it is called, what it knows, and what of
+    "everyday": ("Everyday", "Knows everyday {source}: short sentences, questions, names.", "everyday sentences"),
+    "captions": ("Captions", "Knows {words} {source} words, and only scenes like this one: people and animals, what they do, and what they are like.", "its captions"),
+    "multi30k": ("Multi30k", "Knows captions of photographs only, like the three above. Anything else comes out as nonsense.", "captions of photographs"),
+}  # fmt: skip
 
 
 WIDGETS = jinja2.Environment(
@@ -90,10 +91,11 @@ def covering(drawn: int = 2000) -> list[str]:
 
 
 def models(folder: Path) -> list[dict[str, Any]]:
-    """The models of ``{live-translator}``: the shipped ones that it can run, captions first, without the museum's."""
+    """The models of ``{live-translator}``: the shipped ones that it can run, without the museum's."""
     found = []
     museum = [one["name"] for one in MUSEUM["models"].values()]
-    for path in sorted(folder.glob("*/config.json")):
+    paths = [p for begin in ORDER for p in sorted(folder.glob(f"{begin}-*/config.json"))]
+    for path in paths:
         config = json.loads(path.read_text(encoding="utf-8"))
         text, name = config["text"], path.parent.name
         if text["kind"] not in KINDS or name in museum:
@@ -101,15 +103,18 @@ def models(folder: Path) -> list[dict[str, Any]]:
         if config["model"]["name"] != "transformer":
             continue
         source, target = (LANGUAGES[text[side]] for side in ("source", "target"))
+        label, knows, of = ORDER[learned := name.split("-")[0]]
         captions = text["kind"] == "captions"
         pieces = json.loads(path.with_name("source.json").read_bytes())["pieces"]
         found.append(about(path.parent) | {
-            "label": f"{'Captions' if captions else 'Multi30k'}, {source} to {target}",
+            "label": f"{label}, {source} to {target}",
             "source": text["source"],
             "target": text["target"],
-            "sentences": covering() if captions else SENTENCES[text["source"]],
+            "sentences": covering() if captions else SENTENCES.get(name) or SENTENCES[text["source"]],
             "captions": captions,
-            "knows": KNOWS[text["kind"]].format(words=sum(map(str.isalpha, pieces)), source=source),
+            "example": learned != "multi30k",
+            "knows": knows.format(words=sum(map(str.isalpha, pieces)), source=source),
+            "of": of,
         })  # fmt: skip
     return found
 

@@ -89,12 +89,14 @@ def other_names(pair: Pair, generator: random.Random) -> Pair:
 def visitors_corpus(pairs: list[Pair], seed: int = 0) -> Iterator[Pair]:
     """What the translator of the first page learns from.
 
-    The sentences, a third of the names exchanged; short sentences and single words three times; a phrase book twenty
-    times; and 20,000 generated captions as people write them.
+    The sentences, a third of the names exchanged; short sentences and single words three times; one in thirty in capital
+    letters; a phrase book twenty times; and 20,000 generated captions as people write them.
     """
     generator = random.Random(seed)
     for pair in pairs:
         yield other_names(pair, generator) if generator.random() < 0.35 else pair
+        if generator.random() < 0.03:
+            yield Pair(pair.source.upper(), pair.target)
         if len(pair.source.split()) <= 3:
             yield pair
             yield other_names(pair, generator)

@@ -96,7 +96,7 @@ class TrainOptions:
     skip_bad: bool = False
     """Leave out lines that are no pair or too long, and say how many, instead of refusing the file."""
     noise: Probability = 0.0
-    """Probability of a typing error, a missing capital, only capitals, and a missing full stop in a training source."""
+    """Probability of a typing error, of a missing capital, and of a missing full stop in a training source."""
     joined: Probability = 0.0
     """Lines of two sentences to add for training, as a share of the pairs."""
     bpe_dropout: Probability = 0.0
@@ -500,7 +500,7 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     translator = Translator(model.to(device), *tokenizers, text=config.text)
     planned = TrainingConfig(**config.training | changes)
     words = translator.source_tokenizer
-    transforms: list[Any] = [SpellingNoise(words, *[options.noise] * 4)] if options.noise else []
+    transforms: list[Any] = [SpellingNoise(words, *[options.noise] * 3)] if options.noise else []
     transforms += [BPEDropout(words, options.bpe_dropout)] if options.bpe_dropout else []
     train, validation = (TokenCorpus(folder / "corpus" / part) for part in ("train", "validation"))
     trainer = Trainer(model, train, validation, planned, folder, transforms=transforms)

@@ -128,9 +128,15 @@ class TranslatorInPage {
     return { ...found, weights, unknown: [] };
   }
 
+  // The recorded answers are those of the model of captions, until something else is typed.
   async change(slot, word) {
     this.words[slot] = word;
     this.input.value = this.sentence();
+    if (!this.wanted.captions && this.loaded !== this.wanted) {
+      this.before = this.model.selectedIndex;
+      this.model.selectedIndex = this.models.findIndex((one) => one.captions);
+      this.offer();
+    }
     if (this.loaded === this.wanted) return this.write();
     this.press();
     this.offers.hidden = true;
@@ -165,6 +171,7 @@ class TranslatorInPage {
   // Another model: its own examples, and no result of the one before.
   pick() {
     this.run++;
+    this.before = undefined;
     this.input.value = this.wanted.captions
       ? this.sentence()
       : this.wanted.sentences[0];
@@ -194,7 +201,7 @@ class TranslatorInPage {
     this.terms.replaceChildren(element("strong", {}, knows), ` ${terms}`);
     this.input.lang = this.source.lang = this.wanted.source;
     this.target.lang = this.says.lang = this.wanted.target;
-    this.changes.hidden = !this.wanted.captions;
+    this.changes.hidden = !this.wanted.example;
     this.tries.hidden = this.wanted.captions;
     this.tries.replaceChildren(
       ...sentences.slice(0, 3).map((text) => {
@@ -290,6 +297,11 @@ class TranslatorInPage {
     clearTimeout(this.waiting);
     const run = ++this.run;
     const typed = this.input.value.trim();
+    if (this.before !== undefined && typed !== this.sentence()) {
+      this.model.selectedIndex = this.before;
+      this.before = undefined;
+      this.offer();
+    }
     const text = this.wanted.captions ? firstSentence(typed) : typed;
     this.press();
     this.offers.hidden = true;
@@ -336,14 +348,11 @@ class TranslatorInPage {
     const { run } = this;
     const listed = [...new Set(strange)].slice(0, 5).join(", ");
     const size = known.size.toLocaleString("en");
-    const about = this.wanted.captions
-      ? "of its captions"
-      : "of captions of photographs";
     const why = listed
       ? `This model does not know ${listed}`
       : "There is no word in this";
     this.clear(
-      `${why}, so it does not translate. It knows ${size} words, those ${about}.`,
+      `${why}, so it does not translate. It knows ${size} words, those of ${this.wanted.of}.`,
     );
     const offers = this.near(words.filter((word) => known.has(word))).map(
       (text) => [
@@ -514,7 +523,7 @@ class TranslatorInPage {
       told.push(`The model ${knows} ${strange.join(", ")}, so it guesses.`);
     if (unsure)
       told.push(
-        "It is less sure of this than of 99 in 100 captions: don't trust it.",
+        "It is less sure of this than of 99 in 100 sentences of its kind: don't trust it.",
       );
     if (this.rest && this.last)
       told.push("It translates one sentence at a time, here the first.");

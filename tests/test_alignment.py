@@ -25,7 +25,7 @@ from transformer_lib.models.bahdanau import (
     best_links,
 )
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq, RecurrentState
-from transformer_lib.models.seq2seq import reorder
+from transformer_lib.models.seq2seq import reorder, shares_memory
 from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -238,7 +238,7 @@ def test_with_one_position_it_is_the_decoder_of_chapter_3():
     memory = AlignedMemory(vector, torch.ones(2, 1, dtype=torch.bool), keys, final=vector)
     target = ragged([4, 3], 11, first=BOS)
     one, after = new.read(target, replace(new.first_state(memory), hidden=hidden))
-    other, before = old.read(target, RecurrentState(memory, hidden))
+    other, before = old.read(target, RecurrentState(memory, hidden, vector[:, 0]))
     torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
     torch.testing.assert_close(after.hidden, before.hidden, atol=1e-12, rtol=0)
 
@@ -248,19 +248,25 @@ def test_rows_of_a_beam_attend_as_one_by_one(beam, steps, seed):
     model, source = small_model(seed), ragged([4, 2], 13)
     memory = model.encode(source)
     queries = torch.randn(2 * beam, steps, 8, generator=generator(seed)).double()
-    context, weights = model.attend(queries, memory)
+    context, weights = model.attention(queries, memory)
     assert weights.shape == (2 * beam, steps, 4)
     for row in range(2 * beam):
         alone = reorder(memory, torch.tensor([0]), torch.tensor([row // beam]))
-        for one, other in zip((context, weights), model.attend(queries[row : row + 1], alone), strict=True):
+        for one, other in zip((context, weights), model.attention(queries[row : row + 1], alone), strict=True):
             torch.testing.assert_close(one[row], other[0], atol=1e-12, rtol=0)
 
 
 def test_attention_is_told_the_target_position_of_each_query():
-    model, positions = small_model(), []
-    model.attention.register_forward_pre_hook(lambda module, inputs: positions.append(inputs[2].tolist()))
-    model.attend(torch.zeros(6, 2, 8).double(), model.encode(ragged([4, 2], 13)), 5)
-    assert positions == [[5, 6, 5, 6, 5, 6]]
+    seen = []
+
+    @shares_memory
+    def attention(module, queries, memory, positions):
+        seen.append((tuple(queries.shape), positions.tolist()))
+        return (queries,)
+
+    model, queries = small_model(), torch.randn(6, 2, 8).double()
+    (same,) = attention(model, queries, model.encode(ragged([4, 2], 13)), torch.tensor([5, 6]))
+    assert seen == [((2, 6, 8), [5, 6, 5, 6, 5, 6])] and torch.equal(same, queries)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -23,6 +23,7 @@ sys.path[:0] = [str(EXT), str(ROOT / "tools")]
 import book_api  # noqa: E402
 import book_cells  # noqa: E402
 import book_chapters  # noqa: E402
+import book_notebooks  # noqa: E402
 import book_pages  # noqa: E402
 import book_results  # noqa: E402
 import chapters  # noqa: E402
@@ -390,6 +391,37 @@ def test_text_can_be_read_in_both_modes(mode: str) -> None:
             assert contrast(found[name], found[ground]) >= 4.5, f"{name} on {ground}"
 
 
+# ---- notebooks to download ----
+
+
+@pytest.mark.parametrize("base", ["https://me.github.io/book/", "", None])
+def test_downloaded_notebooks_have_no_directive_no_role_and_the_same_code(base: str | None) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    for page in chapters.book():
+        made = book_notebooks.rendered(page, base)
+        nbformat.validate(made)
+        told = "\n".join(cell["source"] for cell in made["cells"] if cell["cell_type"] == "markdown")
+        prose = re.sub(r"(?ms)^```\w+$.*?^```$", "", told)
+        pattern = r".*(?:\{[\w:-]+\}`|^[> ]*[`:]{3,} *\{|:::|^:\w+:|\{\.|^\(\S+\)=$).*"
+        assert not re.findall(pattern, prose, re.M), page.name
+        assert "OWNER" not in json.dumps(made) and told.count("<details>") == told.count("</details>")
+        code = iter(cell for cell in made["cells"] if cell["cell_type"] == "code")
+        cell = next(code, None)
+        for source in page.code:
+            if cell is source.data:
+                cell = next(code, None)
+            else:  # a solution's cell stands in its fold, and without an address, there is nothing to install
+                assert f"```python\n{chapters.shown(source.source)}\n```" in told or "OWNER" in source.source
+        assert cell is None
+
+
+def test_a_notebook_refuses_what_it_can_not_show() -> None:
+    page = chapters.Notebook(BOOK / "transformer" / "masks.ipynb", ROOT)
+    for text in ("```{plot} x\n```", "{sub}`x`"):
+        with pytest.raises(ValueError, match="no notebook can show"):
+            book_notebooks.Renderer(page, "").markdown(text)
+
+
 # ---- a small book, built ----
 
 WIDEST = f"{'total = first_of_them + last_of_all':<80}# ok"  # as wide as the formatter allows
@@ -541,11 +573,12 @@ def test_search_names_terms_mends_typing_errors_and_shows_no_tex(small_book: Pat
 def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     built = small_book
     page = (built / "book" / "translation" / "translating_real_sentences.html").read_text(encoding="utf-8")
-    branch = CONFIG["repository"]["branch"]
-    assert (
-        f"https://colab.research.google.com/github/{SLUG}/blob/{branch}/book/translation/translating_real_sentences.ipynb"
-        in page
-    )
+    name = "book/translation/translating_real_sentences.ipynb"
+    assert f"https://colab.research.google.com/github/{SLUG}/blob/notebooks/{name}" in page
+    text = (built / "_sources" / name).read_text(encoding="utf-8")  # what the download button serves
+    assert f"[chapter 1]({chapters.pages_url(f'https://github.com/{SLUG}')}book/translation/decoding.html)" in text
+    assert "<summary>Solution to Exercise 2.1 (Write it)</summary>" in text and "[Bahdanau et al. (2015)](http" in text
+    assert "tag{2.1}" in text and "See (2.1)." in text and ":::" not in text and "}`" not in text
     assert page.count(f"/github/{SLUG}/blob/student/02_translating_real_sentences.ipynb") == 1
     assert '<span class="section-number">Chapter 2 </span>Translating' in page and "(2.1)" in page
     assert 'data-module="transformer_lib.translation.translator"' in page and "shown_name" in page

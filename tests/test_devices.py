@@ -495,8 +495,9 @@ CHOOSERS = [path for path in sorted(ROOT.glob("book/**/*.ipynb")) if any(map(CHO
 
 @pytest.mark.filterwarnings("ignore:__array_wrap__")  # of matplotlib, given a tensor
 @pytest.mark.parametrize("path", CHOOSERS, ids=lambda path: path.stem)
-def test_a_chapter_that_chooses_a_device(path, monkeypatch):
+def test_a_chapter_that_chooses_a_device(path, monkeypatch, tmp_path):
     pyplot = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pyplot, "show", pyplot.close)
     small = [
         ("4096", "256"),

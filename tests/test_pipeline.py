@@ -79,9 +79,7 @@ def test_the_readme_links_to_pages_and_colab_once_there_is_an_address(monkeypatc
     assert "colab" not in readme.chapters() and "](book/transformer/masks.ipynb)" in readme.chapters()
     monkeypatch.setattr(readme, "address", lambda root: "https://github.com/Me/book")
     assert "](https://me.github.io/book/book/transformer/masks.html)" in readme.chapters()
-    assert (
-        "https://colab.research.google.com/github/Me/book/blob/main/book/transformer/masks.ipynb" in readme.chapters()
-    )
+    assert "google.com/github/Me/book/blob/notebooks/book/transformer/masks.ipynb" in readme.chapters()
     assert 'pip install "attention-step-by-step[viz] @ git+https://github.com/Me/book"' in readme.install()
 
 

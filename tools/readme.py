@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import yaml
-from chapters import ROOT, Notebook, address, pages_url, repository
+from chapters import ROOT, Notebook, address, pages_url
 
 PART = re.compile(r"(<!-- (install|chapters): make export writes this -->\n).*?(<!-- end -->)", re.S)
 
@@ -32,7 +32,7 @@ def chapters(root: Path = ROOT) -> str:
             if url:
                 read = f"{pages_url(url)}{entry['file']}.html"
                 colab = url.replace("https://github.com", "https://colab.research.google.com/github")
-                run = f" ([Colab]({colab}/blob/{repository(root)[1]}/{page.name}))"
+                run = f" ([Colab]({colab}/blob/notebooks/{page.name}))"
             rows.append(f"| {page.number} | [{page.title}]({read}){run} | {plain(page.promise)} |")
         rows.append("")
     return "\n".join(rows)

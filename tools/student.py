@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import re
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from chapters import ROOT, Notebook, book, numbers, shown
+from chapters import ROOT, Cell, Notebook, address, book, pages_url, shown
+
+sys.path.append(str(ROOT / "book" / "_ext"))
 
 from transformer_lib.student.grading import checks, functions
 
@@ -32,6 +33,9 @@ This is the chapter's notebook, but the bodies of {count} functions are missing:
 - A cell that uses your function fails until it is written. That is all right."""  # noqa: E501
 
 
+START = "from transformer_lib.student import grade, take"
+
+
 def stubs(source: str, targets: set[str]) -> tuple[str, list[str]]:
     """A cell without the bodies of the functions to write, and the names of these."""
     lines, missing = source.splitlines(), []
@@ -43,17 +47,11 @@ def stubs(source: str, targets: set[str]) -> tuple[str, list[str]]:
     return "\n".join(lines), [name for _, name in missing]
 
 
-def plain(text: str, order: dict[str, int]) -> str:
-    """A page's text without the roles that only the book can show."""
-    number = {Path(name).stem: f"hapter {n}" for name, n in order.items()}
-    text = re.sub(r"\{[Cc]hapter\}`([^`<]+?)\s*<(\w+)>`", r"\1 ({chapter}`\2`)", text)
-    text = re.sub(r"\{[\w:]+\}`([^`<]+?)\s*<[^`>]+>`", r"\1", text)
-    return re.sub(r"\{([Cc])hapter\}`(\w+)`", lambda f: f[1] + number[f[2]] if f[2] in number else f[2], text)
-
-
 def edition(page: Notebook) -> dict:
     """The student's notebook of a chapter."""
-    name, title, order = page.path.stem, page.title, numbers(page.root)
+    from book_notebooks import rendered  # needs what the book is built with
+
+    name, title, base = page.path.stem, page.title, address(page.root)
     targets = {one.target for one in checks(name)}
     words = {"title": title, "promise": page.promise, "count": len(targets), "name": name}
     code = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
@@ -62,16 +60,17 @@ def edition(page: Notebook) -> dict:
         return {**code, "id": f"student-{key}", "source": source}
 
     opening = INTRODUCTION.format(**words, example=checks(name)[0].target)
-    cells = [{**page.cells[0].data, "source": opening}]
-    for cell in page.cells[1:]:
+    cells, start = [{**page.cells[0].data, "source": opening}], added("start", START)
+    data = rendered(page, pages_url(base) if base else None)["cells"][1:]
+    for cell in (Cell(index, one) for index, one in enumerate(data, 1)):
         if cell.kind != "code":
-            cells.append({**cell.data, "source": plain(cell.source, order)})
+            cells.append(cell.data)
             continue
         source, owners = stubs(cell.source, targets) if "export" in cell.marks else (cell.source, [])
         if source := shown(source):
             cells.append({**cell.data, "execution_count": None, "outputs": [], "source": source})
-        if len(cells) == 2:
-            cells.append(added("start", "from transformer_lib.student import grade, take"))
+        if start not in cells:
+            cells.append(start)
         if owners:
             names = ", ".join(f'"{one}"' for one in (name, *owners))
             cells.append(added(f"grade-{cell.index}", f"grade({names})"))

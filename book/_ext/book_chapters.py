@@ -23,6 +23,7 @@ sys.path.append(str(ROOT / "tools"))
 from chapters import (  # noqa: E402
     PROMISE,
     TITLE,
+    Cell,
     Notebook,
     directives,
     fold,
@@ -31,7 +32,7 @@ from chapters import (  # noqa: E402
     shown,
 )
 
-__all__ = ["directives", "fold", "pages_url", "shown"]
+__all__ = ["Cell", "directives", "fold", "pages_url", "shown"]
 
 
 class Chapter(NamedTuple):

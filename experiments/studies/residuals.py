@@ -134,8 +134,8 @@ RATES = 0.0003, 0.001, 0.003, 0.01, 0.03
 ARMS = {
     SIX: {"depth": 6, "rates": RATES},
     HE: {"rates": (0.0001, *RATES)},
-    POST: {"start": "Xavier", "norm": "post", "rates": (0.0005, 0.001, 0.002)},
-    POST_ZERO: {"start": "zero", "norm": "post", "rates": (0.001, 0.002, 0.004)},
+    POST: {"start": "Xavier", "norm": "post", "rates": (0.00025, 0.0005, 0.001, 0.002)},
+    POST_ZERO: {"start": "zero", "norm": "post", "rates": (0.0005, 0.001, 0.002, 0.004)},
     PRE: {"start": "Xavier", "norm": "pre", "rates": (*RATES, 0.1)},
 }
 STUDY = Study(
@@ -161,6 +161,11 @@ STUDY = Study(
             ("low", ">", 0.1),
             line="It isn't the vanishing gradient: with He's weights, more than a tenth of it reaches the bottom of thirty plain layers.",
             earlier="“Nothing gets through thirty plain layers” was true of Xavier's initial weights only.",
+        ),
+        "start": Finding(
+            "Thirty layers with post-norm that start by adding nothing reach a training loss at least 0.3 nats below that of thirty that start with Xavier's weights.",
+            difference("loss", POST, POST_ZERO),
+            ("low", ">", 0.3),
         ),
         "below": Finding(
             "Thirty layers with residual connections and pre-norm reach a training loss at least 0.1 nats below that of six plain ones.",

@@ -11,7 +11,6 @@ __all__ = [
     "AlignedMemory",
     "AlignedState",
     "Attention",
-    "AlignedSeq2Seq",
     "BahdanauSeq2Seq",
     "attention_maps",
     "best_links",
@@ -28,15 +27,8 @@ from transformer_lib.data.batching import collate, encode_pairs
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.attention import attend
-from transformer_lib.models.recurrent import (
-    GRU,
-    RecurrentBase,
-    RecurrentConfig,
-    RecurrentEncoder,
-    RecurrentState,
-    tied_output,
-)
-from transformer_lib.models.seq2seq import Memory, check_pairs, embedding, eval_mode
+from transformer_lib.models.recurrent import GRU, RecurrentConfig, RecurrentEncoder, tied_output
+from transformer_lib.models.seq2seq import Memory, Seq2Seq, State, check_pairs, embedding, eval_mode, shares_memory
 
 # page: learning_to_align
 
@@ -92,9 +84,11 @@ class AlignedMemory(Memory):
 
 
 @dataclass(frozen=True, eq=False)
-class AlignedState(RecurrentState):
-    """The state of a decoder with attention."""
+class AlignedState(State):
+    """A decoder with attention between two tokens."""
 
+    memory: AlignedMemory
+    hidden: Float[Tensor, "N L H"]
     attention: tuple[Tensor, ...] = ()  # weights (N, T, S) of the tokens just read
 
 
@@ -108,6 +102,7 @@ class Attention(nn.Module):
         super().__init__()
         self.score = score
 
+    @shares_memory
     def forward(
         self,
         queries: Float[Tensor, "B T H"],
@@ -119,42 +114,7 @@ class Attention(nn.Module):
         return attend(scores, memory.outputs, memory.mask[:, None])
 
 
-class AlignedSeq2Seq(RecurrentBase):
-    """A translator whose decoder attends to a source encoded in both directions."""
-
-    encoder: RecurrentEncoder
-    attention: Attention
-
-    def encode(self, source: Int[Tensor, "B S"]) -> AlignedMemory:
-        """Encode the source tokens, and prepare their keys."""
-        memory = self.encoder(source)
-        keys = self.attention.score.prepare(memory.outputs)
-        return AlignedMemory(memory.outputs, memory.mask, keys, final=memory.final)
-
-    def attend(
-        self,
-        queries: Float[Tensor, "N T H"],
-        memory: AlignedMemory,
-        position: int = 0,
-    ) -> list[Tensor]:
-        """Contexts (N, T, D), weights (N, T, S); a sentence's rows share memory."""
-        (N, T), B = queries.shape[:2], len(memory.mask)
-        together = queries.unflatten(0, (B, -1)).flatten(1, 2)  # (B, N / B * T, H)
-        positions = torch.arange(position, position + T, device=queries.device)
-        parts = self.attention(together, memory, positions.repeat(N // B))
-        return [part.reshape(N, T, *part.shape[2:]) for part in parts]
-
-    def align(self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> Float[Tensor, "B T S"]:
-        """The attention weights behind the logits after each target token.
-
-        They are what ``read`` leaves in the state.
-        """
-        check_pairs(source, target)
-        _, state = self.read(target, self.start(source))
-        return state.attention[0]
-
-
-class BahdanauSeq2Seq(AlignedSeq2Seq):
+class BahdanauSeq2Seq(Seq2Seq):
     """An encoder-decoder that computes a new context for each target token.
 
     Source: Bahdanau et al. (2015), section 3 and appendix A.2.
@@ -173,25 +133,36 @@ class BahdanauSeq2Seq(AlignedSeq2Seq):
         self.attention = Attention(AdditiveScore(H, H, H))
         self.bridge = nn.Linear(H // 2, H)
 
+    def encode(self, source: Int[Tensor, "B S"]) -> AlignedMemory:
+        """Encode the source tokens, and prepare their keys."""
+        m = self.encoder(source)
+        keys = self.attention.score.prepare(m.outputs)
+        return AlignedMemory(m.outputs, m.mask, keys, final=m.final)
+
     def first_state(self, memory: AlignedMemory) -> AlignedState:
         """Made from the encoder's backward half, which read the first word last."""
         backward = memory.final.chunk(2, -1)[1]  # (B, L, H / 2)
         return AlignedState(memory, torch.tanh(self.bridge(backward)))
 
     def read(self, target: Int[Tensor, "N T"], state: AlignedState) -> tuple[Float[Tensor, "N T D"], AlignedState]:
-        """Hidden states after each target token, and the state after the last.
-
-        The state holds the weights (N, T, S) of these tokens. Dropout acts on the
-        embedded words and on the read-out.
-        """
-        embedded, h, steps = self.dropout(self.embedding(target)), state.hidden, []
-        for word in embedded.split(1, 1):
-            c, weights = self.attend(h[:, -1:], state.memory)  # query: the old state
-            output, h = self.gru(torch.cat([word, c], -1), state=h)
+        """Hidden states after each target token, and the state after the last."""
+        words = self.dropout(self.embedding(target))
+        s, steps = state.hidden, []
+        for word in words.split(1, 1):  # the old state is the query
+            c, weights = self.attention(s[:, -1:], state.memory)
+            output, s = self.gru(torch.cat([word, c], -1), state=s)
             steps.append((output, c, weights))
-        outputs, contexts, weights = (torch.cat(part, 1) for part in zip(*steps, strict=True))
-        x = torch.tanh(self.read_out(torch.cat([embedded, outputs, contexts], -1)))
-        return self.dropout(x), AlignedState(state.memory, h, (weights,))
+        parts = zip(*steps, strict=True)
+        outputs, contexts, weights = (torch.cat(part, 1) for part in parts)
+        x = self.read_out(torch.cat([words, outputs, contexts], -1))
+        state = AlignedState(state.memory, s, (weights,))
+        return self.dropout(torch.tanh(x)), state
+
+    def align(self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> Float[Tensor, "B T S"]:
+        """The attention weights behind the logits after each target token."""
+        check_pairs(source, target)
+        _, state = self.read(target, self.start(source))
+        return state.attention[0]
 
 
 def attention_maps(

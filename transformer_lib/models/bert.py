@@ -153,11 +153,11 @@ def mask_tokens(
     words = words or range(UNK + 1, mask_token)
     options = {"generator": rng, "device": tokens.device}
     known = (tokens >= words.start) & (tokens < words.stop)
-    chosen = (torch.rand(tokens.shape, **options) < share) & known
+    chosen = (torch.rand(tokens.shape, **options) < share) & known  # 15 %
     dice = torch.rand(tokens.shape, **options)
     other = torch.randint(words.start, words.stop, tokens.shape, **options)
-    hidden = tokens.masked_fill(chosen & (dice < 0.8), mask_token)
-    return torch.where(chosen & (dice >= 0.9), other, hidden), chosen
+    hidden = tokens.masked_fill(chosen & (dice < 0.8), mask_token)  # 80 % of these
+    return torch.where(chosen & (dice >= 0.9), other, hidden), chosen  # and 10 %
 
 
 class BertClassifier(nn.Module):

@@ -23,7 +23,7 @@ from transformer_lib.models.bahdanau import AlignedMemory, Attention, Score
 from transformer_lib.models.loss import Loss
 from transformer_lib.models.luong import LuongSeq2Seq, make_score
 from transformer_lib.models.recurrent import RecurrentSizes
-from transformer_lib.models.seq2seq import token_losses
+from transformer_lib.models.seq2seq import shares_memory, token_losses
 from transformer_lib.settings import Positive, Size, settings
 
 # page: hard_attention
@@ -59,6 +59,7 @@ class HardAttention(Attention):
         """Scores whose largest is the choice: with Gumbel noise in training."""
         return scores + gumbel_like(scores) if self.training else scores
 
+    @shares_memory
     def forward(
         self,
         queries: Float[Tensor, "B T H"],

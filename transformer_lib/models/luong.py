@@ -1,4 +1,5 @@
-"""Luong attention: scores that need no network, windows on the source, and a decoder that attends after its step.
+"""Luong attention: scores that need no network, windows on the source, and a decoder that updates its state before it
+attends.
 
 Pages: luong_attention.
 """
@@ -18,7 +19,7 @@ __all__ = [
     "LuongSeq2Seq",
 ]
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -27,9 +28,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_lib.models.attention import masked_softmax
-from transformer_lib.models.bahdanau import AdditiveScore, AlignedMemory, AlignedSeq2Seq, AlignedState, Attention, Score
+from transformer_lib.models.bahdanau import AdditiveScore, AlignedMemory, AlignedState, Attention, Score
 from transformer_lib.models.recurrent import GRU, RecurrentEncoder, RecurrentSizes, tied_output
-from transformer_lib.models.seq2seq import embedding
+from transformer_lib.models.seq2seq import Seq2Seq, check_pairs, embedding, shares_memory
 from transformer_lib.settings import Size, settings
 
 # page: luong_attention
@@ -141,6 +142,7 @@ class LocalAttention(Attention):
         share = share.to(torch.promote_types(share.dtype, torch.float32)).sigmoid()
         return mask.sum(1, keepdim=True) * share
 
+    @shares_memory
     def forward(
         self,
         queries: Float[Tensor, "B T H"],
@@ -158,9 +160,9 @@ class LuongConfig(RecurrentSizes):
     """The sizes of Luong's translator, and the kind of attention."""
 
     score: Literal["dot", "general", "concat", "location"] = "general"
-    local: Literal["m", "p"] | None = None  # a window that moves along, or a predicted one
+    local: Literal["m", "p"] | None = None  # local-m, local-p, or global
     window: Size = 10  # positions to either side of the centre
-    input_feeding: bool = True  # each step reads the attentional vector of the one before
+    input_feeding: bool = True  # a step reads the attentional vector before it
     max_source_length: Size = 100  # in tokens; for the location score only
 
     def __post_init__(self) -> None:
@@ -195,8 +197,8 @@ class LuongState(AlignedState):
     feed: Float[Tensor, "N 1 D"] | None = None  # the last attentional vector
 
 
-class LuongSeq2Seq(AlignedSeq2Seq):
-    """A translator that takes its step first, then attends with the new state.
+class LuongSeq2Seq(Seq2Seq):
+    """A translator that updates its state first, then attends with the new one.
 
     Source: Luong et al. (2015), section 3.
     """
@@ -209,30 +211,52 @@ class LuongSeq2Seq(AlignedSeq2Seq):
         self.max_source_length = self.attention.score.max_length
         self.encoder = RecurrentEncoder(c, bidirectional=True)
         self.embedding = embedding(c.target_vocab_size, D)
-        self.gru = GRU(D * (1 + c.input_feeding), H, c.n_layers, dropout=c.dropout)
+        width = 2 * D if c.input_feeding else D
+        self.gru = GRU(width, H, c.n_layers, dropout=c.dropout)
         self.attentional = nn.Linear(2 * H, D, bias=False)
         self.output = tied_output(self.embedding)
         self.dropout = nn.Dropout(c.dropout)
 
+    def encode(self, source: Int[Tensor, "B S"]) -> AlignedMemory:
+        """Encode the source tokens, and prepare their keys."""
+        m = self.encoder(source)
+        keys = self.attention.score.prepare(m.outputs)
+        return AlignedMemory(m.outputs, m.mask, keys, final=m.final)
+
     def first_state(self, memory: AlignedMemory) -> LuongState:
         """The encoder's last state, with nothing to feed."""
-        feed = memory.final.new_zeros(len(memory.final), 1, self.config.d_model)
-        return LuongState(memory, memory.final, feed=feed if self.config.input_feeding else None)
+        B, D = len(memory.mask), self.config.d_model
+        feed = memory.final.new_zeros(B, 1, D)
+        return LuongState(memory, memory.final, feed=feed)
+
+    def advance(self, words: Float[Tensor, "N T D"], state: LuongState) -> tuple[Float[Tensor, "N T D"], LuongState]:
+        """Attentional vectors of embedded words: one, or all without feeding."""
+        T = words.shape[1]
+        fed = self.config.input_feeding
+        x = torch.cat([words, state.feed], -1) if fed else words
+        s, last = self.gru(x, state=state.hidden)
+        positions = state.position + torch.arange(T, device=s.device)
+        c, *rest = self.attention(s, state.memory, positions)
+        x = torch.tanh(self.attentional(torch.cat([c, s], -1)))
+        x = self.dropout(x)
+        seen, position = tuple(rest), state.position + T
+        return x, LuongState(state.memory, last, seen, position, x[:, -1:])
 
     def read(self, target: Int[Tensor, "N T"], state: LuongState) -> tuple[Float[Tensor, "N T D"], LuongState]:
-        """Hidden states after each target token.
+        """Attentional vectors after each target token, and the last state."""
+        words = self.dropout(self.embedding(target))
+        if not self.config.input_feeding:
+            return self.advance(words, state)
+        steps = []
+        for word in words.split(1, 1):
+            x, state = self.advance(word, state)
+            steps.append((x, *state.attention))
+        parts = zip(*steps, strict=True)
+        vectors, *seen = (torch.cat(part, 1) for part in parts)
+        return vectors, replace(state, attention=tuple(seen))
 
-        Without input feeding, all attend at once.
-        """
-        embedded, steps = self.dropout(self.embedding(target)), []
-        h, t, feed = state.hidden, state.position, state.feed
-        for words in embedded.split(target.shape[1] if feed is None else 1, 1):
-            x = words if feed is None else torch.cat([words, feed], -1)
-            outputs, h = self.gru(x, state=h)
-            context, *rest = self.attend(outputs, state.memory, t)
-            vector = torch.tanh(self.attentional(torch.cat([context, outputs], -1)))
-            vector = self.dropout(vector)
-            steps.append((vector, *rest))
-            feed, t = None if feed is None else vector, t + words.shape[1]
-        vectors, *rest = (torch.cat(part, 1) for part in zip(*steps, strict=True))
-        return vectors, LuongState(state.memory, h, tuple(rest), t, feed)
+    def align(self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> Float[Tensor, "B T S"]:
+        """The attention weights behind the logits after each target token."""
+        check_pairs(source, target)
+        _, state = self.read(target, self.start(source))
+        return state.attention[0]

@@ -10,16 +10,14 @@ __all__ = [
     "GRU",
     "RecurrentSizes",
     "RecurrentConfig",
-    "RecurrentState",
-    "reverse_padded",
     "RecurrentEncoder",
     "tied_output",
-    "RecurrentBase",
+    "RecurrentState",
     "RecurrentSeq2Seq",
+    "reverse_padded",
 ]
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -126,24 +124,6 @@ class RecurrentConfig(RecurrentSizes):
     bidirectional: bool = False  # both ways, each for half of the state
 
 
-@dataclass(frozen=True, eq=False)
-class RecurrentState(State):
-    """The state of a recurrent decoder: one vector for each layer."""
-
-    memory: Memory
-    hidden: Float[Tensor, "N L H"]
-
-
-def reverse_padded(tokens: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
-    """Each row reversed within its own length; the padding stays at the end.
-
-    Source: Sutskever et al. (2014), section 3.3.
-    """
-    position = torch.arange(tokens.shape[1], device=tokens.device)  # (S,)
-    mirrored = mask.sum(1, keepdim=True) - 1 - position  # (B, S)
-    return tokens.gather(1, torch.where(mask, mirrored, position))
-
-
 class RecurrentEncoder(nn.Module):
     """Encodes a sentence token by token.
 
@@ -156,24 +136,21 @@ class RecurrentEncoder(nn.Module):
         self.reverse = getattr(c, "reverse_source", False)
         if bidirectional and (self.reverse or c.d_hidden % 2):
             raise ValueError("an encoder that reads both ways takes no reverse_source, and d_hidden must be even")
-        width = c.d_hidden // (1 + bidirectional)
-        self.embedding = embedding(c.source_vocab_size, c.d_model)
-        self.gru = GRU(
-            c.d_model,
-            width,
-            c.n_layers,
-            dropout=c.dropout,
-            bidirectional=bidirectional,
-        )
+        D, H = c.d_model, c.d_hidden // (1 + bidirectional)
+        options = {"dropout": c.dropout, "bidirectional": bidirectional}
+        self.embedding = embedding(c.source_vocab_size, D)
+        self.gru = GRU(D, H, c.n_layers, **options)
         self.dropout = nn.Dropout(c.dropout)
 
     def forward(self, source: Int[Tensor, "B S"]) -> Memory:
         """States after each token; ``final`` (B, L, H) has each layer's last one."""
         check_tokens(source, self.embedding.num_embeddings, "source")
         mask = source != PAD
-        source = reverse_padded(source, mask) if self.reverse else source
-        outputs, final = self.gru(self.dropout(self.embedding(source)), mask)
-        return Memory(outputs, mask, final=final)
+        if self.reverse:
+            source = reverse_padded(source, mask)
+        words = self.dropout(self.embedding(source))
+        states, final = self.gru(words, mask)
+        return Memory(states, mask, final=final)
 
 
 def tied_output(table: nn.Embedding) -> nn.Linear:
@@ -181,41 +158,23 @@ def tied_output(table: nn.Embedding) -> nn.Linear:
 
     Source: Press and Wolf (2017).
     """
-    output = nn.Linear(table.embedding_dim, table.num_embeddings, device="meta")
+    V, D = table.weight.shape
+    output = nn.Linear(D, V, device="meta")
     output.weight = table.weight
-    output.bias = nn.Parameter(table.weight.new_zeros(table.num_embeddings))
+    output.bias = nn.Parameter(table.weight.new_zeros(V))
     return output
 
 
-class RecurrentBase(Seq2Seq):
-    """A translator whose recurrent decoder reads one target token after another."""
+@dataclass(frozen=True, eq=False)
+class RecurrentState(State):
+    """The decoder between two tokens: its layers' states, and the vector c."""
 
-    embedding: nn.Embedding
-
-    def first_state(self, memory: Memory) -> Any:
-        """The state before the first token, one row for each sentence."""
-        raise NotImplementedError
-
-    def read(self, target: Int[Tensor, "N T"], state: Any) -> tuple[Tensor, Any]:
-        """Hidden states (N, T, D) after each target token, and the final state."""
-        raise NotImplementedError
-
-    def hidden(self, target: Int[Tensor, "N T"], memory: Memory) -> Float[Tensor, "N T D"]:
-        """The decoder's hidden states after each target token."""
-        check_tokens(target, self.embedding.num_embeddings, "target")
-        return self.read(target, self.first_state(memory))[0]
-
-    def start(self, source: Int[Tensor, "B S"]) -> State:
-        """Encode the source; the decoder's state before the first token."""
-        return self.first_state(self.encode(source))
-
-    def step(self, token: Int[Tensor, " N"], state: State) -> tuple[Float[Tensor, "N V"], State]:
-        """Read one token in each row: logits of the next, and the new state."""
-        hidden, state = self.read(token[:, None], state)
-        return self.output(hidden[:, 0]), state
+    memory: Memory
+    hidden: Float[Tensor, "N L H"]
+    c: Float[Tensor, "N H"]
 
 
-class RecurrentSeq2Seq(RecurrentBase):
+class RecurrentSeq2Seq(Seq2Seq):
     """A recurrent encoder-decoder: the decoder sees only the encoder's last state.
 
     Source: Cho et al. (2014), section 2.2 and appendix A; Sutskever et al. (2014).
@@ -238,14 +197,24 @@ class RecurrentSeq2Seq(RecurrentBase):
 
     def first_state(self, memory: Memory) -> RecurrentState:
         """The decoder begins with the encoder's last state."""
-        return RecurrentState(memory, memory.final)
+        return RecurrentState(memory, memory.final, memory.final[:, -1])
 
     def read(self, target: Int[Tensor, "N T"], state: RecurrentState) -> tuple[Float[Tensor, "N T D"], RecurrentState]:
         """Hidden states after each target token, and the state after the last."""
-        embedded = self.dropout(self.embedding(target))
-        c = state.memory.final[:, -1]  # (B, H)
-        c = c.repeat_interleave(len(target) // len(c), 0)  # (N, H)
-        c = c[:, None].expand(-1, target.shape[1], -1)  # (N, T, H)
-        outputs, hidden = self.gru(torch.cat([embedded, c], -1), state=state.hidden)
-        x = torch.tanh(self.read_out(torch.cat([embedded, outputs, c], -1)))
-        return self.dropout(x), RecurrentState(state.memory, hidden)
+        words = self.dropout(self.embedding(target))
+        c = state.c[:, None].expand(-1, target.shape[1], -1)  # (N, T, H)
+        inputs = torch.cat([words, c], -1)
+        outputs, last = self.gru(inputs, state=state.hidden)
+        x = self.read_out(torch.cat([words, outputs, c], -1))
+        state = RecurrentState(state.memory, last, state.c)
+        return self.dropout(torch.tanh(x)), state
+
+
+def reverse_padded(tokens: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
+    """Each row reversed within its own length; the padding stays at the end.
+
+    Source: Sutskever et al. (2014), section 3.3.
+    """
+    position = torch.arange(tokens.shape[1], device=tokens.device)  # (S,)
+    mirrored = mask.sum(1, keepdim=True) - 1 - position  # (B, S)
+    return tokens.gather(1, torch.where(mask, mirrored, position))

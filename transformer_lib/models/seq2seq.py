@@ -5,11 +5,11 @@ Chapter: An encoder-decoder: the sentence in one vector.
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass, replace
-from functools import partial
-from typing import TypeVar
+from functools import partial, wraps
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -80,10 +80,27 @@ def reorder(state: T, rows: Int[Tensor, " N"], sentences: Int[Tensor, " M"] | No
     raise TypeError(f"a state with a {type(state).__name__} cannot be reordered")
 
 
+def shares_memory(forward: Callable[..., tuple[Tensor, ...]]) -> Callable[..., tuple[Tensor, ...]]:
+    """Let an attention take the queries of several rows for each sentence, as if they were more positions of one."""
+
+    @wraps(forward)
+    def shared(attention: nn.Module, queries: Tensor, memory: Memory, positions: Tensor | None = None) -> Any:
+        (N, T), B = queries.shape[:2], len(memory.mask)
+        if N == B:
+            return forward(attention, queries, memory, positions)
+        together = queries.unflatten(0, (B, -1)).flatten(1, 2)  # (B, N / B * T, H)
+        positions = None if positions is None else positions.repeat(N // B)
+        parts = forward(attention, together, memory, positions)
+        return tuple(part.reshape(N, T, *part.shape[2:]) for part in parts)
+
+    return shared
+
+
 class Seq2Seq(nn.Module, ABC):
     """A translation model: trained on whole sentences, used one token at a time.
 
-    Training calls ``model(source, target)``. Decoding calls ``start`` once, then ``step`` with each token.
+    Training calls ``model(source, target)``. Decoding calls ``start`` once, then ``step`` with each token. For both,
+    ``encode``, ``first_state`` and ``read`` are enough; a model without them has its own ``hidden`` and so on.
     """
 
     output: nn.Linear  # turns hidden states into logits
@@ -94,17 +111,27 @@ class Seq2Seq(nn.Module, ABC):
     def encode(self, source: Int[Tensor, "B S"]) -> Memory:
         """Encode the source tokens; PAD is masked."""
 
+    def first_state(self, memory: Any) -> Any:
+        """The decoder's state before the first token, one row for each sentence."""
+        raise NotImplementedError
+
+    def read(self, target: Int[Tensor, "N T"], state: Any) -> tuple[Tensor, Any]:
+        """Hidden states (N, T, D) after each target token, and the state after the last."""
+        raise NotImplementedError
+
     def hidden(self, target: Int[Tensor, "N T"], memory: Memory) -> Float[Tensor, "N T D"]:
         """The decoder's hidden states after each target token, given the right ones before it."""
-        raise NotImplementedError
+        check_tokens(target, self.output.out_features, "target")
+        return self.read(target, self.first_state(memory))[0]
 
     def start(self, source: Int[Tensor, "B S"]) -> State:
         """Encode the source; the decoder's state before the first token."""
-        raise NotImplementedError
+        return self.first_state(self.encode(source))
 
     def step(self, token: Int[Tensor, " N"], state: State) -> tuple[Float[Tensor, "N V"], State]:
         """Read one token in each row; logits of the next token, and the new state."""
-        raise NotImplementedError
+        hidden, state = self.read(token[:, None], state)
+        return self.output(hidden[:, 0]), state
 
     def decode(self, target: Int[Tensor, "N T"], memory: Memory) -> Float[Tensor, "N T V"]:
         """Logits of the token after each target token (teacher forcing)."""

@@ -7,7 +7,6 @@ from torch.nn import functional as F
 from transformer_lib.data.batching import Batch
 from transformer_lib.models.recurrent import (
     GRU,
-    RecurrentBase,
     RecurrentConfig,
     RecurrentEncoder,
     RecurrentSeq2Seq,
@@ -58,7 +57,7 @@ def layers_and_directions() -> None:
     equal(ours(x), (want, last.view(2, 2, 2, 4).permute(2, 0, 1, 3).flatten(2)))
 
 
-@check(reverse_padded, "Encoder and decoder")
+@check(reverse_padded, "Reading backwards")
 def reversed_within_its_length() -> None:
     """Each row is reversed within its own length, and the padding stays at the end."""
     want = tensor([[2, 6, 5, 4], [2, 7, 0, 0]])
@@ -90,31 +89,6 @@ def translator() -> RecurrentSeq2Seq:
     return RecurrentSeq2Seq(SIZES).eval()
 
 
-@check(RecurrentBase.hidden, "Encoder and decoder")
-def one_state_for_each_token() -> None:
-    """There is one hidden state, D wide, for each target token."""
-    model = translator()
-    equal(model.hidden(TARGET, model.encode(SOURCE)).shape, torch.Size([2, 4, 6]))
-
-
-@check(RecurrentBase.start, "Encoder and decoder")
-def the_first_state() -> None:
-    """A translation starts from the encoder's last state."""
-    model = translator()
-    equal(model.start(SOURCE).hidden, model.encode(SOURCE).final)
-
-
-@check(RecurrentBase.step, "Encoder and decoder")
-def step_by_step() -> None:
-    """Token by token, the decoder gives the same logits as for the whole sentence at once."""
-    model, logits = translator(), []
-    state, want = model.start(SOURCE), model(SOURCE, TARGET)
-    for token in TARGET.unbind(1):
-        one, state = model.step(token, state)
-        logits.append(one)
-    equal(torch.stack(logits, 1), want, names="the whole sentence / token by token")
-
-
 @check(RecurrentSeq2Seq.encode, "Encoder and decoder")
 def encoding() -> None:
     """The memory is what the encoder makes of the source."""
@@ -124,10 +98,10 @@ def encoding() -> None:
 
 @check(RecurrentSeq2Seq.first_state, "Encoder and decoder")
 def memory_goes_along() -> None:
-    """The first state holds the encoder's last state, and the memory."""
+    """The first state holds the encoder's last state, twice (as the vector c, too), and the memory."""
     model = translator()
     memory = model.encode(SOURCE)
-    equal(model.first_state(memory).hidden, memory.final)
+    equal((model.first_state(memory).hidden, model.first_state(memory).c), (memory.final, memory.final[:, -1]))
     holds(model.first_state(memory).memory is memory, "the state has another memory")
 
 
@@ -143,7 +117,18 @@ def what_each_step_reads() -> None:
     states, last = model.gru(torch.cat([words, c], -1), state=memory.final)
     x, state = model.read(TARGET, model.first_state(memory))
     want = model.dropout(model.read_out(torch.cat([words, states, c], -1)).tanh())
-    equal((x, state.hidden), (want, last))
+    equal((x, state.hidden, state.c), (want, last, memory.final[:, -1]))
+
+
+@check(RecurrentSeq2Seq.read, "Encoder and decoder")
+def step_by_step() -> None:
+    """Token by token, the decoder gives the same logits as for the whole sentence at once."""
+    model, logits = translator(), []
+    state, want = model.start(SOURCE), model(SOURCE, TARGET)
+    for token in TARGET.unbind(1):
+        one, state = model.step(token, state)
+        logits.append(one)
+    equal(torch.stack(logits, 1), want, names="the whole sentence / token by token")
 
 
 @check(train_on, "Training")

@@ -7,7 +7,6 @@ from transformer_lib.models.attention import attend, masked_softmax
 from transformer_lib.models.bahdanau import (
     AdditiveScore,
     AlignedMemory,
-    AlignedSeq2Seq,
     Attention,
     BahdanauSeq2Seq,
 )
@@ -95,7 +94,7 @@ def translator() -> BahdanauSeq2Seq:
     return model
 
 
-@check(AlignedSeq2Seq.encode, "The model")
+@check(BahdanauSeq2Seq.encode, "The model")
 def prepared_keys() -> None:
     """The memory holds the encoder's states, and the keys that the score has prepared from them."""
     model = translator()
@@ -104,7 +103,7 @@ def prepared_keys() -> None:
     equal((memory.outputs, memory.keys, memory.final), (plain.outputs, keys, plain.final))
 
 
-@check(AlignedSeq2Seq.align, "The model")
+@check(BahdanauSeq2Seq.align, "Where it attends")
 def rows_of_weights() -> None:
     """There is a row of weights for each target token: those that ``read`` leaves in the state's ``attention``."""
     model = translator()
@@ -132,10 +131,10 @@ def attends_before_its_step() -> None:
     memory = model.encode(SOURCE)
     state = model.first_state(memory)
     word = model.dropout(model.embedding(TARGET[:, :1]))
-    c, weights = model.attend(state.hidden[:, -1:], memory)
+    c, weights = model.attention(state.hidden[:, -1:], memory)
     output, h = model.gru(torch.cat([word, c], -1), state=state.hidden)
     turned, g = model.gru(torch.cat([c, word], -1), state=state.hidden)
-    new, _ = model.attend(output, memory)
+    new, _ = model.attention(output, memory)
     rows = ([word, output, c], [word, c, output], [word, output, new], [word, turned, c])
     end = torch.stack([model.read_out(torch.cat(row, -1)) for row in rows]).tanh()
     want, swapped, late, other = model.dropout(end)

@@ -128,7 +128,7 @@ def far_words_get_nothing() -> None:
     equal(weights != 0, (near & MASK[:, None]))
 
 
-@check(LuongSeq2Seq.first_state, "Step first, then attend")
+@check(LuongSeq2Seq.first_state, "Update first, then attend")
 def begins_with_the_last_state() -> None:
     """The decoder begins with the encoder's last state, and nothing (zeros) is fed."""
     model = LuongSeq2Seq(SIZES).eval()
@@ -137,7 +137,7 @@ def begins_with_the_last_state() -> None:
     equal((state.hidden, state.feed), (m.final, torch.zeros(2, 1, 6)))
 
 
-@check(LuongSeq2Seq.read, "Step first, then attend")
+@check(LuongSeq2Seq.advance, "Update first, then attend")
 def attends_after_its_step() -> None:
     """The GRU takes its step first; the new state asks; context and state make the attentional vector.
 
@@ -147,8 +147,8 @@ def attends_after_its_step() -> None:
     state = model.start(SOURCE)
     word = model.dropout(model.embedding(TARGET[:, :1]))
     outputs, h = model.gru(torch.cat([word, state.feed], -1), state=state.hidden)
-    context, _ = model.attend(outputs, state.memory)
-    early, _ = model.attend(state.hidden[:, -1:], state.memory)
+    context, _ = model.attention(outputs, state.memory)
+    early, _ = model.attention(state.hidden[:, -1:], state.memory)
     rows = ((context, outputs), (outputs, context), (early, outputs))
     end = torch.stack([model.attentional(torch.cat(row, -1)) for row in rows]).tanh()
     want, swapped, before = model.dropout(end)
@@ -158,7 +158,7 @@ def attends_after_its_step() -> None:
     equal((got, after.hidden, after.feed), (want, h, want), slips)
 
 
-@check(LuongSeq2Seq.read, "Step first, then attend")
+@check(LuongSeq2Seq.read, "Update first, then attend")
 def the_whole_sentence() -> None:
     """A whole sentence gives what its tokens give one after the other, windows included."""
     for options in ({}, {"input_feeding": False}, {"local": "m", "window": 1}):

@@ -5,18 +5,22 @@ Annotations such as ``Float[Tensor, "B T D"]`` are shown as they are written.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import logging
 import re
+from dataclasses import MISSING
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from book_chapters import chapters
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.inspect import stringify_signature
+from sphinx_autodoc_typehints import process_signature
 
 PACKAGE = "transformer_lib"
 PLAIN: dict[str, list[str]] = {}  # docstrings of properties, as they are written
@@ -32,11 +36,35 @@ NOT_LINKED = [
     ),
     (
         "py:.*",
-        r"(Tensor|Path|Module|Generator|Axes|Figure|Path|Sequence|Iterable|Iterator|optional)",
+        r"(Float|Int|Bool|Shaped|Tensor|ndarray|Path|Module|Generator|Axes|Figure|Path|Sequence|Iterable|Iterator|optional)",
     ),
     ("py:.*", r"(float|int|str|bool|list|dict|tuple)[\[ ].*"),
     ("py:class", r"transformer_lib\..*\.(T|S|P)"),
 ]
+
+
+def settings_signature(made: type) -> str:
+    """The fields of a dataclass with their plain types and defaults."""
+    hints = get_type_hints(made)  # without the limits that pydantic checks
+    fields = [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY
+            if one.kw_only
+            else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            annotation=hints[one.name],
+            default=inspect.Parameter.empty
+            if one.default is MISSING is one.default_factory
+            else ...
+            if one.default is MISSING
+            else one.default,
+        )
+        for one in dataclasses.fields(made)
+        if one.init
+    ]
+    return stringify_signature(
+        inspect.Signature(sorted(fields, key=lambda one: one.kind))
+    )
 
 
 def _signature(
@@ -48,10 +76,15 @@ def _signature(
     signature: str | None,
     returned: str | None,
 ) -> tuple[str, str | None] | None:
-    """No arguments for a class that takes none: ``nn.Module`` and ``Protocol`` show theirs in its place."""
-    if what == "class" and ANYTHING.fullmatch(signature or ""):
-        return "", returned
-    return None
+    """A class returns itself, so it needs no arrow; ``nn.Module`` and ``Protocol`` hide that it takes no arguments."""
+    if what != "class":
+        return None
+    if dataclasses.is_dataclass(obj):
+        return settings_signature(obj), None
+    if ANYTHING.fullmatch(signature or ""):
+        return "", None
+    found = process_signature(app, what, name, obj, options, signature, returned)
+    return found and (found[0].removesuffix(" -> None"), None)
 
 
 def show_annotation(annotation: Any, config: Config) -> str | None:
@@ -107,13 +140,17 @@ def public(name: str) -> list[tuple[str, str]]:
 
 
 class LibraryModules(SphinxDirective):
-    """``{library-modules} models``: the modules of a folder, or one of them, with every public name."""
+    """``{library-modules} models``: the modules of a folder, or those that are named, with every public name."""
 
     required_arguments = 1
+    final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
         text = ""
-        for name in filter(public, modules(self.arguments[0])):
+        named = [
+            one for place in self.arguments[0].split() for one in modules(place)
+        ]
+        for name in filter(public, named):
             built = f"{built_in(name)}. " if built_in(name) else ""
             line = import_module(f"{PACKAGE}.{name}").__doc__.split("\n\n")[0]
             text += "" if name == self.arguments[0] else f"## `{name}`\n\n"

@@ -94,7 +94,9 @@ def models(folder: Path) -> list[dict[str, Any]]:
     """The models of ``{live-translator}``: the shipped ones that it can run, without the museum's."""
     found = []
     museum = [one["name"] for one in MUSEUM["models"].values()]
-    paths = [p for begin in ORDER for p in sorted(folder.glob(f"{begin}-*/config.json"))]
+    paths = [
+        p for begin in ORDER for p in sorted(folder.glob(f"{begin}-*/config.json"))
+    ]
     for path in paths:
         config = json.loads(path.read_text(encoding="utf-8"))
         text, name = config["text"], path.parent.name

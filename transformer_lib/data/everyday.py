@@ -89,8 +89,8 @@ def other_names(pair: Pair, generator: random.Random) -> Pair:
 def visitors_corpus(pairs: list[Pair], seed: int = 0) -> Iterator[Pair]:
     """What the translator of the first page learns from.
 
-    The sentences, a third of the names exchanged; short sentences and single words three times; one in thirty in capital
-    letters; a phrase book twenty times; and 20,000 generated captions as people write them.
+    The sentences, a third of the names exchanged; short sentences and single words three times; one in thirty in
+    capitals; a phrase book twenty times; and 20,000 generated captions as people write them.
     """
     generator = random.Random(seed)
     for pair in pairs:

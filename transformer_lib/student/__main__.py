@@ -26,9 +26,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--take", metavar="NAME", help="show the library's own text of one function")
     options = parser.parse_args(arguments)
     notebooks = {int(path.name[:2]): path for path in sorted(options.folder.glob("[0-9][0-9]_*.ipynb"))}
-    if not notebooks or (options.chapter or next(iter(notebooks))) not in notebooks:
+    if not notebooks:
+        parser.error(f"{options.folder} has no chapters; make student writes them")
+    if options.chapter not in (None, *notebooks):
         parser.error(
-            f"{options.folder} has chapters {', '.join(map(str, notebooks)) or 'none'}; make student writes it"
+            f"in chapter {options.chapter}, there is nothing to write; in {', '.join(map(str, notebooks))} there is"
         )
     total = wanted = 0
     with ExitStack() as earlier:

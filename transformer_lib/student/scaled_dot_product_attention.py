@@ -117,7 +117,7 @@ def masked_and_causal() -> None:
 
 @check(attention, "From the formula to a fast kernel")
 def a_single_query_is_the_last() -> None:
-    """With a cache there is one query and many keys, and even with ``causal`` it sees them all."""
+    """Plumbing: with a cache there is one query and many keys, and even with ``causal`` it sees them all."""
     q, k, v = randn(1, 2, 1, 16), randn(1, 2, 5, 16), randn(1, 2, 5, 8)
     first = v[:, :, :1]
     equal(
@@ -129,18 +129,39 @@ def a_single_query_is_the_last() -> None:
 
 @check(fused_attention, "From the formula to a fast kernel")
 def half_precision_on_a_cpu() -> None:
-    """On a CPU, half precision is computed in single precision, and the result is rounded once."""
+    """Plumbing: on a CPU, half precision is computed in single precision, and the result is rounded once."""
     q, k, v = (randn(2, 4, 9, 16).bfloat16() for _ in range(3))
     want = F.scaled_dot_product_attention(q.float(), k.float(), v.float()).bfloat16()
     equal(attention(q, k, v), want, {"computed in half precision": F.scaled_dot_product_attention(q, k, v)})
 
 
+@check(fused_attention, "From the formula to a fast kernel")
+@check(attention, "From the formula to a fast kernel")
+def heads_that_share_keys_and_values() -> None:
+    """If four heads share two heads of keys and values, the first two heads share the first."""
+    q, k, v = randn(1, 4, 3, 8), randn(1, 2, 5, 8), randn(1, 2, 5, 6)
+    right, wrong = ((q @ k[:, i].mT / 8**0.5).softmax(-1) @ v[:, i] for i in ([0, 0, 1, 1], [0, 1, 0, 1]))
+    equal(attention(q, k, v), right, {"Shared keys repeated in the wrong order": wrong})
+
+
+def refuses(error: type[Exception], *arguments: torch.Tensor) -> None:
+    """Pass if ``attention`` raises this error."""
+    try:
+        attention(*arguments)
+    except error:
+        return
+    holds(False, f"expected  {error.__name__}\ngot       a result")
+
+
 @check(attention, "From the formula to a fast kernel")
 def a_float_mask_is_refused() -> None:
-    """A mask of floats raises a TypeError, because the kernel would silently add it to the scores."""
+    """Plumbing: a mask of floats raises a TypeError, because the kernel would silently add it to the scores."""
     q = randn(1, 2, 3, 16)
-    try:
-        attention(q, q, q, torch.ones(3, 3))
-    except TypeError:
-        return
-    holds(False, "expected  TypeError\ngot       a result")
+    refuses(TypeError, q, q, q, torch.ones(3, 3))
+
+
+@check(attention, "From the formula to a fast kernel")
+def keys_without_values_are_refused() -> None:
+    """Plumbing: more keys than values raise a ValueError, because the kernel would read past the end."""
+    q = randn(1, 2, 3, 16)
+    refuses(ValueError, q, randn(1, 2, 5, 16), randn(1, 2, 4, 16))

@@ -34,7 +34,7 @@ def sum_of_log_probabilities() -> None:
     equal(sequence_log_probability(logits, targets), loop, slips)
 
 
-@check(sequence_log_probability, "Padding and masks")
+@check(sequence_log_probability, "A batch")
 def padding_adds_nothing() -> None:
     """Padding behind a sentence does not change its log-probability, whatever id the argument ``pad`` says it has."""
     log_p = randn(1, 5, 7).log_softmax(-1)

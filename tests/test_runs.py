@@ -42,12 +42,12 @@ def test_the_same_options_give_the_same_bits_and_leave_the_world_its_random_numb
 
 
 def test_a_noisy_run_with_joined_pairs_resumes_to_the_bit(tmp_path):
-    plan = options(noise=0.2, joined=0.5, bpe_dropout=0.1, training={"max_tokens": 55})
+    plan = options(noise=0.2, capitals=0.1, joined=0.5, bpe_dropout=0.1, training={"max_tokens": 55})
     assert not create_run(plan, tmp_path / "whole")  # a joined line that is too long is no pair
     whole = open_run(tmp_path / "whole", CPU).trainer
     assert 108 < len(whole.train) == 108 + whole.train.joined < 162 and not whole.validation.joined
     noise = whole.batches.dataset.transforms[0]
-    assert {noise.typo, noise.no_capital, noise.no_full_stop} == {0.2} and noise.all_capitals == 0.0  # they are long
+    assert {noise.typo, noise.no_capital, noise.no_full_stop} == {0.2} and noise.all_capitals == 0.1
     assert whole.fit() and not begin(plan, tmp_path / "parts").trainer.fit(watch=lambda loss: True)
     assert open_run(tmp_path / "parts", CPU).trainer.fit()
     assert_same_run(tmp_path / "whole", tmp_path / "parts")

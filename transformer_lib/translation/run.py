@@ -97,6 +97,8 @@ class TrainOptions:
     """Leave out lines that are no pair or too long, and say how many, instead of refusing the file."""
     noise: Probability = 0.0
     """Probability of a typing error, of a missing capital, and of a missing full stop in a training source."""
+    capitals: Probability = 0.0
+    """Probability of nothing but capitals in a training source; they are many tokens, so training takes longer."""
     joined: Probability = 0.0
     """Lines of two sentences to add for training, as a share of the pairs."""
     bpe_dropout: Probability = 0.0
@@ -470,8 +472,9 @@ def read_options(folder: Path | str, data: str | None = None) -> tuple[Translato
     if config.options is None or config.data is None:
         raise ValueError(f"{folder} was not trained by 'transformer-lib train': its config.json holds no options")
     moved = {} if data is None else {"data": str(Path(data).absolute())}
+    before = {"capitals": config.options.get("noise", 0.0)}  # once, noise included them
     try:
-        return config, TrainOptions(**config.options | moved)
+        return config, TrainOptions(**before | config.options | moved)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from error
 
@@ -500,7 +503,9 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     translator = Translator(model.to(device), *tokenizers, text=config.text)
     planned = TrainingConfig(**config.training | changes)
     words = translator.source_tokenizer
-    transforms: list[Any] = [SpellingNoise(words, *[options.noise] * 3)] if options.noise else []
+    transforms: list[Any] = []
+    if options.noise or options.capitals:
+        transforms.append(SpellingNoise(words, *[options.noise] * 3, options.capitals))
     transforms += [BPEDropout(words, options.bpe_dropout)] if options.bpe_dropout else []
     train, validation = (TokenCorpus(folder / "corpus" / part) for part in ("train", "validation"))
     trainer = Trainer(model, train, validation, planned, folder, transforms=transforms)

@@ -475,7 +475,7 @@ def test_what_the_model_does_not_know_is_not_translated(site: Path, browser: Any
         page.wait_for_function("() => location.hash.includes('Pizza')")
         assert "know" not in page.inner_text(".tl-notice") and page.locator(".tl-unknown").count() == 0
         page.fill("input", "Wie geht es dir?")  # known words, but nothing that a caption would say
-        page.wait_for_function(NOTICE, arg="less sure of this than of 99 in 100 sentences")
+        page.wait_for_function(NOTICE, arg="less sure of it than of 99 in 100 sentences")
         assert page.locator(".tl-unsure").count() == 1
         assert problems == []
         page.context.close()

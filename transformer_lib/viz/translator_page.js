@@ -154,6 +154,8 @@ class TranslatorInPage {
       (one) => this.sentence(one.split(" ")) === this.input.value,
     );
     const ours = key !== undefined;
+    for (const one of this.tries.children)
+      one.hidden = one.textContent === this.input.value;
     if (ours) this.words = key.split(" ");
     this.changes.hidden = !this.wanted.captions && !(this.wanted.example && ours);
     for (const one of this.changes.querySelectorAll("button")) {
@@ -442,7 +444,7 @@ class TranslatorInPage {
     this.state.textContent = final ? explain(this.shown, this.chosen) : "";
     this.root.classList.toggle("tl-unsure", unsure);
     this.warn(cut, unsure);
-    if (final) this.says.textContent = picture.target.join(" ");
+    this.says.textContent = final ? picture.target.join(" ") : "";
   }
 
   choose(index) {
@@ -523,7 +525,7 @@ class TranslatorInPage {
       told.push(`The model ${knows} ${strange.join(", ")}, so it guesses.`);
     if (unsure)
       told.push(
-        "It is less sure of this than of 99 in 100 sentences of its kind: don't trust it.",
+        "Don't trust this translation: the model is less sure of it than of 99 in 100 sentences of its kind.",
       );
     if (this.rest && this.last)
       told.push("It translates one sentence at a time, here the first.");

@@ -299,13 +299,13 @@ class TranslatorInPage {
     clearTimeout(this.waiting);
     const run = ++this.run;
     const typed = this.input.value.trim();
-    if (this.before !== undefined && !this.press()) {
+    const ours = this.press();
+    if (this.before !== undefined && !ours) {
       this.model.selectedIndex = this.before;
       this.before = undefined;
       this.offer();
     }
     const text = this.wanted.captions ? firstSentence(typed) : typed;
-    this.press();
     this.offers.hidden = true;
     if (!text) return this.clear("");
     if (text.length > LONGEST)

@@ -8,7 +8,8 @@ from transformer_lib.data.everyday import load_everyday
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.results import load
 from transformer_lib.translation.evaluation import evaluate_run
-from transformer_lib.translation.run import TrainOptions, load_corpus
+from transformer_lib.translation.export import command
+from transformer_lib.translation.run import TrainOptions, load_corpus, read_options
 from transformer_lib.translation.translator import Translator, find_pretrained, pretrained_names
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,6 +21,7 @@ def test_a_shipped_model_is_the_one_that_was_recorded(name):
     translator = Translator.from_pretrained(name, device="cpu")
     assert record["parameters"] == sum(p.numel() for p in translator.model.parameters())
     card = (folder / "README.md").read_text()
+    assert command(read_options(folder)[1]) in card
     assert f"{record['parameters']:,} parameters" in card
     assert ("no terms" in card) == name.startswith("captions")
     assert ("non-commercial" in card) == name.startswith("multi30k")

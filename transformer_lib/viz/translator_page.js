@@ -525,7 +525,8 @@ class TranslatorInPage {
       told.push(`The model ${knows} ${strange.join(", ")}, so it guesses.`);
     if (unsure)
       told.push(
-        "Don't trust this translation: the model is less sure of it than of 99 in 100 sentences of its kind.",
+        "Don't trust this translation: the model is less sure of it " +
+          "than of 99 in 100 sentences of its kind.",
       );
     if (this.rest && this.last)
       told.push("It translates one sentence at a time, here the first.");

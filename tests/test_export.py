@@ -1,8 +1,6 @@
-"""What is handed on: a small folder with a card, and the same model as ONNX."""
+"""What is handed on: a small folder with a card."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -10,7 +8,7 @@ from runs import pairs_file, run_folder
 from safetensors import safe_open
 
 from transformer_lib.training.checkpoints import load_tensors
-from transformer_lib.translation.export import export_onnx, export_run
+from transformer_lib.translation.export import export_run
 from transformer_lib.translation.translator import Translator, find_pretrained
 
 
@@ -48,35 +46,3 @@ def test_what_is_shipped_can_be_exported_as_it_is(tmp_path):
         assert torch.equal(tensor, shipped[name])
     card = (target / "README.md").read_text()
     assert "translates en to de" in card and "no terms" in card
-
-
-ONNX = """
-import sys, warnings
-from pathlib import Path
-from transformer_lib.translation.export import export_onnx
-from transformer_lib.translation.translator import Translator
-folder, target = map(Path, sys.argv[1:])
-translator = Translator.from_pretrained(folder, device="cpu")
-largest = export_onnx(translator, target / "model.onnx")
-before = (target / "model.onnx").read_bytes()
-try:
-    export_onnx(translator, str(target / "model.onnx"), tolerance=largest / 2)
-except ValueError as error:
-    print(error)
-print((target / "model.onnx").read_bytes() == before, *sorted(path.name for path in target.iterdir()))
-print(translator.model.training)
-"""
-
-
-@pytest.mark.slow
-def test_onnx_computes_the_same_and_is_not_kept_if_it_does_not(tmp_path):
-    pytest.importorskip("onnxruntime")  # in a process of its own: the exporter does not take checks of shapes
-    command = [sys.executable, "-c", ONNX, str(run_folder("transformer")), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert done.stdout.count("differs by") == 1 and done.stdout.endswith("True model.onnx\nFalse\n")
-    assert "Warning" not in done.stderr
-
-
-def test_a_recurrent_model_is_not_written_as_onnx(tmp_path):
-    with pytest.raises(ValueError, match="only a Transformer"):
-        export_onnx(Translator.from_pretrained(run_folder(), device="cpu"), tmp_path / "model.onnx")

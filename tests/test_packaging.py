@@ -114,7 +114,7 @@ def test_dependencies_are_what_the_library_imports() -> None:
     names = {re.match(r"[\w-]+", line)[0] for line in asked}
     unused = names - imported()
     assert not unused, f"asked for, but never imported: {', '.join(sorted(unused))}"
-    extras = ("viz", "moses", "strict", "marian", "hf", "onnx")
+    extras = ("viz", "moses", "strict", "marian", "hf")
     optional = [line for extra in extras for line in project["optional-dependencies"][extra]]
     extras = {re.match(r"[\w-]+", line)[0] for line in optional}
     named = {"datasets"}  # large, and asked for by the error of `hf:NAME` itself

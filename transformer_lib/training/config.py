@@ -26,7 +26,7 @@ class TrainingConfig:
     epochs: Size = 10
     """The most epochs; a run may be resumed with more of them."""
     max_tokens: Size = 4096
-    """Tokens of a batch on its longer side, padding included."""
+    """Tokens of a batch on its longer side, padding included, before noise and BPE-dropout make sources longer."""
     accumulate: Size = 1
     """Batches whose gradients are added up for one update."""
     learning_rate: Positive | None = None

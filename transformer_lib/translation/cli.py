@@ -19,7 +19,7 @@ from tqdm import tqdm
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 import transformer_lib.translation.run as runs
-from transformer_lib.data.files import fetch, write_atomically
+from transformer_lib.data.files import fetch
 from transformer_lib.data.multi30k import MULTI30K
 from transformer_lib.data.recipes import ZAPIER
 from transformer_lib.decoding.beam_search import SearchConfig
@@ -28,7 +28,7 @@ from transformer_lib.training.checkpoints import average_run
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.distributed import process, process_group
 from transformer_lib.translation.evaluation import evaluate_run
-from transformer_lib.translation.export import ONNX_CARD, export_onnx, export_run, import_onnxruntime
+from transformer_lib.translation.export import export_run
 from transformer_lib.translation.run import TrainOptions
 from transformer_lib.translation.translator import (
     Translation,
@@ -364,36 +364,27 @@ class Average:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a small folder that translates: half precision, with a card; --onnx adds model.onnx, checked.
+    """Write a small folder that translates: half precision, with a card.
 
     The exported translator will use the search options given here unless it is told otherwise.
 
     examples:
       transformer-lib export runs/mine --output mine
-      transformer-lib export captions-en-de --onnx --output x
+      transformer-lib export captions-en-de --beam-size 8 --output mine-8
     """
 
     translator: Positional[Run]
     """Folder of a run, or the name of a shipped model."""
     output: Path
     """Folder to write."""
-    onnx: bool = False
-    """Write model.onnx too."""
     search: _BestSearch = field(default_factory=_BestSearch)
     weights: Weights = None
     """averaged, best or epoch-N; averaged if there is one."""
 
     def run(self) -> int:
         """Write the folder."""
-        if self.onnx:  # refuses before anything is written
-            import_onnxruntime(Translator.from_pretrained(self.translator, device="cpu", weights=self.weights))
         folder = export_run(self.translator, self.output, self.weights, **typed(self.search))
         write(f"{folder}\n")
-        if self.onnx:
-            largest = export_onnx(Translator.from_pretrained(folder, device="cpu"), folder / "model.onnx")
-            card = folder / "README.md"
-            write_atomically(card, (card.read_text(encoding="utf-8") + ONNX_CARD).encode())
-            write(f"{folder}/model.onnx: logits within {largest:.1e} of PyTorch's\n")
         return 0
 
 

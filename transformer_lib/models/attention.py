@@ -56,7 +56,7 @@ def attend(
 
 
 def with_causal(mask: Bool[Tensor, "..."] | None, T: int, S: int, device: torch.device) -> Bool[Tensor, "..."]:
-    """The mask, with the future hidden too; the last query is at the last key.
+    """The mask, with later keys hidden. The last query sits at the last key.
 
     With a cache, T is less than S: the queries are the last T positions.
     """

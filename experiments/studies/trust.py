@@ -31,8 +31,7 @@ def translated(split, n, name):
     rows = []
     for pair, best in zip(pairs, translator.search([pair.source for pair in pairs]), strict=True):
         tokens = len(translator.target_tokenizer.encode(best[0].text)) + 1  # and the end of the sentence
-        whole = best[0].log_probability
-        signs = {"whole": whole, "token": whole / tokens, "length": -len(pair.source.split())}
+        signs = {"token": best[0].log_probability / tokens, "length": -len(pair.source.split())}
         rows.append((signs, best[0].text, pair.target))
     return rows
 
@@ -68,7 +67,6 @@ STUDY = Study(
     equal="one translator and its own search; the sentences; the median of each sign on the validation set as its threshold",
     arms={
         "probability per token": {"by": "token"},
-        "probability of the whole": {"by": "whole"},
         "length of the source": {"by": "length"},
     },
     measure=measure,
@@ -91,19 +89,13 @@ STUDY = Study(
             difference("gap", "probability per token", "length of the source"),
             ("low", ">", 0),
         ),
-        "whole": Finding(
-            "The probability per token tells more than that of the whole translation.",
-            difference("gap", "probability per token", "probability of the whole"),
-            ("low", ">", 0),
-            withdrawn="The difference is 2 BLEU, and its interval contains zero.",
-        ),
     },
 )
 
 CHECKS = {
     "other-way": Check(
         "the translator from German to English instead; each tenth of the test set",
-        ("token", "beyond-length", "whole"),
+        ("token", "beyond-length"),
         range(100, 110),
         plain(STUDY),
         settings={"name": "multi30k-de-en", "parts": 10},

@@ -183,11 +183,5 @@ STUDY = Study(
             ("low", ">", 2),
             withdrawn="It takes 1.6 to 1.7 times as long.",
         ),
-        "ctranslate2": Finding(
-            "A beam of 4 takes the library at most twice as long as CTranslate2, with the same weights on one processor core.",
-            against("beam of 4", "CTranslate2"),
-            ("low", ">", 0.5),
-            withdrawn="The library takes a little more than twice as long.",
-        ),
     },
 )

@@ -13,16 +13,16 @@ from typing import Any
 __all__ = ["DataFile", "check_empty", "checksum", "fetch", "write_atomically", "write_json"]
 
 
-def read_table(name: str) -> dict[str, list[str]]:
-    """The lines below each ``[heading]`` of a text file of this folder, without comments."""
-    tables: dict[str, list[str]] = {}
+def read_table(name: str) -> dict[str, list[list[str]]]:
+    """The rows below each ``[heading]`` of a text file of this folder, without comments; bars part the columns."""
+    tables: dict[str, list[list[str]]] = {}
     rows = tables.setdefault("", [])
     text = (files("transformer_lib") / "data" / f"{name}.txt").read_text(encoding="utf-8")
     for line in text.splitlines():
         if line.startswith("["):
             rows = tables.setdefault(line.strip("[]"), [])
         elif line and not line.startswith("#"):
-            rows.append(line)
+            rows.append([column.strip() for column in line.split("|")])
     return tables
 
 

@@ -6,13 +6,14 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from itertools import count
+from itertools import count, permutations
 from typing import Any, NamedTuple
 
 from transformer_lib.data.lexicon import (
     ADVERBS,
     CONTRACTIONS,
     COUPLES,
+    NOUNS,
     REASONS,
     TABLES,
     TIMES,
@@ -56,12 +57,12 @@ def linked(english: str, german: str) -> Text:
 
 
 def weave(order: str, **parts: Text) -> Text:
-    """Parts in the order of each language, such as "be very word | very word be"."""
+    """Parts in the order of each language, such as "be very word | very word be"; some may be missing."""
     parts[","] = Text((), ((",", ()),))
     english, german = (side.split() for side in order.split("|"))
     return Text(
-        tuple(word for name in english for word in parts[name].english),
-        tuple(word for name in german for word in parts[name].german),
+        tuple(word for name in english if name in parts for word in parts[name].english),
+        tuple(word for name in german if name in parts for word in parts[name].german),
     )
 
 
@@ -157,32 +158,16 @@ def capacity(noun: Noun, clash: frozenset[str] = frozenset(), only: str = BEFORE
     return max(n for n in (0, 1, 2) if adjective_choices(noun, n, clash, only))
 
 
-DETERMINERS = tuple(
-    ((word.strip("-"), number == "plural"), int(weight)) for word, number, weight in TABLES["determiners"]
-)
-MASS_DETERMINERS = ((("the", False), 50), (("", False), 50))
-NUMBERS: dict[str, Callable[[str, bool], bool]] = {  # what a phrase may begin with
-    "any": lambda determiner, plural: True,
-    "few": lambda determiner, plural: determiner not in ("four", "many"),
-    "one": lambda determiner, plural: not plural,
-    "more": lambda determiner, plural: plural and determiner in ("the", ""),
-    "a": lambda determiner, plural: determiner == "a",
-    "bare": lambda determiner, plural: determiner == "",
-    "the": lambda determiner, plural: determiner == "the" and not plural,
-    "new": lambda determiner, plural: determiner != "the",
-}
-
-
 @cache
 def determiners_for(mass: bool, number: str, size: int, limit: int, rich: bool) -> tuple[Any, ...]:
     """The determiners with which a phrase can have this size, with their weights."""
-    extras = {"": size - 1}  # words besides the determiner and the noun
-    return tuple(
-        ((determiner, plural), weight)
-        for (determiner, plural), weight in (MASS_DETERMINERS if mass else DETERMINERS)
-        for n in [extras.get(determiner, size - 2)]
-        if (0 <= n <= limit or (rich and 3 <= n <= 10)) and NUMBERS[number](determiner, plural)
-    )
+    able = []
+    for word, counted, weight, numbers in TABLES["mass determiners" if mass else "determiners"]:
+        determiner = word.strip("-")
+        n = size - 1 - bool(determiner)  # words besides the determiner and the noun
+        if number in numbers.split() and (0 <= n <= limit or (rich and 3 <= n <= 10)):
+            able.append(((determiner, counted == "plural"), int(weight)))
+    return tuple(able)
 
 
 class Head(NamedTuple):
@@ -300,14 +285,19 @@ def object_phrase(w: Writer, verb: Verb, noun: Noun, size: int, plural: bool, ri
     return noun_phrase(w, noun, size, case, number, clash=clash, head=head)
 
 
-def relative_clause(phrase: Phrase, case: str, clause: Text, via: Text | None = None) -> None:
-    """Append a relative clause to a phrase."""
+def be(plural: bool) -> Text:
+    """The verb in the present."""
+    return linked("are", "sind") if plural else linked("is", "ist")
+
+
+def relative_clause(phrase: Phrase, case: str, order: str, **parts: Text) -> None:
+    """Append a relative clause to a phrase: its parts in the order of each language."""
     column = "p" if phrase.plural else phrase.noun.gender
     who = "who" if case == "nom" else "whom"
     pronoun = linked(who if phrase.is_a("person") else "that", form_of("that", case, column))
-    parts = {"phrase": phrase.text, "via": via or Text(), "pronoun": pronoun, "clause": clause}
-    order = "phrase pronoun clause | phrase , via pronoun clause ,"
-    phrase.text = weave(order, **parts)
+    english, german = order.split("|")
+    order = f"phrase pronoun {english} | phrase , via pronoun {german} ,"
+    phrase.text = weave(order, phrase=phrase.text, pronoun=pronoun, **parts)
 
 
 def that_is(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
@@ -318,11 +308,9 @@ def that_is(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     clash = head.verb.listed("not" if head.role == "subject" else "dull")
     able = [a for a in phrase.noun.adjectives if a.dimension not in taken]
     word = w.fresh([a for a in able if a.english not in clash])
-    be = linked("are", "sind") if phrase.plural else linked("is", "ist")
     very = linked("very", "sehr") if size == 4 else Text()
-    word = linked(word.english, word.german)
-    clause = weave("be very word | very word be", be=be, very=very, word=word)
-    relative_clause(phrase, "nom", clause)
+    parts = {"be": be(phrase.plural), "very": very, "word": linked(word.english, word.german)}
+    relative_clause(phrase, "nom", "be very word | very word be", **parts)
 
 
 def who_wears(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
@@ -335,8 +323,7 @@ def who_wears(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     noun = choose_noun(w, wear.objects, rest)
     thing = object_phrase(w, wear, noun, rest, phrase.plural, False)
     deed = deed_parts(wear, phrase.plural, progressive, Text())
-    parts = {"subject": Text(), "rest": thing.text, **deed}
-    relative_clause(phrase, "nom", weave(ORDERS["final"], **parts))
+    relative_clause(phrase, "nom", ORDERS["final"], rest=thing.text, **deed)
 
 
 def who_lives(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
@@ -349,7 +336,7 @@ def who_lives(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     inner = noun_phrase(w, place, size - 3, "dat", "one")
     verb = linked(many, viele) if phrase.plural else linked(one, eins)
     where = after_preposition(english, german, inner)
-    relative_clause(phrase, "nom", weave("verb where | where verb", verb=verb, where=where))
+    relative_clause(phrase, "nom", "verb where | where verb", verb=verb, where=where)
 
 
 def that_belongs(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
@@ -357,7 +344,7 @@ def that_belongs(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     noun = choose_noun(w, nouns_tagged("person"), size - 3)
     owner = noun_phrase(w, noun, size - 3, "dat", "few").text
     verb = linked("belong to", "gehören") if phrase.plural else linked("belongs to", "gehört")
-    relative_clause(phrase, "nom", weave("verb owner | owner verb", verb=verb, owner=owner))
+    relative_clause(phrase, "nom", "verb owner | owner verb", verb=verb, owner=owner)
 
 
 def whom_they(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
@@ -374,8 +361,8 @@ def whom_they(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     people = tuple(noun for noun in verb.subjects if "person" in noun.tags)
     subject = noun_phrase(w, choose_noun(w, people, rest), rest, "nom", "few")
     deed = deed_parts(verb, subject.plural, progressive, Text())
-    clause = weave(ORDERS["final"], subject=subject.text, rest=Text(), **deed)
-    relative_clause(phrase, "dat" if verb.kind == "dat" else "acc", clause, deed["via"])
+    case = "dat" if verb.kind == "dat" else "acc"
+    relative_clause(phrase, case, ORDERS["final"], subject=subject.text, **deed)
 
 
 def who_does(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
@@ -389,9 +376,7 @@ def who_does(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     if size == 4:
         name = w.pick([adverb for adverb in verb.adverbs if adverb != "often"])
         manner = linked(name, ADVERBS[name])
-    parts = {"subject": Text(), "rest": Text()}
-    parts |= deed_parts(verb, phrase.plural, True, manner)
-    relative_clause(phrase, "nom", weave(ORDERS["final"], **parts))
+    relative_clause(phrase, "nom", ORDERS["final"], **deed_parts(verb, phrase.plural, True, manner))
 
 
 def with_thing(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
@@ -430,10 +415,18 @@ def modify(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
 Slot = tuple[tuple[int, int], ...]
 
 
-def slot_of(table: str) -> Slot:
+def slot_of(entries: str) -> Slot:
     """A slot: "2:60 3:40" means two words in 60 of 100 cases, three in 40."""
-    entries = (entry.split(":") for entry in table.split())
-    return tuple((int(size), int(weight)) for size, weight in entries)
+    pairs = (entry.split(":") for entry in entries.split())
+    return tuple((int(size), int(weight)) for size, weight in pairs)
+
+
+SLOTS = {name: slot_of(entries) for name, entries in TABLES["slots"]}
+
+
+def slots_of(names: str) -> tuple[Slot, ...]:
+    """The slots of these parts."""
+    return tuple(SLOTS[name] for name in names.split())
 
 
 @cache
@@ -458,51 +451,23 @@ def fill(w: Writer, slots: tuple[Slot, ...], total: int) -> list[int]:
     return sizes
 
 
-NOTHING, MAYBE = slot_of("0:100"), slot_of("0:82 1:18")
-TIME = slot_of("1:45 2:20 3:35")
-WHERE = slot_of("3:66 4:20 5:12 6:2")
-BASIC = slot_of("2:62 3:33 4:5")
-PLAIN = slot_of("1:5 2:56 3:33 4:6")
-RICH = slot_of("1:4 2:50 3:23 4:3 5:7 6:5 7:4 8:2 9:1 10:1")
-DEED = slot_of("1:54 2:38 3:8")
-
-
 class Shape(NamedTuple):
     """What a clause consists of: the front is a time, a place or nothing."""
 
     front: str
     kind: str
     slots: tuple[Slot, ...]
-    weight: int
-
-
-@cache
-def all_shapes(first: bool, final: bool) -> tuple[Shape, ...]:
-    """The shapes of a main clause, the first or a later one, or of a final one."""
-    fronts = [("", NOTHING, 70)]
-    if not final:
-        fronts += [("place", WHERE, 18), ("time", TIME, 12)][: 1 + first]
-    shapes = []
-    for front, before, often in fronts:
-        away = slot_of("0:60 3:28 4:8 5:4")
-        away = NOTHING if front == "place" or final else away
-        kinds = [  # kind, weight, and the slots: adverb, receiver, object, place
-            ("rest", 24, (MAYBE, NOTHING, NOTHING, away)),
-            ("do", 48, (MAYBE, NOTHING, PLAIN if final else RICH, away)),
-            ("give", 6, (NOTHING, BASIC, BASIC, NOTHING)),
-            ("go", 14, (MAYBE, NOTHING, NOTHING, WHERE)),
-        ]
-        for kind, weight, after in kinds[: 3 if front == "place" else 4]:
-            slots = (before, RICH, DEED, *after)
-            shapes.append(Shape(front, kind, slots, often * weight))
-    return tuple(shapes)
 
 
 @cache
 def shapes_of(size: int, first: bool, final: bool) -> tuple[tuple[Shape, int], ...]:
-    """The shapes that can have this size, weighted."""
-    shapes = all_shapes(first, final)
-    return tuple((shape, shape.weight * count_ways(shape.slots, size)) for shape in shapes)
+    """The shapes that a clause of this size can have, weighted; only the first begins with a time."""
+    shapes = []
+    for which, front, kind, weight, names in TABLES["shapes"]:
+        if (which == "final") == final and (first or front != "time"):
+            shape = Shape(front.strip("-"), kind, slots_of(names))
+            shapes.append((shape, int(weight) * count_ways(shape.slots, size)))
+    return tuple(shapes)
 
 
 class Sizes(NamedTuple):
@@ -647,10 +612,10 @@ def write_reason(w: Writer, size: int, first: bool) -> Text:
     about_size = {word.english for word in reason.about[1]} & {"heavy", "light"}
     able = "age colour" if reason.contest or about_size else "size age colour"
     most = (2 + capacity(nouns[0], only=able), 2 + min(1, capacity(nouns[1], only="age colour")))
-    subjects, objects = (tuple(s for s in BASIC if s[0] <= n) for n in most)
+    subjects, objects = (tuple(s for s in SLOTS["basic"] if s[0] <= n) for n in most)
     words = len(reason.english.split()) + 1 + bool(verb.particle) + 2 * negated
     deeds = ((words, 100),) if negated or simple else ((words, 65), (words + 1, 35))
-    when = slot_of("0:85 1:5 2:4 3:6") if first and not simple else NOTHING
+    when = slot_of("0:85 1:5 2:4 3:6") if first and not simple else SLOTS["nothing"]
     tails = slot_of("5:100") if negated else slot_of("4:70 5:30")
     slots = (when, subjects, deeds, objects, tails)
     before, n_subject, n_verb, n_object, tail = fill(w, slots, size)
@@ -685,30 +650,14 @@ def write_reason(w: Writer, size: int, first: bool) -> Text:
     )
 
 
-def lengths(smallest: int, weights: str) -> Slot:
-    """A slot with rising sizes."""
-    return tuple((n, int(weight)) for n, weight in enumerate(weights.split(), smallest))
-
-
-MAIN = lengths(3, "4 10 14 15 14 12 10 9 8 7 5 4 3 2 1 1")
-WHILE = lengths(3, "8 16 19 17 13 10 7 5 3 2")
-OUTLINES = [  # for each main clause: has it a "while"?
-    (tuple("while" in clause for clause in clauses.split(",")), int(weight)) for clauses, weight in TABLES["outlines"]
-]
-
-
 @cache
-def outlines_of(size: int) -> tuple[Any, ...]:
-    """The outlines that can have this size, each with its slots, weighted."""
-    weighted = []
-    for outline, weight in OUTLINES:
-        slots: list[Slot] = []
-        for i, has_while in enumerate(outline):
-            slots += [slot_of("2:100")] * (i > 0) + [MAIN]
-            slots += [slot_of("1:100"), WHILE] * has_while
-        weight *= 100 ** (16 - len(slots)) * count_ways(tuple(slots), size)
-        weighted.append(((outline, tuple(slots)), weight))
-    return tuple(weighted)
+def outlines_of(size: int) -> tuple[tuple[str, int], ...]:
+    """The outlines that a caption of this size can have, weighted."""
+    outlines = []
+    for outline, weight in TABLES["outlines"]:
+        slots = slots_of(outline)
+        outlines.append((outline, int(weight) * 100 ** (16 - len(slots)) * count_ways(slots, size)))
+    return tuple(outlines)
 
 
 def write_main(w: Writer, size: int, first: bool, alone: bool, reasons: bool) -> Text:
@@ -723,26 +672,156 @@ def write_main(w: Writer, size: int, first: bool, alone: bool, reasons: bool) ->
 
 def write_caption(w: Writer, size: int) -> Text:
     """A caption of this many English words."""
-    outline, slots = w.weighted(outlines_of(size))
-    sizes = iter(fill(w, slots, size))
+    outline = w.weighted(outlines_of(size))
     text = Text()
-    for i, has_while in enumerate(outline):
-        if i:
-            next(sizes)  # the two words of ", and"
-        n_reasons = len(w.referents)
-        main = write_main(w, next(sizes), i == 0, outline == (False,), not has_while)
-        if i:
-            negated = "not" in dict(main.english) and len(w.referents) > n_reasons
-            links = (("and", "und"), ("but", "aber"))
-            link = w.pick(links) if negated else links[0]
-            text += linked(",", ",") + linked(*link)
-        text += main
-        if has_while:
-            next(sizes)  # the word "while"
-            side = w.attempt(write_clause, next(sizes), False, True, False)
+    for part, n in zip(outline.split(), fill(w, slots_of(outline), size), strict=True):
+        if part in ("main", "half"):
+            n_reasons, first = len(w.referents), not text.english
+            main = write_main(w, n, first, outline == "main", part == "main")
+            if not first:
+                negated = "not" in dict(main.english) and len(w.referents) > n_reasons
+                links = (("and", "und"), ("but", "aber"))
+                text += linked(",", ",") + linked(*(w.pick(links) if negated else links[0]))
+            text += main
+        elif part == "side":
+            side = w.attempt(write_clause, n, False, True, False)
             both = linked("while", "während")
             text += weave("both side | , both side ,", both=both, side=side)
     return text
+
+
+# ---- simple sentences and bare noun phrases: what people type first into a translator
+
+
+def simple_phrase(w: Writer, noun: Noun, case: str = "nom", number: str = "any") -> Phrase:
+    """A short noun phrase, with any adjective that the noun may bear."""
+    size = w.weighted(SLOTS["simple phrase"])
+    return noun_phrase(w, noun, size, case, number, only=f"{BEFORE_NOUNS} state")
+
+
+def any_noun(w: Writer) -> Noun:
+    """A noun that the sentence has not used yet."""
+    return w.fresh(tuple(NOUNS.values()))
+
+
+def quality(w: Writer, phrase: Phrase, *said: Adjective) -> Adjective:
+    """An adjective to say of a phrase, unlike those it bears and those said already."""
+    borne = {word.dimension for word in (*phrase.adjectives, *said)}
+    borne |= {"age", "youth"} if borne & {"age", "youth"} else set()
+    return w.fresh([word for word in phrase.noun.adjectives if word.dimension not in borne])
+
+
+def place_of(w: Writer, noun: Noun) -> Text:
+    """A place where this noun may be."""
+    groups = [groups for tags, groups in TABLES["homes"] if noun.tags & set(tags.split())]
+    size = w.weighted(SLOTS["simple place"])
+    return place_phrase(w, choose_place(w, w.pick(groups), size, [noun]), size)
+
+
+def is_so(w: Writer) -> Text:
+    """The street is wide; today the dogs are not tired; the cat is small and very clever."""
+    phrase = simple_phrase(w, any_noun(w))
+    first = quality(w, phrase)
+    gradual = first.dimension != "colour"
+    degrees = (
+        ((), 64),
+        (("not", "nicht"), 18),
+        (("very", "sehr"), 12 * gradual),
+        (("too", "zu"), 6 * gradual),
+    )
+    degree = w.weighted(degrees)
+    text = (linked(*degree) if degree else Text()) + linked(first.english, first.german)
+    if not degree and w.below(100) < 20:
+        second = quality(w, phrase, first)
+        text += linked("and", "und") + linked(second.english, second.german)
+    front = time_phrase(w, w.weighted(SLOTS["simple time"])) if w.below(100) < 12 else Text()
+    order = "front who be so | front be who so" if front.english else "who be so | who be so"
+    return weave(order, front=front, who=phrase.text, be=be(phrase.plural), so=text)
+
+
+def bare(w: Writer) -> Text:
+    """The small dog; a dog in the garden."""
+    noun = any_noun(w)
+    text = simple_phrase(w, noun).text
+    return text + place_of(w, noun) if w.below(100) < 25 else text
+
+
+def is_there(w: Writer) -> Text:
+    """The dog is in the garden."""
+    noun = any_noun(w)
+    phrase = simple_phrase(w, noun)
+    return phrase.text + be(phrase.plural) + place_of(w, noun)
+
+
+def there_is(w: Writer) -> Text:
+    """There is a small dog (in the garden): German says "es gibt", with the accusative."""
+    noun = any_noun(w)
+    phrase = simple_phrase(w, noun, "acc", "new")
+    verb = linked("are" if phrase.plural else "is", "gibt")
+    text = linked("there", "es") + verb + phrase.text
+    return text + place_of(w, noun) if w.below(100) < 35 else text
+
+
+def this_is(w: Writer) -> Text:
+    """This is a dog; these are two dogs."""
+    phrase = simple_phrase(w, any_noun(w))
+    return linked("these" if phrase.plural else "this", "das") + be(phrase.plural) + phrase.text
+
+
+def it_is(w: Writer) -> Text:
+    """The dog is small but it is brave: the pronoun has the gender of its noun."""
+    noun = w.fresh([noun for noun in NOUNS.values() if "person" not in noun.tags])
+    phrase = simple_phrase(w, noun, number="one")
+    one = quality(w, phrase)
+    two = quality(w, phrase, one)
+    it = linked("it", PRONOUN[noun.gender])
+    w.referents.append((it.english[0][1][0], phrase.label))
+    first = phrase.text + be(False) + linked(one.english, one.german)
+    return first + link_clauses(w) + it + be(False) + linked(two.english, two.german)
+
+
+def link_clauses(w: Writer) -> Text:
+    """The word "and" or "but"; English may leave out the comma, German only before "und"."""
+    word, german = w.weighted(((("and", "und"), 60), (("but", "aber"), 40)))
+    if w.below(2):
+        return linked(",", ",") + linked(word, german)
+    return Text((), ((",", ()),) if word == "but" else ()) + linked(word, german)
+
+
+def contrast(w: Writer) -> Text:
+    """The small dog is tired and the big dog is not."""
+    noun, other = any_noun(w), any_noun(w)
+    if w.below(2):  # one noun, told apart by an adjective
+        pairs, kinds = permutations(noun.adjectives, 2), ("size", "age", "colour")
+        alike = [(a, b) for a, b in pairs if a.dimension == b.dimension and a.dimension in kinds]
+        one, two = w.pick(alike)
+        plural = "mass" not in noun.tags and w.below(4) == 0
+        pair = [build_phrase(noun, "the", plural, (a,), "nom") for a in (one, two)]
+    else:
+        pair = [simple_phrase(w, each, number="the") for each in (noun, other)]
+    shared = set(pair[1].noun.adjectives)
+    said = quality(w, pair[0])
+    if said not in shared or said.dimension in {word.dimension for word in pair[1].adjectives}:
+        raise DeadEnd
+    first = pair[0].text + be(pair[0].plural) + linked(said.english, said.german)
+    second = pair[1].text
+    if w.below(100) < 30:
+        own = quality(w, pair[1])
+        second += be(pair[1].plural) + linked(own.english, own.german)
+    else:
+        verb = ("are", "sind es") if pair[1].plural else ("is", "ist es")
+        second += linked(*verb) + linked("not", "nicht")
+    return first + link_clauses(w) + second
+
+
+def short(w: Writer) -> Text:
+    """The dog sleeps."""
+    return write_clause(w, w.weighted(SLOTS["simple clause"]), True, False, True)
+
+
+SIMPLE = (
+    (is_so, 34), (bare, 16), (is_there, 10), (there_is, 9), (this_is, 6), (it_is, 6), (contrast, 12), (short, 7),
+)  # fmt: skip
 
 
 def tidy(words: Words) -> Words:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from transformer_lib.data.captions import Pair, make_captions
-from transformer_lib.data.files import read_table
+from transformer_lib.data.files import Folder, read_table
 
 __all__ = ["dictionary", "load_everyday", "other_names", "visitors_corpus"]
 
@@ -17,7 +17,7 @@ PARTS = ("train", "val", "test")
 PHRASES = read_table("phrases")  # a phrase book, and the names that take the place of others
 
 
-def load_everyday(part: str, directory: str | os.PathLike[str] | None = None) -> list[Pair]:
+def load_everyday(part: str, directory: Folder = None) -> list[Pair]:
     """English and German sentences of Tatoeba, without duplicates, none of them in two parts.
 
     Args:
@@ -55,7 +55,7 @@ def dictionary(pairs: Iterable[Pair], at_least: int = 4, dice: float = 0.4) -> l
     """
     both, left, right = Counter[tuple[str, str]](), Counter[str](), Counter[str]()
     for pair in pairs:
-        english, german = set(words(pair.source)), set(words(pair.target))
+        english, german = ([*dict.fromkeys(words(text))] for text in (pair.source, pair.target))  # each word once
         left.update(english)
         right.update(german)
         both.update((e, d) for e in english for d in german)

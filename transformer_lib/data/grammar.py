@@ -3,10 +3,11 @@
 __all__: list[str] = []  # the inside of data.captions
 
 import random
+from bisect import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from itertools import count, permutations
+from itertools import accumulate, count, permutations
 from typing import Any, NamedTuple
 
 from transformer_lib.data.lexicon import (
@@ -90,18 +91,14 @@ class Writer:
         """One of the options, all equally likely."""
         if not options:
             raise DeadEnd
-        return options[int(self.random() * len(options))]
+        return options[self.below(len(options))]
 
     def weighted(self, options: Any) -> Any:
         """One of the options, given as (option, whole-number weight)."""
-        total = sum(weight for _, weight in options)
-        if not total:
+        sums = list(accumulate(weight for _, weight in options))
+        if not sums or not sums[-1]:
             raise DeadEnd
-        rest = int(self.random() * total)
-        for option, weight in options:
-            rest -= weight
-            if rest < 0:
-                return option
+        return options[bisect(sums, self.below(sums[-1]))][0]
 
     def fresh(self, options: Any) -> Any:
         """An option that this caption has not used, and that counts as used now."""
@@ -141,7 +138,7 @@ BEFORE_NOUNS = "size age youth colour mood kind"  # the dimensions of adjectives
 
 @cache
 def adjective_choices(
-    noun: Noun, n: int, clash: frozenset[str] = frozenset(), only: str = BEFORE_NOUNS
+    noun: Noun, n: int, clash: tuple[str, ...] = (), only: str = BEFORE_NOUNS
 ) -> tuple[tuple[Adjective, ...], ...]:
     """Every way to put n adjectives before a noun: none in ``clash``, and all of the
     dimensions in ``only``."""
@@ -153,7 +150,7 @@ def adjective_choices(
 
 
 @cache
-def capacity(noun: Noun, clash: frozenset[str] = frozenset(), only: str = BEFORE_NOUNS) -> int:
+def capacity(noun: Noun, clash: tuple[str, ...] = (), only: str = BEFORE_NOUNS) -> int:
     """How many adjectives a noun can take: 0, 1 or 2."""
     return max(n for n in (0, 1, 2) if adjective_choices(noun, n, clash, only))
 
@@ -198,7 +195,7 @@ def noun_phrase(
     case: str,
     number: str = "any",
     *,
-    clash: frozenset[str] = frozenset(),
+    clash: tuple[str, ...] = (),
     only: str = BEFORE_NOUNS,
     head: Head | None = None,
 ) -> Phrase:
@@ -268,7 +265,7 @@ def deed_parts(verb: Verb, plural: bool, progressive: bool, manner: Text, negate
     }
 
 
-def choose_noun(w: Writer, options: tuple[Noun, ...], size: int, clash: frozenset[str] = frozenset()) -> Noun:
+def choose_noun(w: Writer, options: tuple[Noun, ...], size: int, clash: tuple[str, ...] = ()) -> Noun:
     """A noun not yet used that can fill a phrase of this size."""
     limit = size - 2 if 2 < size <= 4 else 0
     return w.fresh([noun for noun in options if capacity(noun, clash) >= limit])
@@ -280,7 +277,7 @@ def object_phrase(w: Writer, verb: Verb, noun: Noun, size: int, plural: bool, ri
     if "same" in verb.flags and "one" not in verb.flags:
         number = "more" if plural else "one"
     case = "dat" if verb.kind == "dat" else "acc"
-    clash = frozenset(verb.listed("dull"))
+    clash = verb.listed("dull")
     head = Head(verb, "object") if rich else None
     return noun_phrase(w, noun, size, case, number, clash=clash, head=head)
 
@@ -541,13 +538,13 @@ def write_clause(w: Writer, size: int, first: bool, final: bool, alone: bool) ->
     deeds = deeds_for(shape, sizes, alone)
     verb, progressive, adverbs = w.pick([d for d in deeds if d[0].name not in w.used])
     w.used.add(verb.name)
-    clash = frozenset(verb.listed("not"))
+    clash = verb.listed("not")
     nouns = [choose_noun(w, verb.subjects, sizes.subject, clash)]
     if sizes.receiver:
         nouns.append(choose_noun(w, verb.objects, sizes.receiver))
     if sizes.object:
         things = verb.gifts if sizes.receiver else verb.objects
-        nouns.append(choose_noun(w, things, sizes.object, frozenset(verb.listed("dull"))))
+        nouns.append(choose_noun(w, things, sizes.object, verb.listed("dull")))
     where = sizes.front if shape.front == "place" else sizes.place
     place = choose_place(w, verb.places, where, nouns) if where else None
 

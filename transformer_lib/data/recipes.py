@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import random
 import re
 from collections import Counter
@@ -16,7 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from transformer_lib.data.batching import batches
-from transformer_lib.data.files import DataFile, fetch, read_table
+from transformer_lib.data.files import DataFile, Folder, fetch, read_table
 from transformer_lib.data.tokenizer import BOS, EOS, Tokenizer
 
 __all__ = [
@@ -227,7 +226,7 @@ def group_twins(rows: Sequence[dict[str, str]]) -> dict[str, list[int]]:
     return groups
 
 
-def load_zapier(split: str, directory: str | os.PathLike[str] | None = None, *, text: str = "title") -> list[Recipe]:
+def load_zapier(split: str, directory: Folder = None, *, text: str = "title") -> list[Recipe]:
     """Recipes from Zapier: 3,859 for training ("train"), 500 for validation ("val"), 500 for testing.
 
     Recipes that share all words of their title or of their description are in the same split. What

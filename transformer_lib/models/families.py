@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_lib.data.tokenizer import BOS, EOS, PAD
+from transformer_lib.data.tokenizer import BOS
 from transformer_lib.models.bert import Bert, BertClassifier, BertConfig
 from transformer_lib.models.gpt import GPT, GPTConfig
 from transformer_lib.models.llama import Llama, LlamaConfig
@@ -182,13 +182,9 @@ def their_marian_fields(c: TransformerConfig) -> Settings:
     only = {"norm_first": False, "final_norm": False, "positions": "sinusoidal", "bias": True}
     require(vars(c), only | dict.fromkeys(("d_key", "d_value"), c.d_model // c.n_heads))
     return {
-        "decoder_vocab_size": c.target_vocab_size,
-        "vocab_size": c.source_vocab_size,
         "share_encoder_decoder_embeddings": c.tie_embeddings == "all",
         "tie_word_embeddings": c.tie_embeddings != "none",
-        "pad_token_id": PAD,
         "decoder_start_token_id": BOS,
-        "eos_token_id": EOS,
         "forced_eos_token_id": None,
     }
 

@@ -79,10 +79,7 @@ def heads_viewer(
     for words, weights, written, chances in sentences.values():
         texts.append(["", *words])
         maps.append(percent(weights))
-        with_all, *without = [
-            _silenced_row(number, words, watched, forms, written[0], chance)
-            for number, (forms, chance) in enumerate(zip(written, chances, strict=True))
-        ]
+        with_all, *without = [_silenced_row(n, words, watched, written, chances) for n in range(len(written))]
         outcomes.append([[with_all, row] for row in without])
     controls = [
         Control("Sentence", list(sentences)),
@@ -95,15 +92,9 @@ def heads_viewer(
     return make_viewer(title, controls, scene, parts)
 
 
-def _silenced_row(
-    head: int,
-    words: Sequence[str],
-    watched: int,
-    forms: Sequence[str],
-    whole: Sequence[str],
-    chance: Mapping[str, float],
-) -> list[Any]:
+def _silenced_row(head: int, words: Sequence[str], watched: int, written: Any, chances: Any) -> list[Any]:
     """What is said of the words written without a head (0: with all of them), and their cells."""
+    forms, whole, chance = written[head], written[0], chances[head]
     likely = ", ".join(f"{form} {100 * p:.0f}\u00a0%" for form, p in chance.items())
     said = f"{f'Without head {head}' if head else 'With all heads'}, “{words[watched]}” becomes {likely}."
     pairs = list(zip(words, forms, whole, strict=True))

@@ -10,26 +10,8 @@ from functools import cache
 from itertools import accumulate, count, permutations
 from typing import Any, NamedTuple
 
-from transformer_lib.data.lexicon import (
-    ADVERBS,
-    CONTRACTIONS,
-    COUPLES,
-    NOUNS,
-    REASONS,
-    TABLES,
-    TIMES,
-    VERBS,
-    Adjective,
-    Noun,
-    Place,
-    Reason,
-    Verb,
-    find_verb,
-    form_of,
-    nouns_tagged,
-    places_of,
-    strength_of,
-)
+from transformer_lib.data import lexicon
+from transformer_lib.data.lexicon import TABLES, Adjective, Noun, Place, Reason, Verb, form_of
 
 Words = tuple[tuple[str, tuple[int, ...]], ...]  # words, each with its labels
 LABELS = count()
@@ -146,7 +128,7 @@ def adjective_choices(
     if n < 2:
         return tuple((word,) for word in able) if n else ((),)
     couples = ((a, b) for a in able for b in able)
-    return tuple((a, b) for a, b in couples if (a.dimension, b.dimension) in COUPLES)
+    return tuple((a, b) for a, b in couples if (a.dimension, b.dimension) in lexicon.COUPLES)
 
 
 @cache
@@ -181,7 +163,7 @@ def build_phrase(noun: Noun, determiner: str, plural: bool, adjectives: tuple[Ad
         an = determiner == "a" and (adjectives or (noun,))[0].english[0] in "aeiou"
         text += linked("an" if an else determiner, form_of(determiner, case, column))
     for one in adjectives:
-        ending = form_of(strength_of(determiner), case, column)
+        ending = form_of(lexicon.strength_of(determiner), case, column)
         text += linked(one.english, one.stem + ending)
     english = noun.english_plural if plural else noun.english
     word = linked(english, noun.in_german(case, plural))
@@ -222,7 +204,7 @@ def after_preposition(english: str, german: str, phrase: Phrase) -> Text:
     """A preposition and a phrase; the German one may melt into one word with "the"."""
     preposition = linked(english, german)
     ((first, labels), *rest), before = phrase.text.german, preposition.german
-    melted = CONTRACTIONS.get(f"{german} {first}")
+    melted = lexicon.CONTRACTIONS.get(f"{german} {first}")
     if melted and phrase.text.english[0][0] == "the":
         whole = (*labelled(melted, *before[0][1], *labels), *rest)
         return Text(preposition.english + phrase.text.english, whole)
@@ -314,7 +296,7 @@ def who_wears(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     """The man who is wearing a red hat."""
     if head.verb.base in ("wear", "put", "swim", "sleep", "wake", "get"):
         raise DeadEnd
-    wear = find_verb("wear")
+    wear = lexicon.find_verb("wear")
     progressive = size == 7 or (size > 4 and w.below(2) == 1)
     rest = size - 2 - progressive
     noun = choose_noun(w, wear.objects, rest)
@@ -329,7 +311,7 @@ def who_lives(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     homes = ("lives live in", "wohnt wohnen in"), ("comes come from", "kommt kommen aus")
     pair = w.pick(homes) if person else ("lives live in", "lebt leben in")
     (one, many, english), (eins, viele, german) = (side.split() for side in pair)
-    place = choose_noun(w, nouns_tagged("village city" if person else "forest"), size - 3)
+    place = choose_noun(w, lexicon.nouns_tagged("village city" if person else "forest"), size - 3)
     inner = noun_phrase(w, place, size - 3, "dat", "one")
     verb = linked(many, viele) if phrase.plural else linked(one, eins)
     where = after_preposition(english, german, inner)
@@ -338,7 +320,7 @@ def who_lives(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
 
 def that_belongs(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     """The ball that belongs to the boy: in German the owner is in the dative."""
-    noun = choose_noun(w, nouns_tagged("person"), size - 3)
+    noun = choose_noun(w, lexicon.nouns_tagged("person"), size - 3)
     owner = noun_phrase(w, noun, size - 3, "dat", "few").text
     verb = linked("belong to", "gehören") if phrase.plural else linked("belongs to", "gehört")
     relative_clause(phrase, "nom", "verb owner | owner verb", verb=verb, owner=owner)
@@ -348,7 +330,7 @@ def whom_they(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     """The dog that the boy loves: the noun is the object of its relative clause."""
     options = [
         (verb, progressive, rest)
-        for verb in VERBS
+        for verb in lexicon.VERBS
         if "rel" in verb.flags and phrase.noun in verb.objects and verb.name not in w.used
         for progressive in ((False,) if "calm" in verb.flags else (False, True))
         if 2 <= (rest := size - 2 - progressive - bool(verb.particle)) <= 4
@@ -364,7 +346,7 @@ def whom_they(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
 
 def who_does(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     """The man who is laughing: something that can be done at the same time."""
-    verb = find_verb(w.pick(head.verb.listed("also" if head.role == "subject" else "scene")))
+    verb = lexicon.find_verb(w.pick(head.verb.listed("also" if head.role == "subject" else "scene")))
     clash = {word.english for word in phrase.adjectives} & set(verb.listed("not"))
     if phrase.noun not in verb.subjects or clash or verb.name in w.used:
         raise DeadEnd
@@ -372,7 +354,7 @@ def who_does(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     manner = Text()
     if size == 4:
         name = w.pick([adverb for adverb in verb.adverbs if adverb != "often"])
-        manner = linked(name, ADVERBS[name])
+        manner = linked(name, lexicon.ADVERBS[name])
     relative_clause(phrase, "nom", ORDERS["final"], **deed_parts(verb, phrase.plural, True, manner))
 
 
@@ -381,10 +363,10 @@ def with_thing(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     if phrase.is_a("person"):
         if head.role == "subject" and "free" not in head.verb.flags:
             raise DeadEnd
-        noun = choose_noun(w, nouns_tagged("hat bag basket umbrella suitcase"), size - 1)
+        noun = choose_noun(w, lexicon.nouns_tagged("hat bag basket umbrella suitcase"), size - 1)
         number = "more" if phrase.plural else "one"
     else:
-        noun = w.fresh(nouns_tagged("tail ear"))
+        noun = w.fresh(lexicon.nouns_tagged("tail ear"))
         number = "a" if noun.english == "tail" and not phrase.plural else "bare"
     inner = noun_phrase(w, noun, size - 1, "dat", number)
     if not (inner.adjectives or phrase.is_a("person")):
@@ -500,7 +482,7 @@ def suits(verb: Verb, progressive: bool, shape: Shape, sizes: Sizes, alone: bool
 def deeds_for(shape: Shape, sizes: Sizes, alone: bool) -> tuple[tuple[Verb, bool, tuple[str, ...]], ...]:
     """All verbs that suit, simple or progressive, with the adverbs they may take."""
     deeds = []
-    for verb in VERBS:
+    for verb in lexicon.VERBS:
         for progressive in (False, True):
             habit = alone and not progressive and not shape.front
             adverbs = tuple(a for a in verb.adverbs if a != "often" or habit)
@@ -515,7 +497,7 @@ def choose_place(w: Writer, groups: str, size: int, nouns: list[Noun]) -> Place:
     who = [noun.tags for noun in nouns if noun.tags & living]
     options = [
         place
-        for place in places_of(groups)
+        for place in lexicon.places_of(groups)
         if place.noun not in w.used
         and all(tags & place.who for tags in who)
         and 0 <= size - len(place.english.split()) - 2 <= capacity(place.noun)
@@ -527,7 +509,7 @@ def choose_place(w: Writer, groups: str, size: int, nouns: list[Noun]) -> Place:
 
 def time_phrase(w: Writer, size: int) -> Text:
     """A time of one, two or three English words; "am" translates "in the"."""
-    (*within, day), (*am, tag) = (words.split() for words in w.pick(TIMES[size]))
+    (*within, day), (*am, tag) = (words.split() for words in w.pick(lexicon.TIMES[size]))
     return (linked(" ".join(within), *am) if am else Text()) + linked(day, tag)
 
 
@@ -556,7 +538,7 @@ def write_clause(w: Writer, size: int, first: bool, final: bool, alone: bool) ->
     number, head = "few" if "one" in verb.flags else "any", Head(verb, "subject")
     subject = noun_phrase(w, nouns[0], sizes.subject, "nom", number, clash=clash, head=head)
     name = w.pick(adverbs) if sizes.adverb else ""
-    manner = linked(name, ADVERBS[name]) if name else Text()
+    manner = linked(name, lexicon.ADVERBS[name]) if name else Text()
     deed = deed_parts(verb, subject.plural, progressive, manner)
     rest = Text()
     if sizes.receiver:
@@ -576,7 +558,7 @@ def referents_for(role: int, gender: str) -> list[tuple[Reason, tuple[Noun, ...]
     """The reasons with nouns of this gender that they can speak of (0 the subject,
     1 the object)."""
     pairs = []
-    for reason in REASONS:
+    for reason in lexicon.REASONS:
         words, nouns = set(reason.about[role]), reason.nouns[role]
         able = tuple(n for n in nouns if n.gender == gender and words & set(n.adjectives))
         pairs += [(reason, able)] if able else []
@@ -698,7 +680,7 @@ def simple_phrase(w: Writer, noun: Noun, case: str = "nom", number: str = "any")
 
 def any_noun(w: Writer) -> Noun:
     """A noun that the sentence has not used yet."""
-    return w.fresh(tuple(NOUNS.values()))
+    return w.fresh(tuple(lexicon.NOUNS.values()))
 
 
 def quality(w: Writer, phrase: Phrase, *said: Adjective) -> Adjective:
@@ -767,7 +749,7 @@ def this_is(w: Writer) -> Text:
 
 def it_is(w: Writer) -> Text:
     """The dog is small but it is brave: the pronoun has the gender of its noun."""
-    noun = w.fresh([noun for noun in NOUNS.values() if "person" not in noun.tags])
+    noun = w.fresh([noun for noun in lexicon.NOUNS.values() if "person" not in noun.tags])
     phrase = simple_phrase(w, noun, number="one")
     one = quality(w, phrase)
     two = quality(w, phrase, one)

@@ -132,8 +132,8 @@ def position_viewer(table: Tensor, *, position: int = 5, title: str = "One posit
         if near:
             told += f" Its product is 100 with itself, {near}."
         rows.append([told, *hands, f"position {p}", *row, *product])
-    row, products = (HTML["cell"] * n for n in (table.shape[1], len(table)))
-    scene = HTML["position"].format(clock=HTML["clock"], row=row, products=products, last=len(table) - 1)
+    shown = {"row": HTML["cell"] * table.shape[1], "products": HTML["cell"] * len(table)}
+    scene = HTML["position"].format(clock=HTML["clock"], last=len(table) - 1, **shown)
     slider = Control("Position", range(len(table)), "slider", position)
     return make_viewer(title, [slider], scene, [Part((0,), rows)])
 

@@ -122,16 +122,16 @@ def make_viewer(
     body = re.sub(r'data-part="(\d+)"([^>]*)>', fill, body)
     said = " ".join(html.escape(row[0]) for row, part in zip(rows, parts, strict=True) if not part.weights and row[0])
     data = json.dumps([asdict(part) for part in parts], ensure_ascii=False, separators=(",", ":"))
-    parts_of_page = {
+    contents = {
         "title": html.escape(title),
         "note": HTML["note"].format(note=html.escape(note)) if note else "",
         "body": body,
         "said": said,
         "data": data.replace("<", r"\u003c"),
     }
-    formula = any("$" in text for text in parts_of_page.values())  # or words would become formulas
+    formula = any("$" in text for text in contents.values())  # or words would become formulas
     plain = " mathjax_ignore tex2jax_ignore" * formula
-    return Viewer(title, HTML["viewer"].format(plain=plain, style=STYLE, script=SCRIPT, **parts_of_page))
+    return Viewer(title, HTML["viewer"].format(plain=plain, style=STYLE, script=SCRIPT, **contents))
 
 
 def menus_of(weights: Any) -> tuple[np.ndarray, list[tuple[str, list[str]]]]:

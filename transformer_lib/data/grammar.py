@@ -10,7 +10,7 @@ from functools import cache
 from itertools import accumulate, count, permutations
 from typing import Any, NamedTuple
 
-from transformer_lib.data import lexicon
+import transformer_lib.data.lexicon as lexicon
 from transformer_lib.data.lexicon import TABLES, Adjective, Noun, Place, Reason, Verb, form_of
 
 Words = tuple[tuple[str, tuple[int, ...]], ...]  # words, each with its labels

@@ -149,11 +149,11 @@ STUDY = Study(
             withdrawn="With 2,000 captions instead of 8,000, IBM Model 1 is ahead in one check, by two points on average.",
         ),
         "adjective": Finding(
-            "At that step, models use the clause that begins with the pronoun: hiding it costs pronouns, on average.",
+            "To write a pronoun, models use the clause that begins with it. With this clause hidden at that one step, they get fewer pronouns right on average.",
             level("cost of the clause", TWICE),
             ("low", ">", 0),
             line="Translators choose a pronoun by reading the clause around it. Hide that clause, and they get the pronoun wrong more often.",
-            earlier="“At least twenty points” fell with dropout. Whether the weights ignore the noun depended on what we compared.",
+            earlier="First we wrote that models lose at least twenty points. With dropout, they can lose less. We also wrote that the weights ignore the noun, but that depends on what we compare.",
         ),
     },
 )

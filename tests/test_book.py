@@ -603,6 +603,7 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     assert 'class="start-here admonition"' in page
     labels = re.findall(r'<span class="fold-label">(.*?)</span>', page)
     assert labels == ["Plumbing", "What <code>folds</code> here", "Code", "Solution to Exercise 2.1 (Write it)"]
+    assert not re.search(r'id="(?:exercise|solution)-content"', page)  # ids that sphinx-exercise repeats
     for name in ("folded_name", "tagged_name", "solution_name"):
         before = page[: page.index(name)]
         assert before.count("<details") > before.count("</details")

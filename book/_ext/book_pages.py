@@ -26,11 +26,13 @@ NODE = str(
 EXPORTED = re.compile(r'class="([^"]*\btag_export\b[^"]*\bmodule-([\w.]+)[^"]*)"')
 CHAPTER = re.compile(r'(<h1><span class="section-number">)(\d+)\. ')
 EMPTY_HEAD = re.compile(r"<th([^>]*)>(?:\s|<p>|</p>)*</th>")
-# Roles and labels that say less than the elements they stand on.
+# Roles, labels and repeated ids that say less than the elements they stand on.
 REPLACED = {
     '<div role="list" class="citation-list">': '<div class="citation-list">',
     ' role="doc-biblioentry"': "",
     '<summary aria-label="Toggle hidden content">': "<summary>",
+    '<section id="exercise-content">': "<section>",  # one on each exercise
+    '<section id="solution-content">': "<section>",
 }
 
 

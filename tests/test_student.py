@@ -219,6 +219,19 @@ def test_messages_name_sections_and_slips_that_exist() -> None:
         assert {name.replace("’", "'") for name in named} <= titles, (chapter, named - titles)
 
 
+def test_commands_in_the_text_name_chapters_and_functions_that_exist() -> None:
+    files = ["README.md", "Makefile", "book/appendix/write_it_yourself.md", "tools/student.py"]
+    files += ["transformer_lib/student/__init__.py", "transformer_lib/student/__main__.py"]
+    text = {file: (ROOT / file).read_text(encoding="utf-8") for file in files}
+    for file, words in text.items():
+        named = re.findall(r"(?:CHAPTER=|--chapter )(\w+)", words)
+        assert named and set(named) <= set(PAGES), (file, named)
+        for chapter, target in re.findall(r"CHAPTER=(\w+) TAKE=([\w.]+)", words):
+            assert grading.source(chapter, target)
+    chapter, slip = re.search(r'CHAPTER=(\w+)` names your slip \("(.+?)"\)', text["README.md"]).groups()
+    assert f'"{slip}": ' in (ROOT / f"transformer_lib/student/{chapter}.py").read_text(encoding="utf-8")
+
+
 def test_the_edition_has_stubs_and_no_answers() -> None:
     pytest.importorskip("myst_parser")
     for chapter, page in PAGES.items():
@@ -250,7 +263,7 @@ def test_a_folder_is_graded_and_never_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("myst_parser")
-    two = {name: page for name, page in FILES.items() if name[:2] in ("09", "10")}
+    two = {name: page for name, page in FILES.items() if name[3:-6] in ("scaled_dot_product_attention", "masks")}
     monkeypatch.setattr(student, "pages", lambda: two)
     student.main(tmp_path)
     path = tmp_path / "10_masks.ipynb"
@@ -263,7 +276,7 @@ def test_a_folder_is_graded_and_never_overwritten(
     assert command.main([str(tmp_path), "--chapter", "10", "--mine"]) == 1
     shown = capsys.readouterr().out
     assert shown.count("✓") == 2 and shown.count("·") == 3 and shown.endswith("2 of 5\n")
-    command.main([str(tmp_path), "--chapter", "10", "--take", "causal_mask"])
+    command.main([str(tmp_path), "--chapter", "masks", "--take", "causal_mask"])
     assert "tril(past)" in capsys.readouterr().out
     broken = json.loads(text)
     broken["cells"][-1]["source"] = "def causal_mask(length, past=0):\n    return 1 / 0"
@@ -272,6 +285,28 @@ def test_a_folder_is_graded_and_never_overwritten(
     shown = capsys.readouterr().out
     assert "ZeroDivisionError" in shown and "line 2: return 1 / 0" in shown and 'under "The causal mask"' in shown
     assert shown.count("The same error as above.") == 2
+    broken["cells"][-1]["source"] = "def causal_mask(length, past=0):\n    return (1"
+    path.write_text(json.dumps(broken), encoding="utf-8")
+    command.main([str(tmp_path), "--chapter", "masks"])
+    shown = capsys.readouterr().out
+    assert 'the cell "def causal_mask(length, past=0):" is left out' in shown and "! causal_mask: its cell" in shown
+    broken["cells"][-1]["source"] = "def causal_mask(length, past=0):\n    length + past"
+    path.write_text(json.dumps(broken), encoding="utf-8")
+    command.main([str(tmp_path), "--chapter", "10_masks"])
+    assert "None: is a return missing?" in capsys.readouterr().out
+    monkeypatch.setattr(grading, "LIMIT", 1)
+    broken["cells"][-1]["source"] = "def causal_mask(length, past=0):\n    while True:\n        pass"
+    path.write_text(json.dumps(broken), encoding="utf-8")
+    command.main([str(tmp_path), "--chapter", "10"])
+    assert "still running after 1 seconds" in capsys.readouterr().out
+    for words, said in (
+        ([str(path)], "give the folder"),
+        ([str(tmp_path), "--chapter", "mask"], "there is in 9 scaled_dot_product_attention, 10 masks"),
+        ([str(tmp_path), "--chapter", "masks", "--take", "mask"], "'mask' is none of"),
+    ):
+        with pytest.raises(SystemExit):
+            command.main(words)
+        assert said in capsys.readouterr().err
 
 
 def test_a_notebook_grades_and_takes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
@@ -300,8 +335,10 @@ def test_a_notebook_grades_and_takes(monkeypatch: pytest.MonkeyPatch, capsys: py
     x = torch.randn(2, 5, 12)
     layer = scope["MultiHeadAttention"](12, 3)
     assert torch.allclose(layer(x, cache=scope["KVCache"]()), layer(x, causal=True))
-    with pytest.raises(ValueError, match="none of"):
-        grading.take("multi_head_attention", "MultiHeadAttention.attend")
+    grading.take("multi_head_attention", "MultiHeadAttention.attend")
+    grading.grade("multi_head")
+    shown = capsys.readouterr().out
+    assert "none of KVCache.append" in shown.replace("MultiHeadAttention.project, ", "") and "'multi_head'" in shown
 
 
 def test_grading_leaves_the_library_as_it_was() -> None:

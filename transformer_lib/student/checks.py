@@ -134,5 +134,6 @@ def slipped(slips: Mapping[str, Any]) -> str:
         if bool(explains):
             if not name[0].isupper() and name[0] != '"':
                 return f"\nThis looks like: {name}."
-            return f'\nThis is a famous slip: "{name}". The page "Slips worth a test" has the wrong line and the right one.'
+            page = 'The page "Slips worth a test" has the wrong line and the right one.'
+            return f'\nThis is a famous slip: "{name}". {page}'
     return ""

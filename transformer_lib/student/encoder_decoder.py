@@ -38,7 +38,8 @@ def like_pytorch() -> None:
 def a_masked_step_leaves_the_state() -> None:
     """After a sentence of one word, two steps of padding leave the state as it was, and their outputs are zeros."""
     weights, x, h = nn.GRU(6, 8).all_weights[0], randn(2, 3, 6), torch.zeros(2, 8)
-    (states, got), (_, want), (_, over) = (run_gru(a, m, h, weights) for a, m in ((x, SHORT), (x[:, :1], None), (x, None)))
+    cases = ((x, SHORT), (x[:, :1], None), (x, None))
+    (states, got), (_, want), (_, over) = (run_gru(words, mask, h, weights) for words, mask in cases)
     equal(got[1], want[1], {"States that run on over the padding": over[1]})
     equal(states[1, 1:], torch.zeros(2, 8))
 

@@ -238,7 +238,8 @@ def attempt(one: Check) -> str | None:
     except NotImplementedError:
         return "It calls something that is not written yet."
     except Exception as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if "torch/" not in f.filename and f.name != "stop"]
+        trace = traceback.extract_tb(error.__traceback__)
+        frames = [frame for frame in trace if "torch/" not in frame.filename and frame.name != "stop"]
         mine = [f"in {f.filename}, line {f.lineno}: {f.line}" for f in frames if f.filename.startswith('the cell "')]
         where = mine[-1] if mine else f"in the test, with what your function returned: {frames[-1].line}"
         if not mine and "NoneType" in str(error):
@@ -275,7 +276,8 @@ def report(chapter: str, cells: Sequence[str], names: Sequence[str] = (), *, qui
         mine = [one for one in chosen if one.target == target]
         if target not in answers:
             for one in mine:
-                say(f"! {target}: its cell is left out, see above" if target in left_out else f"· {target}: {one.expects}")
+                lost = target in left_out
+                say(f"! {target}: its cell is left out, see above" if lost else f"· {target}: {one.expects}")
             continue
         with planted(chapter, {**added, target: answers[target]}, others):
             results = [(one, tried(one)) for one in mine]

@@ -101,7 +101,7 @@ def cheap_translations_become_likelier() -> None:
     before.backward()
     with torch.no_grad():
         for p in one.parameters():
-            p -= 0.05 * p.grad if p.grad is not None else 0
+            p -= 0.01 * p.grad if p.grad is not None else 0
     holds(
         risk(one) < before, f"expected cost before {float(before.detach()):.4f}, after {float(risk(one).detach()):.4f}"
     )

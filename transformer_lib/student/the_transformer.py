@@ -1,6 +1,7 @@
 """Tests for chapter "The Transformer"."""
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn, randn, tensor
@@ -36,14 +37,14 @@ def norms() -> None:
     """What comes out of a sublayer's dropout is added to x, then normalised; with ``norm_first``, x is before."""
     for first in (False, True):
         layer, x = EncoderLayer(replace(SIZES, norm_first=first)), randn(2, 4, 8)
-        attend, transform, drop = layer.self_attn, layer.feed_forward, layer.dropout
+        attend, transform, drop = partial(layer.self_attn, mask=MASK), layer.feed_forward, layer.dropout
         drop.forward = lambda y: y / 2  # stands for dropout
         post, late = layer.norm1(x + drop(attend(x))), drop(layer.norm1(x + attend(x)))
         post, late = layer.norm2(post + drop(transform(post))), drop(layer.norm2(late + transform(late)))
         pre = x + drop(attend(layer.norm1(x)))
         pre = pre + drop(transform(layer.norm2(pre)))
         slips = {"always post-norm": post, "Post-norm in the text, pre-norm in the code": pre}
-        equal(layer(x), pre if first else post, slips | {"Dropout in another place": late})
+        equal(layer(x, MASK), pre if first else post, slips | {"Dropout in another place": late})
 
 
 @check(EncoderLayer.forward, "The layers")
@@ -82,9 +83,11 @@ def norms_of_the_decoder() -> None:
 @check(DecoderLayer.forward, "The layers")
 def a_cache_changes_nothing() -> None:
     """Word by word with a cache, a decoder layer gives the same as for the whole target."""
-    layer, x, memory, cache = DecoderLayer(SIZES), randn(2, 3, 8), randn(2, 4, 8), KVCache()
-    words = torch.cat([layer(word, memory, MASK, cache) for word in x.split(1, 1)], 1)
-    equal(words, layer(x, memory, MASK), names="the whole target / word by word")
+    for first in (False, True):
+        layer, x, memory = DecoderLayer(replace(SIZES, norm_first=first)), randn(2, 3, 8), randn(2, 4, 8)
+        cache = KVCache()
+        words = torch.cat([layer(word, memory, MASK, cache) for word in x.split(1, 1)], 1)
+        equal(words, layer(x, memory, MASK), names="the whole target / word by word")
 
 
 @check(Encoder.forward, "The layers")

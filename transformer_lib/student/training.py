@@ -1,6 +1,7 @@
 """Tests for chapter "Training"."""
 
 import random
+from dataclasses import replace
 
 import torch
 from torch import nn, tensor
@@ -52,10 +53,16 @@ def inverse_square_root() -> None:
 
 @check(rate_factor, "The library's trainer")
 def linear_and_constant() -> None:
-    """The schedule "linear" falls in equal steps and would be zero after the last update; "constant" stays."""
+    """The schedule "linear" falls in equal steps and would be zero after the last update; "constant" stays.
+
+    With a cooldown, any schedule falls like this in its last epochs.
+    """
     linear = TrainingConfig(learning_rate=1.0, warmup=4, schedule="linear")
     equal([rate_factor(step, linear, 9) for step in (4, 7, 9)], [1.0, 0.5, 1 / 6])
-    equal(rate_factor(9, TrainingConfig(learning_rate=1.0, warmup=4, schedule="constant"), 9), 1.0)
+    constant = TrainingConfig(learning_rate=1.0, warmup=4, schedule="constant", epochs=2)
+    equal(rate_factor(9, constant, 9), 1.0)
+    falling = replace(constant, cooldown=1)  # the last epoch of two, so the last 10 of 20 updates
+    equal([rate_factor(step, falling, 20) for step in (9, 15, 20)], [1.0, 6 / 11, 1 / 11])
 
 
 @check(Trainer.learning_rate, "The library's trainer")

@@ -4,17 +4,21 @@ from torch import tensor
 
 from transformer_lib.metrics import alignment_error_rate
 from transformer_lib.models.bahdanau import best_links
-from transformer_lib.student.checks import check, equal
+from transformer_lib.student.checks import check, equal, refuses
 
 
 @check(best_links, "Do they align?")
 def links() -> None:
-    """Each target word but the last is linked with its heaviest source word, unless that is EOS or has no weight."""
+    """Each target word but the last is linked with its heaviest source word, unless that is EOS or has no weight.
+
+    Weights that are NaN raise a ValueError.
+    """
     weights, want = tensor([[7, 2, 1], [1, 8, 1], [1, 2, 7], [0, 0, 0], [6, 2, 2]]) / 10, {(0, 0), (1, 1)}
     slips = {"a row of zeros is linked": want | {(0, 3)}, "the last row is linked": want | {(0, 4)}}
     equal(best_links(weights), want, slips)
     slips = {"(target, source) instead of (source, target)": {(0, 1)}}
     equal(best_links(weights[[1, 4]]), {(1, 0)}, slips)
+    refuses(ValueError, best_links, weights / 0 * 0)
 
 
 @check(alignment_error_rate, "Do they align?")

@@ -60,7 +60,7 @@ grade: $(READY) ## test what you wrote there: make grade CHAPTER=masks (MINE=1: 
 	@$(PY) -m transformer_lib.student $(STUDENT) $(if $(CHAPTER),--chapter $(CHAPTER)) $(if $(MINE),--mine) \
 	  $(if $(TAKE),--take $(TAKE)) || true
 
-address: $(READY) ## write the address of the repository into every file: make address REPO=me/name
+address: $(READY) ## write the repository's address and the edition into every file: make address REPO=me/name
 	@$(PY) tools/address.py "$(REPO)"
 
 pins: $(READY) ## write requirements.txt, which pins what pyproject.toml asks for (UPGRADE=--upgrade: the newest versions)

@@ -20,7 +20,7 @@ def seeds(text):
 def report(name, section, smoke):
     """One line for each finding, and one for each rate that lies at the edge of its grid."""
     for key, found in section["findings"].items():
-        verdict = "computed" if smoke else "outside" if "outside" in found else "holds" if found["holds"] else "BROKEN"
+        verdict = "computed" if smoke else "holds" if found["holds"] else "BROKEN"
         interval = f"{found['value']:+9.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
         print(f"{verdict:9}{name + '/' + key:36}{interval}  {found['how']}")
     for arm, choice in section["tuned"].items():

@@ -62,9 +62,8 @@ class Finding:
 class Check:
     """Somebody else's attempt to break findings: other seeds, with more updates, or with something else changed.
 
-    `asked` names the findings that had been written down before it ran; it judges all others of its arms as well, except
-    those that say of themselves that they don't reach so far: `outside` says why. `arms` names those that are trained,
-    with settings of their own in place of the study's; `settings` change for all.
+    `asked` names the findings that had been written down before it ran; it judges all others of its arms as well.
+    `arms` names those that are trained, with settings of their own in place of the study's; `settings` change for all.
     """
 
     tried: str
@@ -74,7 +73,6 @@ class Check:
     budget: int = 0  # the study's
     settings: dict = field(default_factory=dict)
     rates: object = None  # the study's
-    outside: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -257,8 +255,7 @@ def refuse(study, section):
 def judge(study, section, check=None):
     """Every finding as numbers, with its words and criterion, and whether it holds on these rows.
 
-    A check judges all findings whose arms it has trained. What it judges beside those that it was asked is marked, and so
-    is what lies outside of the finding's own words.
+    A check judges all findings whose arms it has trained. What it judges beside those that it was asked is marked.
     """
     judged, rows = {}, measured(section)
     for name, finding in study.findings.items():
@@ -271,7 +268,6 @@ def judge(study, section, check=None):
         judged[name] = numbers | {"holds": met(finding.criterion, numbers)}
         if check is not None:
             judged[name] |= {"asked": name in check.asked}
-            judged[name] |= {"outside": check.outside[name]} if name in check.outside else {}
             continue
         words = {key: getattr(finding, key) for key in ("text", "line", "earlier", "withdrawn")}
         judged[name] |= {key: text for key, text in words.items() if text} | {"criterion": finding.criterion}

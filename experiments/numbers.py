@@ -16,16 +16,21 @@ def pages():
     return [*sorted((ROOT / "book").rglob("*.md")), *sorted((ROOT / "book").rglob("*.ipynb")), ROOT / "README.md"]
 
 
+def step(part, key):
+    """One step of a path: a key, or in a list of rows the name of an arm, whose first row it is."""
+    if not isinstance(part, list):
+        return part[key]
+    return part[int(key)] if key.isdigit() else next(row for row in part if row["arm"] == key)
+
+
 def rewrite(text, stale):
     """The text with every marked number as its record has it now; what was otherwise goes into `stale`."""
 
     def replace(match):
         old, mark, record, path, form = match.groups()
         try:
-            value = reduce(
-                lambda part, key: part[int(key) if isinstance(part, list) else key], path.split("/"), load(record)
-            )
-        except (KeyError, IndexError, ValueError) as error:
+            value = reduce(step, path.split("/"), load(record))
+        except (KeyError, IndexError, ValueError, StopIteration) as error:
             raise SystemExit(f"{match[0]} names nothing: {error}") from None
         new = format(value, form).replace("-", "\u2212")
         if new != old:

@@ -106,7 +106,7 @@ def rise(updates):
 
 
 def fit(model, loss, batches, rate, budget, schedule=decay, betas=(0.9, 0.98), clip=1.0):
-    """The loop of the chapter on training, with one batch an update, at `rate` times what the schedule says; ends on the CPU."""
+    """The loop that the chapter on training prints (`train`), with one batch an update and any loss; ends on the CPU."""
     place = os.environ.get("DEVICE", "cpu")
     adam = torch.optim.Adam(model.train().to(place).parameters(), betas=betas, eps=1e-9)
     for update, batch in zip(range(1, budget + 1), batches, strict=False):

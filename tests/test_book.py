@@ -218,6 +218,14 @@ def test_chapters_are_named_by_file_not_by_number() -> None:
         assert not re.search(r"\b[Cc]hapters? \d+\b(?!\])", prose), f"{path.name}: write {{chapter}}`file_name`"
 
 
+def test_what_is_meant_by_a_query_is_the_title_of_a_page() -> None:
+    table = re.search(r"const MEANT = (.*?)\];\n", (STATIC / "scorer.js").read_text(encoding="utf-8"), re.S)[1]
+    texts = [page.title for page in chapters.book()] + [path.read_text("utf-8") for path in BOOK.rglob("*.md")]
+    titles = [" ".join(re.findall(r"\w+", text.lower())) for text in texts if text]
+    meant = re.findall(r', "([^"]+)"\]', table)
+    assert len(meant) > 9 and [one for one in meant if not any(one in title for title in titles)] == []
+
+
 def test_old_addresses_lead_to_pages_that_exist() -> None:
     redirects = CONFIG["sphinx"]["config"]["book_redirects"]
     assert set(redirects.values()) <= {name.removeprefix("book/") for name in toc_files()}
@@ -497,6 +505,9 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(BOOK / "_templates", tmp_path / "book" / "_templates")
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools" / "chapters.py", tmp_path / "tools")
+    declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    declared = re.sub('^edition = "[^"]+"', 'edition = "v1.2.0"', declared, flags=re.M)
+    (tmp_path / "pyproject.toml").write_text(declared, encoding="utf-8")
     (tmp_path / "transformer_lib" / "results").mkdir(parents=True)
     record = {"command": "run it", "title": "Scores <compared>", "metrics": {"bleu": {"value": 24.312}}}
     (tmp_path / "transformer_lib" / "results" / "first-run.json").write_text(json.dumps(record), encoding="utf-8")
@@ -582,6 +593,7 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     text = (built / "_sources" / name).read_text(encoding="utf-8")  # what the download button serves
     assert f"[chapter 1]({chapters.pages_url(f'https://github.com/{SLUG}')}book/translation/decoding.html)" in text
     assert "<summary>Solution to Exercise 2.1 (Write it)</summary>" in text and "[Bahdanau et al. (2015)](http" in text
+    assert "html), edition v1.2.0." in text and "<p>Edition v1.2.0</p>" in page
     assert "tag{2.1}" in text and "See (2.1)." in text and ":::" not in text and "}`" not in text
     assert page.count(f"/github/{SLUG}/blob/student/02_translating_real_sentences.ipynb") == 1
     assert '<span class="section-number">Chapter 2 </span>Translating' in page and "(2.1)" in page
@@ -591,6 +603,7 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     assert 'class="start-here admonition"' in page
     labels = re.findall(r'<span class="fold-label">(.*?)</span>', page)
     assert labels == ["Plumbing", "What <code>folds</code> here", "Code", "Solution to Exercise 2.1 (Write it)"]
+    assert not re.search(r'id="(?:exercise|solution)-content"', page)  # ids that sphinx-exercise repeats
     for name in ("folded_name", "tagged_name", "solution_name"):
         before = page[: page.index(name)]
         assert before.count("<details") > before.count("</details")

@@ -418,7 +418,7 @@ def test_captions_do_not_depend_on_the_order_of_sets():
 
 def test_the_lexicon_is_a_file_of_the_package():
     text = (files("transformer_lib") / "data" / "captions.txt").read_text(encoding="utf-8")
-    names = re.findall(r"^\[(\w+)\]$", text, re.M)
+    names = re.findall(r"^\[([\w ]+)\]$", text, re.M)
     assert ["", *names] == list(lexicon.TABLES) and all(lexicon.TABLES[name] for name in names)
     settings = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     assert '"data/*.txt"' in settings

@@ -3,6 +3,7 @@
 import gzip
 import random
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -30,6 +31,12 @@ def test_dictionary_holds_words_that_choose_each_other():
     found = {entry.source: entry.target for entry in dictionary(pairs)}
     assert found["dog"] == "Hund" and found["cat"] == "Katze"
     assert "dog" not in {entry.source for entry in dictionary(pairs[:3])}  # too rare
+
+
+def test_dictionary_has_the_same_order_in_every_process():
+    numbers = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    pairs = [Pair(f"{a} {b}", f"{a} {b}".upper()) for a, b in pairwise(numbers)] * 4
+    assert [entry.source for entry in dictionary(pairs)] == numbers
 
 
 def test_corpus_oversamples_short_sentences(tmp_path):

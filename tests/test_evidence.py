@@ -127,7 +127,6 @@ def test_what_became_of_a_finding():
     held, broke = {"holds": True}, {"holds": False}
     assert became({}, held, held) == "held in 2 checks" and became({}, held) == "held in 1 check"
     assert became({}) == "not checked yet" and became({}, held, broke) == "broke in a check"
-    assert became({}, held, broke | {"outside": "It says so."}) == "held in 1 check"
     assert became({"holds": False}) == "did not come out" and became({"withdrawn": "No."}, held) == "withdrawn"
 
 

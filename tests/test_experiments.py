@@ -139,10 +139,10 @@ def test_a_check_judges_every_finding_whose_arms_it_has(study, tmp_path):
     late = Finding("a loses at least three.", level("loss", "a"), (("low", ">", 3), ("high", "<", 9)))
     none = Finding("The fixed rate is worst.", difference("loss", "fixed", "a"), ("low", ">", 0))
     study.findings.update(late=late, none=none)
-    check = Check("other seeds", ("gap",), range(100, 104), {"a": {}, "b": {}}, outside={"late": "It says so."})
+    check = Check("other seeds", ("gap",), range(100, 104), {"a": {}, "b": {}})
     found = run(study.changed(check), check.seeds, 10, "theirs", check=check, folder=tmp_path)["findings"]
     assert found.keys() == {"gap", "late"}
-    assert found["gap"]["asked"] and not found["late"]["asked"] and found["late"]["outside"] == "It says so."
+    assert found["gap"]["asked"] and not found["late"]["asked"]
     with pytest.raises(LookupError, match="no row of the arm 'a'"):  # the study itself has to have them all
         judge(study, {"rows": [], "tuned": {}, "budget": 10, "seeds": []})
 
@@ -185,7 +185,7 @@ def test_what_the_book_stands_by_held_in_every_run():
         for key, found in record["findings"].items():
             checks = [one["findings"][key] for one in record["challenges"] if key in one["findings"]]
             if found.get("line"):
-                assert found["holds"] and all(one["holds"] or "outside" in one for one in checks), f"{name}/{key}"
+                assert found["holds"] and all(one["holds"] for one in checks), f"{name}/{key}"
                 assert sum(one["asked"] for one in checks) >= 2, f"{name}/{key}"
 
 
@@ -227,7 +227,7 @@ def test_a_study_runs_in_miniature(name, tmp_path):
     for check in checks_of(study).values():
         other = study.changed(check)
         section = run(other, [0, 1], study.smoke, "smoke", check=check, folder=tmp_path, smoke=True)
-        assert set(check.asked) | check.outside.keys() <= section["findings"].keys() != set()
+        assert set(check.asked) <= section["findings"].keys() != set()
 
 
 def test_every_challenge_can_be_tried_again():

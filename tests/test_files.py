@@ -112,7 +112,7 @@ def test_offline_says_what_to_do(server, tmp_path):
     server.shutdown()
     server.server_close()
     with pytest.raises(OSError, match="could not be downloaded from http:") as caught:
-        fetch(published(server.address + "/good"), timeout=5)
+        fetch(published(server.address + "/good"))
     assert "multi30k/val.en.gz" in str(caught.value) and "TRANSFORMER_LIB_DATA" in str(caught.value)
     assert in_cache(tmp_path) == []
 

@@ -60,17 +60,22 @@ def test_every_place_names_the_same_repository() -> None:
 
 def test_one_command_gives_the_project_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     address = pytest.importorskip("address")
-    old = chapters.repository()[0]
-    for name, text in {"pyproject.toml": f"({old})", "a.ipynb": f"git+{old}@main"}.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    old, settings = "https://github.com/OWNER/a-book", tmp_path / "pyproject.toml"
+    declared = '[project]\nversion = "{}"\nurls.Homepage = "{}"\n[tool.transformer-lib]\nedition = "{}" # installed\n'
+    settings.write_text(declared.format("1.2.0", old, "main"), encoding="utf-8")
+    (tmp_path / "a.ipynb").write_text(f"git+{old}@main {old}/issues", encoding="utf-8")
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "export.py").write_text("", encoding="utf-8")
     monkeypatch.setattr(address, "ROOT", tmp_path)
     assert address.main("me/book") == 0
-    assert (tmp_path / "pyproject.toml").read_text(encoding="utf-8") == "(https://github.com/me/book)"
-    assert (tmp_path / "a.ipynb").read_text(encoding="utf-8") == "git+https://github.com/me/book@main"
+    new = "https://github.com/me/book"
+    assert settings.read_text(encoding="utf-8") == declared.format("1.2.0", new, "v1.2.0")
+    assert (tmp_path / "a.ipynb").read_text(encoding="utf-8") == f"git+{new}@v1.2.0 {new}/issues"
+    settings.write_text(declared.format("1.3.0", new, "v1.2.0"), encoding="utf-8")  # the next version, the same address
+    assert address.main("me/book") == 0 and chapters.tag(tmp_path) == "v1.3.0"
+    assert (tmp_path / "a.ipynb").read_text(encoding="utf-8") == f"git+{new}@v1.3.0 {new}/issues"
     assert address.main("no address") == 2
 
 
@@ -80,7 +85,13 @@ def test_the_readme_links_to_pages_and_colab_once_there_is_an_address(monkeypatc
     monkeypatch.setattr(readme, "address", lambda root: "https://github.com/Me/book")
     assert "](https://me.github.io/book/book/transformer/masks.html)" in readme.chapters()
     assert "google.com/github/Me/book/blob/notebooks/book/transformer/masks.ipynb" in readme.chapters()
-    assert 'pip install "attention-step-by-step[viz] @ git+https://github.com/Me/book"' in readme.install()
+    first = readme.renewed((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert first.count("(https://me.github.io/book/)") == 2 and '<a href="https://me.github.io/book/">' in first
+    assert 'src="https://github.com/Me/book/raw/main/book/_static/translator-light.png"' in first
+    assert "](https://github.com/Me/book/blob/main/LICENSE)" in first and readme.renewed(first) == first
+    assert not re.findall(r'(?:\]\(|(?:src|srcset|href)=")(?!https:)', first)
+    where = f"git+https://github.com/Me/book@{chapters.repository()[1]}"
+    assert f'pip install "attention-step-by-step[viz] @ {where}"' in readme.install()
 
 
 # The export gate ------------------------------------------------------------------------------------------------------

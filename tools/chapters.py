@@ -202,6 +202,12 @@ def address(root: Path = ROOT) -> str | None:
     return None if "/OWNER/" in url else url
 
 
+def tag(root: Path = ROOT) -> str | None:
+    """The edition that readers get; None as long as it is a branch, which moves."""
+    edition = repository(root)[1]
+    return edition if edition.startswith("v") else None
+
+
 def pages_url(address: str) -> str:
     """Where the pages of a GitHub repository are served: https://github.com/A/b gives https://a.github.io/b/."""
     owner, name = urlsplit(address).path.strip("/").split("/")[:2]

@@ -1,4 +1,4 @@
-"""The parts of README.md that follow from other files: how to install, and the table of chapters."""
+"""What of README.md follows from other files: how to install, the table of chapters, and where links lead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import yaml
-from chapters import ROOT, Notebook, address, pages_url
+from chapters import ROOT, Notebook, address, pages_url, repository
 
 PART = re.compile(r"(<!-- (install|chapters): make export writes this -->\n).*?(<!-- end -->)", re.S)
 
@@ -14,7 +14,7 @@ PART = re.compile(r"(<!-- (install|chapters): make export writes this -->\n).*?(
 def install(root: Path = ROOT) -> str:
     """The command that installs the library: from GitHub, or from the clone as long as there is no address."""
     url = address(root)
-    what = f'"attention-step-by-step[viz] @ git+{url}"' if url else '".[viz]"'
+    what = f'"attention-step-by-step[viz] @ git+{url}@{repository(root)[1]}"' if url else '".[viz]"'
     where = "" if url else "  # in a clone of this repository"
     return f"```bash\npip install {what}{where}\n```\n"
 
@@ -43,10 +43,20 @@ def plain(promise: str) -> str:
     return re.sub(r"\{[\w:]+\}`([^`]*)`", r"\1", promise).replace("|", "\\|")
 
 
+def absolute(text: str, url: str | None) -> str:
+    """Links that a package index can follow, too: to the book's pages, and to files of the repository."""
+    if url is None:
+        return text
+    text = re.sub(r'(?<=[("])#(?:chapters|try-it)(?=[)"])', pages_url(url), text)  # the first page does both
+    text = re.sub(r"\]\((book/[\w/]+)\.(?:md|ipynb)\)", rf"]({pages_url(url)}\1.html)", text)
+    text = re.sub(r'(src(?:set)?=")(?!https:)', rf"\1{url}/raw/main/", text)
+    return re.sub(r"\]\((?!https:)", f"]({url}/blob/main/", text)
+
+
 def renewed(text: str, root: Path = ROOT) -> str:
     """README with these parts as they are now."""
     parts = {"install": install, "chapters": chapters}
-    return PART.sub(lambda found: found[1] + parts[found[2]](root) + found[3], text)
+    return absolute(PART.sub(lambda found: found[1] + parts[found[2]](root) + found[3], text), address(root))
 
 
 def write(root: Path = ROOT) -> None:

@@ -44,8 +44,8 @@ def perplexity(log_probability: float, n_tokens: int) -> float:
     """Number of equally likely tokens a model seems to choose from at each step.
 
     Args:
-        log_probability: the log-probabilities of all tokens, summed, in nats.
-        n_tokens: how many tokens that are, ends of sentences included.
+        log_probability: of all tokens together, in nats.
+        n_tokens: their number, ends of sentences included.
 
     Example:
         >>> perplexity(-6.0, n_tokens=3)  # -2 nats a token
@@ -53,12 +53,14 @@ def perplexity(log_probability: float, n_tokens: int) -> float:
 
     Source: the exponential of Shannon's entropy per symbol (1948), section 7.
     """
-    if not log_probability <= 1e-5 * n_tokens or n_tokens < 1:  # NaN is refused, too
+    # "not <=" also refuses NaN
+    if n_tokens < 1 or not log_probability <= 1e-5 * n_tokens:
         raise ValueError(
             f"log_probability={log_probability}, n_tokens={n_tokens}: expected "
             "a sum of at most 0 (a loss is minus it) over at least one token"
         )
-    return float(torch.tensor(-log_probability / n_tokens, dtype=torch.float64).exp())
+    nats = torch.tensor(-log_probability / n_tokens, dtype=torch.float64)
+    return nats.exp().item()
 
 
 # page: what_attention_weights_mean
@@ -71,17 +73,16 @@ def alignment_error_rate(
     sure: Sequence[Links],
     possible: Sequence[Links] = (),
 ) -> float:
-    """The distance of predicted word alignments from gold ones in a corpus.
+    """The share of wrong or missing word alignments in a corpus.
 
     With A predicted, S sure and P possible links, it is
-    ``1 - (len(A & S) + len(A & P)) / (len(A) + len(S))``, where each length is a sum
-    over the corpus.
+    ``1 - (len(A & S) + len(A & P)) / (len(A) + len(S))``.
+    Each length is a sum over the corpus.
 
     Args:
-        predicted: for each sentence the (source, target) positions that were
-            linked, from 0.
+        predicted: (source, target) positions, from 0, of each sentence.
         sure: the links that must be predicted.
-        possible: links that may be predicted as well; sure links always are.
+        possible: links that may be predicted; all sure ones may.
 
     Example:
         >>> gold = [[(0, 0), (1, 1)]]

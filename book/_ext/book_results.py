@@ -63,7 +63,7 @@ def judged(
 def verdict(record: dict[str, Any], name: str) -> str:
     """What became of a finding, in as few words as possible."""
     found = record["findings"][name]
-    counted = [one for _, one in judged(record, name) if "outside" not in one]
+    counted = [one for _, one in judged(record, name)]
     if found.get("withdrawn"):
         return "withdrawn"
     if not found["holds"]:

@@ -105,7 +105,7 @@ def models(folder: Path) -> list[dict[str, Any]]:
         if config["model"]["name"] != "transformer":
             continue
         source, target = (LANGUAGES[text[side]] for side in ("source", "target"))
-        label, knows, of = ORDER[learned := name.split("-")[0]]
+        label, knows, of = ORDER[name.split("-")[0]]
         captions = text["kind"] == "captions"
         pieces = json.loads(path.with_name("source.json").read_bytes())["pieces"]
         found.append(about(path.parent) | {
@@ -114,7 +114,6 @@ def models(folder: Path) -> list[dict[str, Any]]:
             "target": text["target"],
             "sentences": covering() if captions else SENTENCES.get(name) or SENTENCES[text["source"]],
             "captions": captions,
-            "example": learned != "multi30k",
             "knows": knows.format(words=sum(map(str.isalpha, pieces)), source=source),
             "of": of,
         })  # fmt: skip

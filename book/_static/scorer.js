@@ -4,8 +4,18 @@ const plain = (text) => text.toLowerCase().replace(/<[^>]*>/g, "").replace(/[^\p
 const FILLER = /\b(?:an?|are|can|do|does|how|i|is|my|the|to|we|what|when|where|which|why|you|your)\b/g;
 // What is asked for in other words than the title's.
 const MEANT = [
-  [/attention (?:is )?all (?:you )?need/, "the transformer"],
+  [/attention (?:is )?all (?:you )?need|vaswani/, "the transformer"],
   [/train.* own/, "using the command"],
+  [/\b(?:install|colab|licen[cs]e|cit)/, "how to run it"],
+  [/^(?:on )?gpus?$/, "train a translator on a gpu"],
+  [/\b(?:rnn|lstm|gru|seq2seq|recurrent)/, "an encoder decoder"],
+  [/word alignment/, "learning to align"],
+  [/quer.* key/, "self attention"],
+  [/^softmax$|softmax q|\bqk|sqrt d/, "scaled dot product attention"],
+  [/\brope\b/, "positional encoding"],
+  [/tokeni[sz]|\bbpe$/, "subword tokenization"],
+  [/\btop [kp]\b/, "decoding"],
+  [/\bmoe\b/, "mixture of experts"],
 ];
 let words = [];
 let meant;
@@ -21,7 +31,8 @@ var Scorer = {
     if (anchor.startsWith("#term-")) result[1] = `${termAt(anchor.slice(1))} (Glossary)`;
     const chapter = /^book\/(history|transformer|translation|scale|descendants)\//.test(page);
     const name = plain(title).replace(/^\d+ /, "");
-    const named = !anchor && words.every((word) => name.includes(word));
+    const joined = name.replaceAll(" ", ""); // so that "warmup" is in "warm-up"
+    const named = !anchor && words.every((word) => joined.includes(word));
     const bonus = chapter || name === meant ? 100 : 20;
     return score + (chapter ? 5 : 0) + (named ? bonus + (name.startsWith(words[0]) ? 10 : 0) : 0);
   },

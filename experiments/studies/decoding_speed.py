@@ -1,17 +1,13 @@
 """How fast does a trained translator decode beside CTranslate2 and Hugging Face with its weights, until sentences end?"""
 
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from functools import lru_cache
-from itertools import cycle, islice
-from pathlib import Path
 
 import torch
 
-from experiments.harness import Check, Finding, Study
+from experiments.harness import Finding, Study
 from experiments.statistics import ratio
 from experiments.tasks import pad
 from transformer_lib.data.captions import Pair, make_captions
@@ -21,7 +17,6 @@ from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.metrics import bleu
 from transformer_lib.models.families import FAMILIES
-from transformer_lib.translation.cli import main as command
 from transformer_lib.translation.translator import Translator
 
 SMOKE = bool(os.environ.get("SMOKE"))
@@ -140,42 +135,10 @@ def decode(kind, seed, beams, batch):
     return {"milliseconds": 1000 * seconds / len(written), "bleu": score}
 
 
-def write_file(kind, source, target):
-    """Translate a file line by line, in a process of its own; prints the time and the memory that it took."""
-    begin = time.process_time()
-    if kind == "float32":
-        command(["translate", NAME, source, "--output", target, "--beam-size", "4", "--device", "cpu"])
-    else:
-        encode, search = translator().source_tokenizer.encode, engine(kind)
-        rows = [[*encode(line), EOS] for line in Path(source).read_text(encoding="utf-8").splitlines()]
-        order, written = sorted(range(len(rows)), key=lambda i: len(rows[i])), {}
-        for first in range(0, len(order), 64):
-            group = order[first : first + 64]
-            written |= zip(group, search([rows[i] for i in group], 4), strict=True)
-        texts = [translator().target_tokenizer.decode(written[i]) + "\n" for i in range(len(rows))]
-        Path(target).write_text("".join(texts), encoding="utf-8")
-    peak = Path("/proc/self/status").read_text(encoding="utf-8").split("VmHWM:")[1].split()[0]  # in kB
-    print(time.process_time() - begin, int(peak) / 1024)
-
-
-def file(kind, lines):
-    """The test set over and over, as a file: milliseconds a line, loading included, BLEU, and megabytes."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "source.txt"), Path(folder, "target.txt")
-        many = list(islice(cycle(pairs()), lines))
-        source.write_text("".join(pair.source + "\n" for pair in many), encoding="utf-8")
-        code = "import sys; from experiments.studies.decoding_speed import write_file; write_file(*sys.argv[1:])"
-        words = subprocess.run(
-            [sys.executable, "-c", code, kind, source, target], check=True, capture_output=True, text=True
-        ).stdout.split()
-        score = bleu(target.read_text(encoding="utf-8").splitlines(), [pair.target for pair in many]).score
-    return {"milliseconds": 1000 * float(words[-2]) / lines, "bleu": score, "megabytes": float(words[-1])}
-
-
-def measure(seed, budget, kind, beams=4, batch=64, lines=0):
+def measure(seed, budget, kind, beams=4, batch=64):
     """Processor time of one thread, which other work on the machine changes little."""
     torch.set_num_threads(1)
-    return file(kind, 12 if SMOKE else lines) if lines else decode(kind, seed, beams, batch)
+    return decode(kind, seed, beams, batch)
 
 
 ENGINES = {
@@ -220,20 +183,5 @@ STUDY = Study(
             ("low", ">", 2),
             withdrawn="It takes 1.6 to 1.7 times as long.",
         ),
-        "ctranslate2": Finding(
-            "A beam of 4 takes the library at most twice as long as CTranslate2, with the same weights on one processor core.",
-            against("beam of 4", "CTranslate2"),
-            ("low", ">", 0.5),
-            withdrawn="The library takes a little more than twice as long.",
-        ),
     },
 )
-
-CHECKS = {
-    "file": Check(
-        "a file of 10,000 lines in any order, the test set over and over, translated by `transformer-lib translate --output` and, by the others, in batches of 64 of similar length; a process for each, loading included; with its memory",
-        ("beam", "ctranslate2"),
-        range(100, 103),
-        {f"beam of 4, {name}": {"lines": 10_000} for name in ("library", "CTranslate2", "Hugging Face")},
-    ),
-}

@@ -61,14 +61,6 @@ class Model(nn.Module):
         return [logits for reader in self.readers for logits in reader(tokens)]
 
 
-def open_gates(model):
-    """Forget gates that begin with a bias of one: an LSTM that forgets less at first."""
-    for lstm in (part for part in model.modules() if isinstance(part, nn.LSTM)):
-        for name, bias in lstm.named_parameters():
-            if name.startswith("bias_ih"):
-                bias.data[lstm.hidden_size : 2 * lstm.hidden_size] += 1
-
-
 def loss(model, batch):
     """The sum over the four outputs."""
     pairs = zip(model(batch.source), batch.target.unbind(1), strict=True)

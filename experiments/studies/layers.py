@@ -1,4 +1,4 @@
-"""How long does a layer of self-attention take, beside a recurrent and a convolutional layer of the same width?"""
+"""How long does a layer of self-attention take, beside a recurrent layer of the same width?"""
 
 import torch
 from torch import nn
@@ -10,20 +10,16 @@ from experiments.harness import Check, Finding, Study, plain
 from experiments.statistics import ratio
 from transformer_lib.models.multi_head import MultiHeadAttention
 
-WINDOW, BATCH = 3, 4
-MANY = ", 32 sentences"
+S = 64  # words
 
 
 def layer(kind, D):
-    """A function of vectors (B, S, D), and the multiplications that it makes for S words of one sentence."""
+    """A function of vectors (B, S, D), and the multiplications that it makes for one sentence."""
     if kind == "GRU":
         gru = nn.GRU(D, D, batch_first=True)
-        return lambda x: gru(x)[0], lambda S: 6 * S * D * D
-    if kind == "convolution":
-        convolution = nn.Conv1d(D, D, WINDOW, padding=WINDOW // 2)
-        return lambda x: convolution(x.mT).mT, lambda S: WINDOW * S * D * D
+        return lambda x: gru(x)[0], 6 * S * D * D
     attention = MultiHeadAttention(D, 4)
-    return lambda x: attention(x), lambda S: 4 * S * D * D + 2 * S * S * D
+    return lambda x: attention(x), 4 * S * D * D + 2 * S * S * D
 
 
 def count(f, x):
@@ -33,7 +29,7 @@ def count(f, x):
     return counter.get_total_flops() / 2
 
 
-def measure(seed, budget, kind, S, batch=BATCH, width=256, training=False, counted=False):
+def measure(seed, budget, kind, batch, width=256, training=False, counted=False):
     """The median time of a pass over a batch of sentences, on one thread; millions of multiplications in the forward pass."""
     f, multiplications = layer(kind, width)
     x = torch.randn(batch, S, width, requires_grad=training)
@@ -41,7 +37,7 @@ def measure(seed, budget, kind, S, batch=BATCH, width=256, training=False, count
         timer = Timer("f(x).sum().backward()" if training else "f(x)", globals={"f": f, "x": x})
         timer.timeit(1)
         times = sorted(timer.timeit(1).median for _ in range(budget))
-    made = count(f, x) if counted else batch * multiplications(S)
+    made = count(f, x) if counted else batch * multiplications
     return {"milliseconds": 1000 * times[budget // 2], "multiplications": made / 1e6}
 
 
@@ -49,9 +45,10 @@ STUDY = Study(
     chapter="transformer/the_transformer",
     equal="width 256, random sentences (four, or 32 where we say so), one thread, inference mode; in turns, in one process",
     arms={
-        f"{kind}, {S} words": {"kind": kind, "S": S} for S in (64, 1024) for kind in ("GRU", "convolution", "attention")
-    }
-    | {f"{kind}, 64 words{MANY}": {"kind": kind, "S": 64, "batch": 32} for kind in ("GRU", "attention")},
+        f"{kind}, 64 words{name}": {"kind": kind, "batch": batch}
+        for name, batch in (("", 4), (", 32 sentences", 32))
+        for kind in ("GRU", "attention")
+    },
     measure=measure,
     metric="milliseconds",
     seeds=range(9),
@@ -75,13 +72,12 @@ STUDY = Study(
     },
 )
 
-TIMED = plain(STUDY, "GRU, 1024 words", "convolution, 64 words")
 CHECKS = {
     "wide": Check(
         "width 512 rather than 256, and the median of 11 timings rather than 5; repetitions 100 to 109; PyTorch's own counter counts the multiplications",
         ("short", "arithmetic"),
         range(100, 110),
-        TIMED,
+        plain(STUDY),
         budget=11,
         settings={"width": 512, "counted": True},
     ),
@@ -89,7 +85,7 @@ CHECKS = {
         "a forward and a backward pass, as in training, rather than the forward pass alone; width 128 rather than 256; the median of 11 timings rather than 5; repetitions 200 to 211",
         ("short", "arithmetic"),
         range(200, 212),
-        TIMED,
+        plain(STUDY),
         budget=11,
         settings={"width": 128, "training": True},
     ),

@@ -81,20 +81,6 @@ STUDY = Study(
 
 STEPS = ("step, float32", "step, bfloat16")
 CHECKS = {
-    "smaller": Check(
-        "arrays of 10 million numbers and a model of width 128; the median of three timings; eight rounds",
-        (),
-        range(100, 108),
-        {name: {"n": 10_000_000} for name in ("one array", "two arrays")} | {name: {"n": 128} for name in STEPS},
-        budget=3,
-    ),
-    "larger": Check(
-        "arrays of 50 million numbers and a model of width 384; the median of three timings; six rounds",
-        (),
-        range(200, 206),
-        {name: {"n": 50_000_000} for name in ("one array", "two arrays")} | {name: {"n": 384} for name in STEPS},
-        budget=3,
-    ),
     "narrow": Check(
         "a model of width 16 rather than 256, so that little of a step is matrix products; the median of 31 timings rather than 7; ten rounds, 300 to 309, rather than nine",
         ("emulated",),

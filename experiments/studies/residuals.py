@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference, ratio
 from experiments.tasks import captions, decay
-from transformer_lib.data.tokenizer import BOS, PAD
+from transformer_lib.data.tokenizer import BOS
 
 SIZE = 4  # words before the one that is predicted
 
@@ -53,18 +53,18 @@ class NextWord(nn.Module):
         return self.output(self.norm(self.layers(x)))
 
 
-def contexts(rows):
-    """Every word of the English captions with the four words before it."""
-    windows = F.pad(rows.source, (SIZE, 0), value=BOS).unfold(1, SIZE + 1, 1).flatten(0, 1)
-    return windows[windows[:, -1] != PAD]
+def contexts(sentences):
+    """Every word of captions with the four words before it."""
+    windows = F.pad(sentences, (SIZE, 0), value=BOS).unfold(1, SIZE + 1, 1).flatten(0, 1)
+    return windows[windows[:, -1] > BOS]
 
 
-def schedule(update, budget, cooled):
-    """The share of the peak rate: a tenth of warm-up, then all of it, or a straight line to zero."""
-    return min(1, 10 * update / budget) * (decay(update, budget) if cooled else 1)
+def schedule(update, budget, cooled, warm):
+    """The share of the peak rate: warm-up, then all of it, or a straight line to zero."""
+    return min(1, update / (warm * budget)) * (decay(update, budget) if cooled else 1)
 
 
-def fit(model, batches, rates, budget, cooled):
+def fit(model, batches, rates, budget, cooled, warm):
     """Train copies of a model side by side, one for each rate, with Adam and clipping; the parameters of each."""
     parameters = {name: torch.stack([p.detach()] * len(rates)) for name, p in model.named_parameters()}
     adam = torch.optim.Adam(
@@ -82,7 +82,7 @@ def fit(model, batches, rates, budget, cooled):
         losses = vmap(loss, in_dims=(0, None))(parameters, rows)
         gradients = torch.autograd.grad(losses.sum(), [*parameters.values()])
         norms = torch.stack([g.flatten(1).norm(dim=1) for g in gradients]).norm(dim=0)
-        clipped, rate = (1 / (norms + 1e-6)).clamp(max=1), rates * schedule(update, budget, cooled)
+        clipped, rate = (1 / (norms + 1e-6)).clamp(max=1), rates * schedule(update, budget, cooled, warm)
         before = [p.detach().clone() for p in parameters.values()]
         for p, gradient in zip(parameters.values(), gradients, strict=True):
             p.grad = (gradient * each(clipped, p)).contiguous()  # fused Adam reads memory in order
@@ -94,11 +94,11 @@ def fit(model, batches, rates, budget, cooled):
 
 
 @lru_cache(1)
-def at_all_rates(seed, budget, rates, of_loss=False, cooled=False, **build):
-    """What `measure` returns, for each rate: they share the start and the batches."""
+def at_all_rates(seed, budget, rates, of_loss=False, cooled=False, warm=0.1, side=0, **build):
+    """What `measure` returns, for each rate: they share the start and the batches. Captions are English or German (`side`)."""
     data = captions(seed)
-    train, valid = contexts(data.rows["train"]), contexts(data.rows["valid"])
-    model, draw = NextWord(data.sizes[0], **build), torch.Generator().manual_seed(seed)
+    train, valid = (contexts(data.rows[part][side]) for part in ("train", "valid"))
+    model, draw = NextWord(data.sizes[side], **build), torch.Generator().manual_seed(seed)
     first = model.inputs(model.embedding(train[:500, :-1]).flatten(1)).detach().requires_grad_()
     last, top = model.layers(first), torch.randn(first.shape, generator=draw)
     if of_loss:
@@ -108,7 +108,7 @@ def at_all_rates(seed, budget, rates, of_loss=False, cooled=False, **build):
     start = {"signal": (last.norm() / first.norm()).item(), "gradient": (gradient.norm() / top.norm()).item()}
     batches = (train[torch.randint(len(train), (64,), generator=draw)] for _ in range(budget))
     numbers = {}
-    for rate, trained in zip(rates, fit(model, batches, rates, budget, cooled), strict=True):
+    for rate, trained in zip(rates, fit(model, batches, rates, budget, cooled, warm), strict=True):
         model.load_state_dict(trained)
         with torch.no_grad():
             ends = {
@@ -177,6 +177,7 @@ STUDY = Study(
 )
 
 LONGER = {SIX: (0.001, 0.002, 0.004), HE: (0.00015, 0.0003, 0.0006), PRE: (0.006, 0.015, 0.04)}
+STARTS = {POST: (0.0003, 0.0006, 0.0012, 0.0024), POST_ZERO: (0.0006, 0.0012, 0.0024, 0.0048)}
 WIDE = LONGER | {SIX: (0.001, 0.003, 0.006)}
 CHECKS = {
     "longer": Check(
@@ -195,5 +196,22 @@ CHECKS = {
         {name: {"rates": rates, "start": "He"} for name, rates in WIDE.items()},
         settings={"width": 64, "cooled": True, "of_loss": True},
         rates=WIDE,
+    ),
+    "start-longer": Check(
+        "800 updates; after a warm-up of 80, the rate falls to zero in a straight line; four rates for each start, seeds 700 to 704",
+        ("start",),
+        range(700, 705),
+        {name: {"rates": rates} for name, rates in STARTS.items()},
+        budget=800,
+        settings={"cooled": True},
+        rates=STARTS,
+    ),
+    "start-warm": Check(
+        "German captions rather than English ones, and three times the warm-up; four rates for each start, seeds 800 to 804",
+        ("start",),
+        range(800, 805),
+        {name: {"rates": rates} for name, rates in STARTS.items()},
+        settings={"warm": 0.3, "side": 1},
+        rates=STARTS,
     ),
 }

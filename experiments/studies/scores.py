@@ -31,12 +31,6 @@ STUDY = Study(
     budget=500,
     smoke=2,
     findings={
-        "wide": Finding(
-            "A window of six words to either side comes within ten points of no window.",
-            difference("exact", "general", "general, local-m, 6", margin=10),
-            (("low", ">", -10), ("high", "<", 10)),
-            withdrawn="It says little: in captions this short, such a window cuts off no word that the model needs.",
-        ),
         "location": Finding(
             "A score that does not look at the words aligns worse than the dot product.",
             difference("aer", "location", "dot"),

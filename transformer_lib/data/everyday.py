@@ -6,18 +6,18 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 
 from transformer_lib.data.captions import Pair, make_captions
-from transformer_lib.data.files import read_table
+from transformer_lib.data.files import Folder, read_table
 
 __all__ = ["dictionary", "load_everyday", "other_names", "visitors_corpus"]
 
 PARTS = ("train", "val", "test")
+PHRASES = read_table("phrases")  # a phrase book, and the names that take the place of others
 
 
-def load_everyday(part: str, directory: str | os.PathLike[str] | None = None) -> list[Pair]:
+def load_everyday(part: str, directory: Folder = None) -> list[Pair]:
     """English and German sentences of Tatoeba, without duplicates, none of them in two parts.
 
     Args:
@@ -55,7 +55,7 @@ def dictionary(pairs: Iterable[Pair], at_least: int = 4, dice: float = 0.4) -> l
     """
     both, left, right = Counter[tuple[str, str]](), Counter[str](), Counter[str]()
     for pair in pairs:
-        english, german = set(words(pair.source)), set(words(pair.target))
+        english, german = ([*dict.fromkeys(words(text))] for text in (pair.source, pair.target))  # each word once
         left.update(english)
         right.update(german)
         both.update((e, d) for e in english for d in german)
@@ -68,18 +68,11 @@ def dictionary(pairs: Iterable[Pair], at_least: int = 4, dice: float = 0.4) -> l
     return [Pair(e, d) for e, (_, d) in best[0].items() if best[1][d][1] == e]
 
 
-@cache
-def table() -> dict[str, list[str]]:
-    """The phrase book, and the names that take the place of others."""
-    return read_table("phrases")
-
-
 def other_names(pair: Pair, generator: random.Random) -> Pair:
     """The pair with other people in it: the corpus knows hardly anybody but Tom and Mary, in Boston."""
     texts = [pair.source, pair.target]
-    for row in table()["exchanged"]:
-        english, german, kind = row.split("|")
-        new = (2 * generator.choice(table()[kind]).split("|"))[:2]
+    for english, german, kind in PHRASES["exchanged"]:
+        new = (2 * generator.choice(PHRASES[kind]))[:2]  # most names are alike in both languages
         patterns = [re.compile(rf"\b{name}(?=s?\b)") for name in (english, german)]
         if all(map(re.Pattern.search, patterns, texts)):
             texts = [pattern.sub(name, text) for pattern, name, text in zip(patterns, new, texts, strict=True)]
@@ -102,9 +95,7 @@ def visitors_corpus(pairs: list[Pair], seed: int = 0) -> Iterator[Pair]:
             yield other_names(pair, generator)
     for entry in dictionary(pairs):
         yield from (entry, entry, Pair(f"{entry.source}.", f"{entry.target}."))
-    for row in table()["phrases"] * 20:
-        source, target = row.split("|")
-        yield Pair(source, target)
+    yield from (Pair(source, target) for source, target in PHRASES["phrases"] * 20)
     for caption in make_captions(20_000, seed=seed, simple=0.3):
         source, target = (text.replace(" ,", ",") for text in (caption.source, caption.target))
         yield Pair(source[0].upper() + source[1:] + ".", target[0].upper() + target[1:] + ".")

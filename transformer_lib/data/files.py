@@ -12,17 +12,19 @@ from typing import Any
 
 __all__ = ["DataFile", "check_empty", "checksum", "fetch", "write_atomically", "write_json"]
 
+Folder = str | os.PathLike[str] | None
 
-def read_table(name: str) -> dict[str, list[str]]:
-    """The lines below each ``[heading]`` of a text file of this folder, without comments."""
-    tables: dict[str, list[str]] = {}
+
+def read_table(name: str) -> dict[str, list[list[str]]]:
+    """The rows below each ``[heading]`` of a text file of this folder, without comments; bars part the columns."""
+    tables: dict[str, list[list[str]]] = {}
     rows = tables.setdefault("", [])
     text = (files("transformer_lib") / "data" / f"{name}.txt").read_text(encoding="utf-8")
     for line in text.splitlines():
         if line.startswith("["):
             rows = tables.setdefault(line.strip("[]"), [])
         elif line and not line.startswith("#"):
-            rows.append(line)
+            rows.append([column.strip() for column in line.split("|")])
     return tables
 
 
@@ -86,28 +88,8 @@ class DataFile:
     url: str
     sha256: str
 
-    def holds(self, path: Path) -> bool:
-        """Whether a file is the published one."""
-        return path.exists() and checksum(path) == self.sha256
 
-
-def download(file: DataFile, path: Path, timeout: float) -> None:
-    """Put the file at its address into the cache, unless it is there."""
-    import pooch  # slow to import, and few callers need it
-
-    get = pooch.HTTPDownloader(timeout=timeout, stream=False)  # which closes the connection after an error, too
-    try:
-        pooch.retrieve(file.url, f"sha256:{file.sha256}", path.name, path.parent, downloader=get)
-    except OSError as error:
-        raise OSError(
-            f"{file.name} of {file.dataset} could not be downloaded from {file.url}: {error}. "
-            f"Without a network, get the file on another machine, put it into a folder as "
-            f"{file.dataset}/{file.name}, and name that folder in the environment variable "
-            "TRANSFORMER_LIB_DATA"
-        ) from error
-
-
-def fetch(file: DataFile, directory: str | os.PathLike[str] | None = None, *, timeout: float = 30) -> Path:
+def fetch(file: DataFile, directory: Folder = None) -> Path:
     """Get a published file: from a local folder, from the cache, or from the network.
 
     Its SHA-256 is checked before it is used. Several processes may fetch at the same time.
@@ -128,17 +110,26 @@ def fetch(file: DataFile, directory: str | os.PathLike[str] | None = None, *, ti
     )
     if folder := directory or os.environ.get("TRANSFORMER_LIB_DATA"):
         path = Path(folder).expanduser() / inside
-        if file.holds(path):
-            return path
         if path.exists():
-            raise ValueError(f"{path} {refused}")
+            if checksum(path) != file.sha256:
+                raise ValueError(f"{path} {refused}")
+            return path
         if directory or not path.parents[1].is_dir():
             name = "directory" if directory else "TRANSFORMER_LIB_DATA"
             raise FileNotFoundError(f"{name}={os.fspath(folder)!r} has no file {inside}")
+    import pooch  # slow to import, and few callers need it
+
     cache = Path(os.environ.get("TRANSFORMER_LIB_CACHE") or "~/.cache/transformer_lib")
     path = cache.expanduser() / inside
+    get = pooch.HTTPDownloader(timeout=30, stream=False)  # which closes the connection after an error, too
     try:
-        download(file, path, timeout)
+        pooch.retrieve(file.url, f"sha256:{file.sha256}", path.name, path.parent, downloader=get)
     except ValueError as error:
         raise ValueError(f"{file.url} {refused}") from error
+    except OSError as error:
+        raise OSError(
+            f"{file.name} of {file.dataset} could not be downloaded from {file.url}: {error}. Without a network, get "
+            f"the file on another machine, put it into a folder as {file.dataset}/{file.name}, and name that folder "
+            "in the environment variable TRANSFORMER_LIB_DATA"
+        ) from error
     return path

@@ -3,31 +3,15 @@
 __all__: list[str] = []  # the inside of data.captions
 
 import random
+from bisect import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from itertools import count
+from itertools import accumulate, count, permutations
 from typing import Any, NamedTuple
 
-from transformer_lib.data.lexicon import (
-    ADVERBS,
-    CONTRACTIONS,
-    COUPLES,
-    REASONS,
-    TABLES,
-    TIMES,
-    VERBS,
-    Adjective,
-    Noun,
-    Place,
-    Reason,
-    Verb,
-    find_verb,
-    form_of,
-    nouns_tagged,
-    places_of,
-    strength_of,
-)
+import transformer_lib.data.lexicon as lexicon
+from transformer_lib.data.lexicon import TABLES, Adjective, Noun, Place, Reason, Verb, form_of
 
 Words = tuple[tuple[str, tuple[int, ...]], ...]  # words, each with its labels
 LABELS = count()
@@ -56,12 +40,12 @@ def linked(english: str, german: str) -> Text:
 
 
 def weave(order: str, **parts: Text) -> Text:
-    """Parts in the order of each language, such as "be very word | very word be"."""
+    """Parts in the order of each language, such as "be very word | very word be"; some may be missing."""
     parts[","] = Text((), ((",", ()),))
     english, german = (side.split() for side in order.split("|"))
     return Text(
-        tuple(word for name in english for word in parts[name].english),
-        tuple(word for name in german for word in parts[name].german),
+        tuple(word for name in english if name in parts for word in parts[name].english),
+        tuple(word for name in german if name in parts for word in parts[name].german),
     )
 
 
@@ -89,18 +73,14 @@ class Writer:
         """One of the options, all equally likely."""
         if not options:
             raise DeadEnd
-        return options[int(self.random() * len(options))]
+        return options[self.below(len(options))]
 
     def weighted(self, options: Any) -> Any:
         """One of the options, given as (option, whole-number weight)."""
-        total = sum(weight for _, weight in options)
-        if not total:
+        sums = list(accumulate(weight for _, weight in options))
+        if not sums or not sums[-1]:
             raise DeadEnd
-        rest = int(self.random() * total)
-        for option, weight in options:
-            rest -= weight
-            if rest < 0:
-                return option
+        return options[bisect(sums, self.below(sums[-1]))][0]
 
     def fresh(self, options: Any) -> Any:
         """An option that this caption has not used, and that counts as used now."""
@@ -140,7 +120,7 @@ BEFORE_NOUNS = "size age youth colour mood kind"  # the dimensions of adjectives
 
 @cache
 def adjective_choices(
-    noun: Noun, n: int, clash: frozenset[str] = frozenset(), only: str = BEFORE_NOUNS
+    noun: Noun, n: int, clash: tuple[str, ...] = (), only: str = BEFORE_NOUNS
 ) -> tuple[tuple[Adjective, ...], ...]:
     """Every way to put n adjectives before a noun: none in ``clash``, and all of the
     dimensions in ``only``."""
@@ -148,41 +128,25 @@ def adjective_choices(
     if n < 2:
         return tuple((word,) for word in able) if n else ((),)
     couples = ((a, b) for a in able for b in able)
-    return tuple((a, b) for a, b in couples if (a.dimension, b.dimension) in COUPLES)
+    return tuple((a, b) for a, b in couples if (a.dimension, b.dimension) in lexicon.COUPLES)
 
 
 @cache
-def capacity(noun: Noun, clash: frozenset[str] = frozenset(), only: str = BEFORE_NOUNS) -> int:
+def capacity(noun: Noun, clash: tuple[str, ...] = (), only: str = BEFORE_NOUNS) -> int:
     """How many adjectives a noun can take: 0, 1 or 2."""
     return max(n for n in (0, 1, 2) if adjective_choices(noun, n, clash, only))
-
-
-DETERMINERS = tuple(
-    ((word.strip("-"), number == "plural"), int(weight)) for word, number, weight in TABLES["determiners"]
-)
-MASS_DETERMINERS = ((("the", False), 50), (("", False), 50))
-NUMBERS: dict[str, Callable[[str, bool], bool]] = {  # what a phrase may begin with
-    "any": lambda determiner, plural: True,
-    "few": lambda determiner, plural: determiner not in ("four", "many"),
-    "one": lambda determiner, plural: not plural,
-    "more": lambda determiner, plural: plural and determiner in ("the", ""),
-    "a": lambda determiner, plural: determiner == "a",
-    "bare": lambda determiner, plural: determiner == "",
-    "the": lambda determiner, plural: determiner == "the" and not plural,
-    "new": lambda determiner, plural: determiner != "the",
-}
 
 
 @cache
 def determiners_for(mass: bool, number: str, size: int, limit: int, rich: bool) -> tuple[Any, ...]:
     """The determiners with which a phrase can have this size, with their weights."""
-    extras = {"": size - 1}  # words besides the determiner and the noun
-    return tuple(
-        ((determiner, plural), weight)
-        for (determiner, plural), weight in (MASS_DETERMINERS if mass else DETERMINERS)
-        for n in [extras.get(determiner, size - 2)]
-        if (0 <= n <= limit or (rich and 3 <= n <= 10)) and NUMBERS[number](determiner, plural)
-    )
+    able = []
+    for word, counted, weight, numbers in TABLES["mass determiners" if mass else "determiners"]:
+        determiner = word.strip("-")
+        n = size - 1 - bool(determiner)  # words besides the determiner and the noun
+        if number in numbers.split() and (0 <= n <= limit or (rich and 3 <= n <= 10)):
+            able.append(((determiner, counted == "plural"), int(weight)))
+    return tuple(able)
 
 
 class Head(NamedTuple):
@@ -199,7 +163,7 @@ def build_phrase(noun: Noun, determiner: str, plural: bool, adjectives: tuple[Ad
         an = determiner == "a" and (adjectives or (noun,))[0].english[0] in "aeiou"
         text += linked("an" if an else determiner, form_of(determiner, case, column))
     for one in adjectives:
-        ending = form_of(strength_of(determiner), case, column)
+        ending = form_of(lexicon.strength_of(determiner), case, column)
         text += linked(one.english, one.stem + ending)
     english = noun.english_plural if plural else noun.english
     word = linked(english, noun.in_german(case, plural))
@@ -213,7 +177,7 @@ def noun_phrase(
     case: str,
     number: str = "any",
     *,
-    clash: frozenset[str] = frozenset(),
+    clash: tuple[str, ...] = (),
     only: str = BEFORE_NOUNS,
     head: Head | None = None,
 ) -> Phrase:
@@ -240,7 +204,7 @@ def after_preposition(english: str, german: str, phrase: Phrase) -> Text:
     """A preposition and a phrase; the German one may melt into one word with "the"."""
     preposition = linked(english, german)
     ((first, labels), *rest), before = phrase.text.german, preposition.german
-    melted = CONTRACTIONS.get(f"{german} {first}")
+    melted = lexicon.CONTRACTIONS.get(f"{german} {first}")
     if melted and phrase.text.english[0][0] == "the":
         whole = (*labelled(melted, *before[0][1], *labels), *rest)
         return Text(preposition.english + phrase.text.english, whole)
@@ -283,7 +247,7 @@ def deed_parts(verb: Verb, plural: bool, progressive: bool, manner: Text, negate
     }
 
 
-def choose_noun(w: Writer, options: tuple[Noun, ...], size: int, clash: frozenset[str] = frozenset()) -> Noun:
+def choose_noun(w: Writer, options: tuple[Noun, ...], size: int, clash: tuple[str, ...] = ()) -> Noun:
     """A noun not yet used that can fill a phrase of this size."""
     limit = size - 2 if 2 < size <= 4 else 0
     return w.fresh([noun for noun in options if capacity(noun, clash) >= limit])
@@ -295,19 +259,24 @@ def object_phrase(w: Writer, verb: Verb, noun: Noun, size: int, plural: bool, ri
     if "same" in verb.flags and "one" not in verb.flags:
         number = "more" if plural else "one"
     case = "dat" if verb.kind == "dat" else "acc"
-    clash = frozenset(verb.listed("dull"))
+    clash = verb.listed("dull")
     head = Head(verb, "object") if rich else None
     return noun_phrase(w, noun, size, case, number, clash=clash, head=head)
 
 
-def relative_clause(phrase: Phrase, case: str, clause: Text, via: Text | None = None) -> None:
-    """Append a relative clause to a phrase."""
+def be(plural: bool) -> Text:
+    """The verb in the present."""
+    return linked("are", "sind") if plural else linked("is", "ist")
+
+
+def relative_clause(phrase: Phrase, case: str, order: str, **parts: Text) -> None:
+    """Append a relative clause to a phrase: its parts in the order of each language."""
     column = "p" if phrase.plural else phrase.noun.gender
     who = "who" if case == "nom" else "whom"
     pronoun = linked(who if phrase.is_a("person") else "that", form_of("that", case, column))
-    parts = {"phrase": phrase.text, "via": via or Text(), "pronoun": pronoun, "clause": clause}
-    order = "phrase pronoun clause | phrase , via pronoun clause ,"
-    phrase.text = weave(order, **parts)
+    english, german = order.split("|")
+    order = f"phrase pronoun {english} | phrase , via pronoun {german} ,"
+    phrase.text = weave(order, phrase=phrase.text, pronoun=pronoun, **parts)
 
 
 def that_is(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
@@ -318,25 +287,22 @@ def that_is(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     clash = head.verb.listed("not" if head.role == "subject" else "dull")
     able = [a for a in phrase.noun.adjectives if a.dimension not in taken]
     word = w.fresh([a for a in able if a.english not in clash])
-    be = linked("are", "sind") if phrase.plural else linked("is", "ist")
     very = linked("very", "sehr") if size == 4 else Text()
-    word = linked(word.english, word.german)
-    clause = weave("be very word | very word be", be=be, very=very, word=word)
-    relative_clause(phrase, "nom", clause)
+    parts = {"be": be(phrase.plural), "very": very, "word": linked(word.english, word.german)}
+    relative_clause(phrase, "nom", "be very word | very word be", **parts)
 
 
 def who_wears(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     """The man who is wearing a red hat."""
     if head.verb.base in ("wear", "put", "swim", "sleep", "wake", "get"):
         raise DeadEnd
-    wear = find_verb("wear")
+    wear = lexicon.find_verb("wear")
     progressive = size == 7 or (size > 4 and w.below(2) == 1)
     rest = size - 2 - progressive
     noun = choose_noun(w, wear.objects, rest)
     thing = object_phrase(w, wear, noun, rest, phrase.plural, False)
     deed = deed_parts(wear, phrase.plural, progressive, Text())
-    parts = {"subject": Text(), "rest": thing.text, **deed}
-    relative_clause(phrase, "nom", weave(ORDERS["final"], **parts))
+    relative_clause(phrase, "nom", ORDERS["final"], rest=thing.text, **deed)
 
 
 def who_lives(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
@@ -345,26 +311,26 @@ def who_lives(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     homes = ("lives live in", "wohnt wohnen in"), ("comes come from", "kommt kommen aus")
     pair = w.pick(homes) if person else ("lives live in", "lebt leben in")
     (one, many, english), (eins, viele, german) = (side.split() for side in pair)
-    place = choose_noun(w, nouns_tagged("village city" if person else "forest"), size - 3)
+    place = choose_noun(w, lexicon.nouns_tagged("village city" if person else "forest"), size - 3)
     inner = noun_phrase(w, place, size - 3, "dat", "one")
     verb = linked(many, viele) if phrase.plural else linked(one, eins)
     where = after_preposition(english, german, inner)
-    relative_clause(phrase, "nom", weave("verb where | where verb", verb=verb, where=where))
+    relative_clause(phrase, "nom", "verb where | where verb", verb=verb, where=where)
 
 
 def that_belongs(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     """The ball that belongs to the boy: in German the owner is in the dative."""
-    noun = choose_noun(w, nouns_tagged("person"), size - 3)
+    noun = choose_noun(w, lexicon.nouns_tagged("person"), size - 3)
     owner = noun_phrase(w, noun, size - 3, "dat", "few").text
     verb = linked("belong to", "gehören") if phrase.plural else linked("belongs to", "gehört")
-    relative_clause(phrase, "nom", weave("verb owner | owner verb", verb=verb, owner=owner))
+    relative_clause(phrase, "nom", "verb owner | owner verb", verb=verb, owner=owner)
 
 
 def whom_they(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     """The dog that the boy loves: the noun is the object of its relative clause."""
     options = [
         (verb, progressive, rest)
-        for verb in VERBS
+        for verb in lexicon.VERBS
         if "rel" in verb.flags and phrase.noun in verb.objects and verb.name not in w.used
         for progressive in ((False,) if "calm" in verb.flags else (False, True))
         if 2 <= (rest := size - 2 - progressive - bool(verb.particle)) <= 4
@@ -374,13 +340,13 @@ def whom_they(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     people = tuple(noun for noun in verb.subjects if "person" in noun.tags)
     subject = noun_phrase(w, choose_noun(w, people, rest), rest, "nom", "few")
     deed = deed_parts(verb, subject.plural, progressive, Text())
-    clause = weave(ORDERS["final"], subject=subject.text, rest=Text(), **deed)
-    relative_clause(phrase, "dat" if verb.kind == "dat" else "acc", clause, deed["via"])
+    case = "dat" if verb.kind == "dat" else "acc"
+    relative_clause(phrase, case, ORDERS["final"], subject=subject.text, **deed)
 
 
 def who_does(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     """The man who is laughing: something that can be done at the same time."""
-    verb = find_verb(w.pick(head.verb.listed("also" if head.role == "subject" else "scene")))
+    verb = lexicon.find_verb(w.pick(head.verb.listed("also" if head.role == "subject" else "scene")))
     clash = {word.english for word in phrase.adjectives} & set(verb.listed("not"))
     if phrase.noun not in verb.subjects or clash or verb.name in w.used:
         raise DeadEnd
@@ -388,10 +354,8 @@ def who_does(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     manner = Text()
     if size == 4:
         name = w.pick([adverb for adverb in verb.adverbs if adverb != "often"])
-        manner = linked(name, ADVERBS[name])
-    parts = {"subject": Text(), "rest": Text()}
-    parts |= deed_parts(verb, phrase.plural, True, manner)
-    relative_clause(phrase, "nom", weave(ORDERS["final"], **parts))
+        manner = linked(name, lexicon.ADVERBS[name])
+    relative_clause(phrase, "nom", ORDERS["final"], **deed_parts(verb, phrase.plural, True, manner))
 
 
 def with_thing(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
@@ -399,10 +363,10 @@ def with_thing(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
     if phrase.is_a("person"):
         if head.role == "subject" and "free" not in head.verb.flags:
             raise DeadEnd
-        noun = choose_noun(w, nouns_tagged("hat bag basket umbrella suitcase"), size - 1)
+        noun = choose_noun(w, lexicon.nouns_tagged("hat bag basket umbrella suitcase"), size - 1)
         number = "more" if phrase.plural else "one"
     else:
-        noun = w.fresh(nouns_tagged("tail ear"))
+        noun = w.fresh(lexicon.nouns_tagged("tail ear"))
         number = "a" if noun.english == "tail" and not phrase.plural else "bare"
     inner = noun_phrase(w, noun, size - 1, "dat", number)
     if not (inner.adjectives or phrase.is_a("person")):
@@ -430,10 +394,18 @@ def modify(w: Writer, phrase: Phrase, size: int, head: Head) -> None:
 Slot = tuple[tuple[int, int], ...]
 
 
-def slot_of(table: str) -> Slot:
+def slot_of(entries: str) -> Slot:
     """A slot: "2:60 3:40" means two words in 60 of 100 cases, three in 40."""
-    entries = (entry.split(":") for entry in table.split())
-    return tuple((int(size), int(weight)) for size, weight in entries)
+    pairs = (entry.split(":") for entry in entries.split())
+    return tuple((int(size), int(weight)) for size, weight in pairs)
+
+
+SLOTS = {name: slot_of(entries) for name, entries in TABLES["slots"]}
+
+
+def slots_of(names: str) -> tuple[Slot, ...]:
+    """The slots of these parts."""
+    return tuple(SLOTS[name] for name in names.split())
 
 
 @cache
@@ -458,51 +430,23 @@ def fill(w: Writer, slots: tuple[Slot, ...], total: int) -> list[int]:
     return sizes
 
 
-NOTHING, MAYBE = slot_of("0:100"), slot_of("0:82 1:18")
-TIME = slot_of("1:45 2:20 3:35")
-WHERE = slot_of("3:66 4:20 5:12 6:2")
-BASIC = slot_of("2:62 3:33 4:5")
-PLAIN = slot_of("1:5 2:56 3:33 4:6")
-RICH = slot_of("1:4 2:50 3:23 4:3 5:7 6:5 7:4 8:2 9:1 10:1")
-DEED = slot_of("1:54 2:38 3:8")
-
-
 class Shape(NamedTuple):
     """What a clause consists of: the front is a time, a place or nothing."""
 
     front: str
     kind: str
     slots: tuple[Slot, ...]
-    weight: int
-
-
-@cache
-def all_shapes(first: bool, final: bool) -> tuple[Shape, ...]:
-    """The shapes of a main clause, the first or a later one, or of a final one."""
-    fronts = [("", NOTHING, 70)]
-    if not final:
-        fronts += [("place", WHERE, 18), ("time", TIME, 12)][: 1 + first]
-    shapes = []
-    for front, before, often in fronts:
-        away = slot_of("0:60 3:28 4:8 5:4")
-        away = NOTHING if front == "place" or final else away
-        kinds = [  # kind, weight, and the slots: adverb, receiver, object, place
-            ("rest", 24, (MAYBE, NOTHING, NOTHING, away)),
-            ("do", 48, (MAYBE, NOTHING, PLAIN if final else RICH, away)),
-            ("give", 6, (NOTHING, BASIC, BASIC, NOTHING)),
-            ("go", 14, (MAYBE, NOTHING, NOTHING, WHERE)),
-        ]
-        for kind, weight, after in kinds[: 3 if front == "place" else 4]:
-            slots = (before, RICH, DEED, *after)
-            shapes.append(Shape(front, kind, slots, often * weight))
-    return tuple(shapes)
 
 
 @cache
 def shapes_of(size: int, first: bool, final: bool) -> tuple[tuple[Shape, int], ...]:
-    """The shapes that can have this size, weighted."""
-    shapes = all_shapes(first, final)
-    return tuple((shape, shape.weight * count_ways(shape.slots, size)) for shape in shapes)
+    """The shapes that a clause of this size can have, weighted; only the first begins with a time."""
+    shapes = []
+    for which, front, kind, weight, names in TABLES["shapes"]:
+        if (which == "final") == final and (first or front != "time"):
+            shape = Shape(front.strip("-"), kind, slots_of(names))
+            shapes.append((shape, int(weight) * count_ways(shape.slots, size)))
+    return tuple(shapes)
 
 
 class Sizes(NamedTuple):
@@ -538,7 +482,7 @@ def suits(verb: Verb, progressive: bool, shape: Shape, sizes: Sizes, alone: bool
 def deeds_for(shape: Shape, sizes: Sizes, alone: bool) -> tuple[tuple[Verb, bool, tuple[str, ...]], ...]:
     """All verbs that suit, simple or progressive, with the adverbs they may take."""
     deeds = []
-    for verb in VERBS:
+    for verb in lexicon.VERBS:
         for progressive in (False, True):
             habit = alone and not progressive and not shape.front
             adverbs = tuple(a for a in verb.adverbs if a != "often" or habit)
@@ -553,7 +497,7 @@ def choose_place(w: Writer, groups: str, size: int, nouns: list[Noun]) -> Place:
     who = [noun.tags for noun in nouns if noun.tags & living]
     options = [
         place
-        for place in places_of(groups)
+        for place in lexicon.places_of(groups)
         if place.noun not in w.used
         and all(tags & place.who for tags in who)
         and 0 <= size - len(place.english.split()) - 2 <= capacity(place.noun)
@@ -565,7 +509,7 @@ def choose_place(w: Writer, groups: str, size: int, nouns: list[Noun]) -> Place:
 
 def time_phrase(w: Writer, size: int) -> Text:
     """A time of one, two or three English words; "am" translates "in the"."""
-    (*within, day), (*am, tag) = (words.split() for words in w.pick(TIMES[size]))
+    (*within, day), (*am, tag) = (words.split() for words in w.pick(lexicon.TIMES[size]))
     return (linked(" ".join(within), *am) if am else Text()) + linked(day, tag)
 
 
@@ -576,13 +520,13 @@ def write_clause(w: Writer, size: int, first: bool, final: bool, alone: bool) ->
     deeds = deeds_for(shape, sizes, alone)
     verb, progressive, adverbs = w.pick([d for d in deeds if d[0].name not in w.used])
     w.used.add(verb.name)
-    clash = frozenset(verb.listed("not"))
+    clash = verb.listed("not")
     nouns = [choose_noun(w, verb.subjects, sizes.subject, clash)]
     if sizes.receiver:
         nouns.append(choose_noun(w, verb.objects, sizes.receiver))
     if sizes.object:
         things = verb.gifts if sizes.receiver else verb.objects
-        nouns.append(choose_noun(w, things, sizes.object, frozenset(verb.listed("dull"))))
+        nouns.append(choose_noun(w, things, sizes.object, verb.listed("dull")))
     where = sizes.front if shape.front == "place" else sizes.place
     place = choose_place(w, verb.places, where, nouns) if where else None
 
@@ -594,7 +538,7 @@ def write_clause(w: Writer, size: int, first: bool, final: bool, alone: bool) ->
     number, head = "few" if "one" in verb.flags else "any", Head(verb, "subject")
     subject = noun_phrase(w, nouns[0], sizes.subject, "nom", number, clash=clash, head=head)
     name = w.pick(adverbs) if sizes.adverb else ""
-    manner = linked(name, ADVERBS[name]) if name else Text()
+    manner = linked(name, lexicon.ADVERBS[name]) if name else Text()
     deed = deed_parts(verb, subject.plural, progressive, manner)
     rest = Text()
     if sizes.receiver:
@@ -614,7 +558,7 @@ def referents_for(role: int, gender: str) -> list[tuple[Reason, tuple[Noun, ...]
     """The reasons with nouns of this gender that they can speak of (0 the subject,
     1 the object)."""
     pairs = []
-    for reason in REASONS:
+    for reason in lexicon.REASONS:
         words, nouns = set(reason.about[role]), reason.nouns[role]
         able = tuple(n for n in nouns if n.gender == gender and words & set(n.adjectives))
         pairs += [(reason, able)] if able else []
@@ -647,10 +591,10 @@ def write_reason(w: Writer, size: int, first: bool) -> Text:
     about_size = {word.english for word in reason.about[1]} & {"heavy", "light"}
     able = "age colour" if reason.contest or about_size else "size age colour"
     most = (2 + capacity(nouns[0], only=able), 2 + min(1, capacity(nouns[1], only="age colour")))
-    subjects, objects = (tuple(s for s in BASIC if s[0] <= n) for n in most)
+    subjects, objects = (tuple(s for s in SLOTS["basic"] if s[0] <= n) for n in most)
     words = len(reason.english.split()) + 1 + bool(verb.particle) + 2 * negated
     deeds = ((words, 100),) if negated or simple else ((words, 65), (words + 1, 35))
-    when = slot_of("0:85 1:5 2:4 3:6") if first and not simple else NOTHING
+    when = slot_of("0:85 1:5 2:4 3:6") if first and not simple else SLOTS["nothing"]
     tails = slot_of("5:100") if negated else slot_of("4:70 5:30")
     slots = (when, subjects, deeds, objects, tails)
     before, n_subject, n_verb, n_object, tail = fill(w, slots, size)
@@ -685,30 +629,14 @@ def write_reason(w: Writer, size: int, first: bool) -> Text:
     )
 
 
-def lengths(smallest: int, weights: str) -> Slot:
-    """A slot with rising sizes."""
-    return tuple((n, int(weight)) for n, weight in enumerate(weights.split(), smallest))
-
-
-MAIN = lengths(3, "4 10 14 15 14 12 10 9 8 7 5 4 3 2 1 1")
-WHILE = lengths(3, "8 16 19 17 13 10 7 5 3 2")
-OUTLINES = [  # for each main clause: has it a "while"?
-    (tuple("while" in clause for clause in clauses.split(",")), int(weight)) for clauses, weight in TABLES["outlines"]
-]
-
-
 @cache
-def outlines_of(size: int) -> tuple[Any, ...]:
-    """The outlines that can have this size, each with its slots, weighted."""
-    weighted = []
-    for outline, weight in OUTLINES:
-        slots: list[Slot] = []
-        for i, has_while in enumerate(outline):
-            slots += [slot_of("2:100")] * (i > 0) + [MAIN]
-            slots += [slot_of("1:100"), WHILE] * has_while
-        weight *= 100 ** (16 - len(slots)) * count_ways(tuple(slots), size)
-        weighted.append(((outline, tuple(slots)), weight))
-    return tuple(weighted)
+def outlines_of(size: int) -> tuple[tuple[str, int], ...]:
+    """The outlines that a caption of this size can have, weighted."""
+    outlines = []
+    for outline, weight in TABLES["outlines"]:
+        slots = slots_of(outline)
+        outlines.append((outline, int(weight) * 100 ** (16 - len(slots)) * count_ways(slots, size)))
+    return tuple(outlines)
 
 
 def write_main(w: Writer, size: int, first: bool, alone: bool, reasons: bool) -> Text:
@@ -723,26 +651,156 @@ def write_main(w: Writer, size: int, first: bool, alone: bool, reasons: bool) ->
 
 def write_caption(w: Writer, size: int) -> Text:
     """A caption of this many English words."""
-    outline, slots = w.weighted(outlines_of(size))
-    sizes = iter(fill(w, slots, size))
+    outline = w.weighted(outlines_of(size))
     text = Text()
-    for i, has_while in enumerate(outline):
-        if i:
-            next(sizes)  # the two words of ", and"
-        n_reasons = len(w.referents)
-        main = write_main(w, next(sizes), i == 0, outline == (False,), not has_while)
-        if i:
-            negated = "not" in dict(main.english) and len(w.referents) > n_reasons
-            links = (("and", "und"), ("but", "aber"))
-            link = w.pick(links) if negated else links[0]
-            text += linked(",", ",") + linked(*link)
-        text += main
-        if has_while:
-            next(sizes)  # the word "while"
-            side = w.attempt(write_clause, next(sizes), False, True, False)
+    for part, n in zip(outline.split(), fill(w, slots_of(outline), size), strict=True):
+        if part in ("main", "half"):
+            n_reasons, first = len(w.referents), not text.english
+            main = write_main(w, n, first, outline == "main", part == "main")
+            if not first:
+                negated = "not" in dict(main.english) and len(w.referents) > n_reasons
+                links = (("and", "und"), ("but", "aber"))
+                text += linked(",", ",") + linked(*(w.pick(links) if negated else links[0]))
+            text += main
+        elif part == "side":
+            side = w.attempt(write_clause, n, False, True, False)
             both = linked("while", "während")
             text += weave("both side | , both side ,", both=both, side=side)
     return text
+
+
+# ---- simple sentences and bare noun phrases: what people type first into a translator
+
+
+def simple_phrase(w: Writer, noun: Noun, case: str = "nom", number: str = "any") -> Phrase:
+    """A short noun phrase, with any adjective that the noun may bear."""
+    size = w.weighted(SLOTS["simple phrase"])
+    return noun_phrase(w, noun, size, case, number, only=f"{BEFORE_NOUNS} state")
+
+
+def any_noun(w: Writer) -> Noun:
+    """A noun that the sentence has not used yet."""
+    return w.fresh(tuple(lexicon.NOUNS.values()))
+
+
+def quality(w: Writer, phrase: Phrase, *said: Adjective) -> Adjective:
+    """An adjective to say of a phrase, unlike those it bears and those said already."""
+    borne = {word.dimension for word in (*phrase.adjectives, *said)}
+    borne |= {"age", "youth"} if borne & {"age", "youth"} else set()
+    return w.fresh([word for word in phrase.noun.adjectives if word.dimension not in borne])
+
+
+def place_of(w: Writer, noun: Noun) -> Text:
+    """A place where this noun may be."""
+    groups = [groups for tags, groups in TABLES["homes"] if noun.tags & set(tags.split())]
+    size = w.weighted(SLOTS["simple place"])
+    return place_phrase(w, choose_place(w, w.pick(groups), size, [noun]), size)
+
+
+def is_so(w: Writer) -> Text:
+    """The street is wide; today the dogs are not tired; the cat is small and very clever."""
+    phrase = simple_phrase(w, any_noun(w))
+    first = quality(w, phrase)
+    gradual = first.dimension != "colour"
+    degrees = (
+        ((), 64),
+        (("not", "nicht"), 18),
+        (("very", "sehr"), 12 * gradual),
+        (("too", "zu"), 6 * gradual),
+    )
+    degree = w.weighted(degrees)
+    text = (linked(*degree) if degree else Text()) + linked(first.english, first.german)
+    if not degree and w.below(100) < 20:
+        second = quality(w, phrase, first)
+        text += linked("and", "und") + linked(second.english, second.german)
+    front = time_phrase(w, w.weighted(SLOTS["simple time"])) if w.below(100) < 12 else Text()
+    order = "front who be so | front be who so" if front.english else "who be so | who be so"
+    return weave(order, front=front, who=phrase.text, be=be(phrase.plural), so=text)
+
+
+def bare(w: Writer) -> Text:
+    """The small dog; a dog in the garden."""
+    noun = any_noun(w)
+    text = simple_phrase(w, noun).text
+    return text + place_of(w, noun) if w.below(100) < 25 else text
+
+
+def is_there(w: Writer) -> Text:
+    """The dog is in the garden."""
+    noun = any_noun(w)
+    phrase = simple_phrase(w, noun)
+    return phrase.text + be(phrase.plural) + place_of(w, noun)
+
+
+def there_is(w: Writer) -> Text:
+    """There is a small dog (in the garden): German says "es gibt", with the accusative."""
+    noun = any_noun(w)
+    phrase = simple_phrase(w, noun, "acc", "new")
+    verb = linked("are" if phrase.plural else "is", "gibt")
+    text = linked("there", "es") + verb + phrase.text
+    return text + place_of(w, noun) if w.below(100) < 35 else text
+
+
+def this_is(w: Writer) -> Text:
+    """This is a dog; these are two dogs."""
+    phrase = simple_phrase(w, any_noun(w))
+    return linked("these" if phrase.plural else "this", "das") + be(phrase.plural) + phrase.text
+
+
+def it_is(w: Writer) -> Text:
+    """The dog is small but it is brave: the pronoun has the gender of its noun."""
+    noun = w.fresh([noun for noun in lexicon.NOUNS.values() if "person" not in noun.tags])
+    phrase = simple_phrase(w, noun, number="one")
+    one = quality(w, phrase)
+    two = quality(w, phrase, one)
+    it = linked("it", PRONOUN[noun.gender])
+    w.referents.append((it.english[0][1][0], phrase.label))
+    first = phrase.text + be(False) + linked(one.english, one.german)
+    return first + link_clauses(w) + it + be(False) + linked(two.english, two.german)
+
+
+def link_clauses(w: Writer) -> Text:
+    """The word "and" or "but"; English may leave out the comma, German only before "und"."""
+    word, german = w.weighted(((("and", "und"), 60), (("but", "aber"), 40)))
+    if w.below(2):
+        return linked(",", ",") + linked(word, german)
+    return Text((), ((",", ()),) if word == "but" else ()) + linked(word, german)
+
+
+def contrast(w: Writer) -> Text:
+    """The small dog is tired and the big dog is not."""
+    noun, other = any_noun(w), any_noun(w)
+    if w.below(2):  # one noun, told apart by an adjective
+        pairs, kinds = permutations(noun.adjectives, 2), ("size", "age", "colour")
+        alike = [(a, b) for a, b in pairs if a.dimension == b.dimension and a.dimension in kinds]
+        one, two = w.pick(alike)
+        plural = "mass" not in noun.tags and w.below(4) == 0
+        pair = [build_phrase(noun, "the", plural, (a,), "nom") for a in (one, two)]
+    else:
+        pair = [simple_phrase(w, each, number="the") for each in (noun, other)]
+    shared = set(pair[1].noun.adjectives)
+    said = quality(w, pair[0])
+    if said not in shared or said.dimension in {word.dimension for word in pair[1].adjectives}:
+        raise DeadEnd
+    first = pair[0].text + be(pair[0].plural) + linked(said.english, said.german)
+    second = pair[1].text
+    if w.below(100) < 30:
+        own = quality(w, pair[1])
+        second += be(pair[1].plural) + linked(own.english, own.german)
+    else:
+        verb = ("are", "sind es") if pair[1].plural else ("is", "ist es")
+        second += linked(*verb) + linked("not", "nicht")
+    return first + link_clauses(w) + second
+
+
+def short(w: Writer) -> Text:
+    """The dog sleeps."""
+    return write_clause(w, w.weighted(SLOTS["simple clause"]), True, False, True)
+
+
+SIMPLE = (
+    (is_so, 34), (bare, 16), (is_there, 10), (there_is, 9), (this_is, 6), (it_is, 6), (contrast, 12), (short, 7),
+)  # fmt: skip
 
 
 def tidy(words: Words) -> Words:

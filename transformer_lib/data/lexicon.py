@@ -8,10 +8,7 @@ from typing import NamedTuple
 
 from transformer_lib.data.files import read_table
 
-TABLES = {
-    name: [[column.strip() for column in row.split("|")] for row in rows]
-    for name, rows in read_table("captions").items()
-}
+TABLES = read_table("captions")
 FORMS = {name: forms.split() for name, forms in TABLES["forms"]}
 
 

@@ -1,31 +1,21 @@
 """Multi30k: captions of photographs, translated by people, and the tokens its scores are measured in."""
 
 import gzip
-import os
 from functools import cache
 from typing import Any
 
 from transformer_lib.data.captions import Pair
-from transformer_lib.data.files import DataFile, fetch, read_table
+from transformer_lib.data.files import DataFile, Folder, fetch, read_table
 from transformer_lib.data.text import one_line
 
 __all__ = ["MULTI30K", "load_multi30k", "moses_detokenize", "moses_tokenize"]
 
 ADDRESS = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
 LANGUAGES = ("en", "de", "fr")
-MULTI30K: dict[str, DataFile] = {
-    name: DataFile("multi30k", name, ADDRESS + name, sha256)
-    for name, sha256 in map(str.split, read_table("multi30k")[""])
-}
+MULTI30K = {name: DataFile("multi30k", name, ADDRESS + name, sha256) for name, sha256 in read_table("multi30k")[""]}
 
 
-def load_multi30k(
-    split: str,
-    source: str = "de",
-    target: str = "en",
-    *,
-    directory: str | os.PathLike[str] | None = None,
-) -> list[Pair]:
+def load_multi30k(split: str, source: str = "de", target: str = "en", *, directory: Folder = None) -> list[Pair]:
     """Sentence pairs of Multi30k, without alignments, in the order of the files.
 
     Args:
@@ -52,7 +42,7 @@ def load_multi30k(
     return [Pair(*pair) for pair in zip(*sides, strict=True)]
 
 
-def read_lines(file: DataFile, directory: str | os.PathLike[str] | None) -> list[str]:
+def read_lines(file: DataFile, directory: Folder) -> list[str]:
     """The lines of a published gzip file; only the newline ends a line."""
     text = gzip.decompress(fetch(file, directory).read_bytes()).decode("utf-8")
     return text.removesuffix("\n").split("\n")

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import random
 import re
 from collections import Counter
@@ -16,7 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from transformer_lib.data.batching import batches
-from transformer_lib.data.files import DataFile, fetch, read_table
+from transformer_lib.data.files import DataFile, Folder, fetch, read_table
 from transformer_lib.data.tokenizer import BOS, EOS, Tokenizer
 
 __all__ = [
@@ -60,16 +59,13 @@ class Operation(NamedTuple):
     noun: str
 
 
-@cache
-def tables() -> dict[str, list[str]]:
-    """What the grammar writes with; a dash stands for nothing."""
-    return {name: [row.strip("-") for row in rows] for name, rows in read_table("recipes").items()}
+TABLES = read_table("recipes")
 
 
 @cache
 def combinations(held_out: bool) -> list[tuple[Operation, Operation]]:
     """The pairs of trigger and action that are kept for testing, or all others."""
-    known = [Operation(*map(str.strip, row.split("|"))) for row in tables()["operations"]]
+    known = [Operation(*row) for row in TABLES["operations"]]
     return [
         (trigger, action)
         for i, trigger in enumerate(known)
@@ -97,24 +93,25 @@ def make_recipes(n: int, seed: int, *, held_out: bool = False) -> list[Recipe]:
     def pick(options: Sequence[Any]) -> Any:
         return options[int(rng() * len(options))]
 
+    def word(table: str) -> str:  # a dash stands for nothing
+        return str(pick(TABLES[table])[0].strip("-"))
+
     recipes: dict[str, Recipe] = {}
-    words = tables()
     while len(recipes) < n:
         trigger, action = pick(combinations(held_out))
         kind = pick(("clauses", "clauses", "phrases"))
         both = (("T", trigger), ("A", action))
         parts = {letter: f"{one.channel} {one.noun}" for letter, one in both}
         if kind == "clauses":  # with a verb: named in full, and with a pronoun
-            thing, parts = pick(words["things"]), {"when": pick(words["when"])}
+            thing, parts = word("things"), {"when": word("when")}
             for letter, one in both:
                 verb, place = pick(one.verbs.split()), f"{one.preposition} {one.channel}"
                 parts[letter] = f"{verb} {thing} {place}"
                 parts[letter.lower()] = f"{verb} it {place}"
-        core = pick(words[kind]).format(**parts)
-        text = " ".join(f"{pick(words['openers'])} {core} {pick(words['closers'])}".split())
+        core = word(kind).format(**parts)
+        text = " ".join(f"{word('openers')} {core} {word('closers')}".split())
         labels = [f"{one.channel}.{one.function}" for one in (trigger, action)]
-        recipe = Recipe(text, trigger.channel, labels[0], action.channel, labels[1])
-        recipes.setdefault(text, recipe)
+        recipes.setdefault(text, Recipe(text, trigger.channel, labels[0], action.channel, labels[1]))
     return list(recipes.values())
 
 
@@ -229,7 +226,7 @@ def group_twins(rows: Sequence[dict[str, str]]) -> dict[str, list[int]]:
     return groups
 
 
-def load_zapier(split: str, directory: str | os.PathLike[str] | None = None, *, text: str = "title") -> list[Recipe]:
+def load_zapier(split: str, directory: Folder = None, *, text: str = "title") -> list[Recipe]:
     """Recipes from Zapier: 3,859 for training ("train"), 500 for validation ("val"), 500 for testing.
 
     Recipes that share all words of their title or of their description are in the same split. What

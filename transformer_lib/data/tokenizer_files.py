@@ -8,14 +8,13 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from transformer_lib.data.files import write_atomically
 from transformer_lib.data.text import check_texts as check_texts  # which the page of the tokenizer imports from here
 
 __all__ = ["check_dropout", "check_ids", "check_size", "check_vocabulary", "load_vocabulary", "save_vocabulary"]
 
-T = TypeVar("T")
 Pieces = tuple[str, ...]
 Merges = tuple[tuple[str, str], ...]
 FORMAT, VERSION = "transformer_lib.Tokenizer", 1
@@ -79,7 +78,7 @@ def save_vocabulary(path: str | os.PathLike[str], level: str, pieces: Pieces, me
     write_atomically(Path(path), json.dumps(content, ensure_ascii=False).encode("utf-8"))
 
 
-def load_vocabulary(path: str | os.PathLike[str], make: Callable[[str, Pieces, Merges], T]) -> T:
+def load_vocabulary(path: str | os.PathLike[str], make: Callable[..., Any]) -> Any:
     """Call ``make`` with a vocabulary that ``save_vocabulary`` wrote; a damaged file is refused."""
     try:
         content = json.loads(Path(path).read_bytes())

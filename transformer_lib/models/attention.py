@@ -29,13 +29,13 @@ from transformer_lib.data.tokenizer import PAD
 
 
 def masked_softmax(scores: Float[Tensor, "*B S"], mask: Bool[Tensor, "*#B #S"] | None = None) -> Float[Tensor, "*B S"]:
-    """Softmax over the positions where the mask is True; if there are none, zeros.
+    """Softmax over visible positions; zeros if there are none.
 
     Source: Bahdanau et al. (2015), section 3.1.
     """
     if mask is None:
         return scores.softmax(-1)
-    lowest = torch.finfo(scores.dtype).min  # finite: no row can become NaN
+    lowest = torch.finfo(scores.dtype).min  # finite: no NaN
     return scores.masked_fill(~mask, lowest).softmax(-1) * mask
 
 
@@ -44,7 +44,7 @@ def attend(
     values: Float[Tensor, "*B S D"],
     mask: Bool[Tensor, "*#B #T #S"] | None = None,
 ) -> tuple[Float[Tensor, "*B T D"], Float[Tensor, "*B T S"]]:
-    """Averages of the values, weighted by the softmax of the scores; the weights.
+    """Weighted averages of the values, and the weights.
 
     Source: Bahdanau et al. (2015), eqs. 5 and 6.
     """
@@ -56,7 +56,7 @@ def attend(
 
 
 def with_causal(mask: Bool[Tensor, "..."] | None, T: int, S: int, device: torch.device) -> Bool[Tensor, "..."]:
-    """The mask, with the future hidden too; the last query is at the last key.
+    """The mask, with later keys hidden. The last query sits at the last key.
 
     With a cache, T is less than S: the queries are the last T positions.
     """

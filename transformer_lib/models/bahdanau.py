@@ -34,19 +34,14 @@ from transformer_lib.models.seq2seq import Memory, Seq2Seq, State, check_pairs, 
 
 
 class Score(nn.Module):
-    """A score of how well queries match keys; ``prepare`` needs no query."""
-
-    max_length: int | None = None  # the most keys; None: no limit
+    """How well queries match keys; ``prepare`` needs no query."""
 
     def prepare(self, keys: Float[Tensor, "B S K"]) -> Float[Tensor, "B S A"]:
         """The keys' part of the score."""
         return keys
 
     def compare(self, queries: Float[Tensor, "B T H"], prepared: Float[Tensor, "B S A"]) -> Float[Tensor, "B T S"]:
-        """The score of each query and prepared key; larger is a better match.
-
-        Each kind of score writes its own: this one stays empty.
-        """
+        """The score of each query and prepared key: each kind has its own."""
         raise NotImplementedError
 
     def forward(self, queries: Float[Tensor, "B T H"], keys: Float[Tensor, "B S K"]) -> Float[Tensor, "B T S"]:
@@ -89,7 +84,7 @@ class AlignedState(State):
 
     memory: AlignedMemory
     hidden: Float[Tensor, "N L H"]
-    attention: tuple[Tensor, ...] = ()  # weights (N, T, S) of the tokens just read
+    attention: tuple[Tensor, ...] = ()  # weights, (N, T, S)
 
 
 class Attention(nn.Module):
@@ -109,7 +104,7 @@ class Attention(nn.Module):
         memory: AlignedMemory,
         positions: Int[Tensor, " T"] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Contexts (B, T, D) and weights (B, T, S); only windows need positions."""
+        """Contexts (B, T, D), and weights (B, T, S)."""
         scores = self.score.compare(queries, memory.keys)
         return attend(scores, memory.outputs, memory.mask[:, None])
 
@@ -140,12 +135,12 @@ class BahdanauSeq2Seq(Seq2Seq):
         return AlignedMemory(m.outputs, m.mask, keys, final=m.final)
 
     def first_state(self, memory: AlignedMemory) -> AlignedState:
-        """Made from the encoder's backward half, which read the first word last."""
+        """Made from the last state of the encoder's backward half."""
         backward = memory.final.chunk(2, -1)[1]  # (B, L, H / 2)
         return AlignedState(memory, torch.tanh(self.bridge(backward)))
 
     def read(self, target: Int[Tensor, "N T"], state: AlignedState) -> tuple[Float[Tensor, "N T D"], AlignedState]:
-        """Hidden states after each target token, and the state after the last."""
+        """Hidden states after each token, and the last state."""
         words = self.dropout(self.embedding(target))
         s, steps = state.hidden, []
         for word in words.split(1, 1):  # the old state is the query
@@ -173,23 +168,24 @@ def attention_maps(
     *,
     batch_size: int = 64,
 ) -> list[Float[Tensor, "T S"]]:
-    """The attention weights of each sentence pair, from a model with ``align``.
+    """The attention weights of each pair, with a model that can ``align``.
 
     Both EOS are included.
     Source: Bahdanau et al. (2015), section 5.2.1.
     """
     device = next(model.parameters()).device
     examples = encode_pairs(pairs, source_tokenizer, target_tokenizer)
-    order = sorted(range(len(examples)), key=lambda index: len(examples[index][1]))
+    lengths = [len(target) for _, target in examples]
+    order = sorted(range(len(examples)), key=lengths.__getitem__)
     maps = [torch.empty(0, 0)] * len(examples)
     with eval_mode(model):
         for first in range(0, len(order), batch_size):
             group = order[first : first + batch_size]
-            batch = collate([examples[index] for index in group]).to(device)
-            weights = model.align(batch.source, batch.target_input).float().cpu()
-            for index, rows in zip(group, weights, strict=True):
-                source, target = examples[index]
-                maps[index] = rows[: len(target) - 1, : len(source)]
+            batch = collate([examples[i] for i in group]).to(device)
+            weights = model.align(batch.source, batch.target_input)
+            for i, rows in zip(group, weights.float().cpu(), strict=True):
+                source, target = examples[i]
+                maps[i] = rows[: len(target) - 1, : len(source)]
     return maps
 
 
@@ -197,10 +193,10 @@ def attention_maps(
 
 
 def best_links(weights: Float[Tensor, "T S"]) -> set[tuple[int, int]]:
-    """Links (s, t) from each target word to the source word with the most weight.
+    """Links (s, t): each target word, and where it attends most.
 
-    A word that attends most to EOS, or to nothing, has no link. The last row wrote
-    EOS and has none either.
+    A word that attends most to EOS, or to nothing, has no link.
+    The last row wrote EOS and has none either.
 
     Source: Luong et al. (2015), section 5.4.
     """
@@ -208,4 +204,5 @@ def best_links(weights: Float[Tensor, "T S"]) -> set[tuple[int, int]]:
         raise ValueError("weights hold NaN: nothing can be linked by them")
     most, source = weights[:-1].max(-1)  # the last row predicted EOS
     links = enumerate(zip(source.tolist(), most.tolist(), strict=True))
-    return {(s, t) for t, (s, w) in links if s != weights.shape[1] - 1 and w > 0}
+    end = weights.shape[1] - 1
+    return {(s, t) for t, (s, w) in links if s != end and w > 0}

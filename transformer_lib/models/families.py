@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from transformer_lib.data.tokenizer import BOS, EOS, PAD
+from transformer_lib.data.tokenizer import BOS
 from transformer_lib.models.bert import Bert, BertClassifier, BertConfig
 from transformer_lib.models.gpt import GPT, GPTConfig
 from transformer_lib.models.llama import Llama, LlamaConfig
@@ -34,23 +36,23 @@ def require(settings: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Family:
-    """One kind of model of Hugging Face beside ours; tables are pairs, ours=theirs."""
+    """One kind of model of Hugging Face beside ours; the tables are those of ``families.toml``."""
 
     config: type  # of our model
     theirs: dict[type, str]  # their class for each of ours; the first is the usual one
-    fields: str  # of the configurations
-    names: str  # of parameters: patterns, replaced one after the other
-    fixed: Settings = field(default_factory=dict)  # what ours always does
-    defaults: Settings = field(default_factory=dict)  # what their files may leave out
-    split: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")  # their queries, keys and values
+    fields: dict[str, str]  # ours for each of theirs
+    names: dict[str, str]  # theirs for each pattern of ours
+    fixed: Settings
+    defaults: Settings = field(default_factory=dict)
+    split: Sequence[str] = ("q_proj", "k_proj", "v_proj")
     load: Callable[[str, Tensor, Settings], Tensor] = lambda name, tensor, settings: tensor
     save: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor
-    more: Callable[[Settings], Settings] = lambda theirs: {}  # fields of ours that are computed
+    more: Callable[[Settings], Settings] = lambda theirs: {"special": special_ids(theirs)}  # computed fields of ours
     their_more: Callable[[Any], Settings] = lambda ours: {}  # and of theirs
 
     def their_names(self, name: str) -> list[str]:
         """Their names for a parameter of ours: three for one matrix of queries, keys and values."""
-        for ours, theirs in pairs(self.names):
+        for ours, theirs in self.names.items():
             name = re.sub(ours, theirs, name)
         if "in_proj_" not in name:
             return [name]
@@ -58,23 +60,19 @@ class Family:
 
     def settings(self, theirs: Settings) -> Any:
         """Our configuration for theirs."""
-        theirs = self.defaults | theirs
+        theirs, ours = self.defaults | theirs, dict[str, Any]()
         require(theirs, self.fixed)
-        ours = {name: theirs.get(other) for name, other in pairs(self.fields)} | self.more(theirs)
+        for other, name in self.fields.items():
+            require(theirs, {other: ours.setdefault(name, theirs.get(other))})
         if "activation" in ours:
             ours["activation"] = OUR_ACTIVATION.get(ours["activation"], ours["activation"])
-        return self.config(**ours)
+        return self.config(**ours | self.more(theirs))
 
     def their_settings(self, ours: Any) -> Settings:
         """Their configuration for ours."""
-        theirs = {other: getattr(ours, name) for name, other in pairs(self.fields)}
+        theirs = {other: getattr(ours, name) for other, name in self.fields.items()}
         theirs = {name: THEIR_ACTIVATION.get(value, value) for name, value in theirs.items()}
         return self.fixed | theirs | self.their_more(ours)
-
-
-def pairs(table: str) -> list[list[str]]:
-    """Entries of a table, ours and theirs."""
-    return [entry.split("=") for entry in table.split()]
 
 
 def stated(settings: Settings) -> Settings:
@@ -109,12 +107,6 @@ def rotary_base(settings: Settings) -> float:
     rope |= settings.get("rope_parameters") or {}
     require(rope, {"rope_type": "default", "type": "default", "partial_rotary_factor": 1.0})
     return rope["rope_theta"]
-
-
-def gpt2_fields(settings: Settings) -> Settings:
-    """The special ids; refuses a dropout of the embeddings that is not that of the sublayers."""
-    require(settings, {"embd_pdrop": settings["resid_pdrop"]})
-    return {"special": special_ids(settings)}
 
 
 def llama_fields(settings: Settings) -> Settings:
@@ -175,8 +167,6 @@ def load_marian_tensor(name: str, tensor: Tensor, settings: Settings) -> Tensor:
 
 def marian_fields(settings: Settings) -> Settings:
     """The sizes that the two vocabularies and the tied tables make up."""
-    for part in ("attention_heads", "ffn_dim"):
-        require(settings, {f"decoder_{part}": settings.get(f"encoder_{part}")})
     shared = settings.get("share_encoder_decoder_embeddings", True)
     tied = settings.get("tie_word_embeddings", True)
     return {
@@ -192,90 +182,38 @@ def their_marian_fields(c: TransformerConfig) -> Settings:
     only = {"norm_first": False, "final_norm": False, "positions": "sinusoidal", "bias": True}
     require(vars(c), only | dict.fromkeys(("d_key", "d_value"), c.d_model // c.n_heads))
     return {
-        "decoder_vocab_size": c.target_vocab_size,
-        "vocab_size": c.source_vocab_size,
-        "decoder_attention_heads": c.n_heads,
-        "decoder_ffn_dim": c.d_ff,
         "share_encoder_decoder_embeddings": c.tie_embeddings == "all",
         "tie_word_embeddings": c.tie_embeddings != "none",
-        "pad_token_id": PAD,
         "decoder_start_token_id": BOS,
-        "eos_token_id": EOS,
         "forced_eos_token_id": None,
     }
 
 
+TABLES = tomllib.loads((files("transformer_lib") / "models" / "families.toml").read_text(encoding="utf-8"))
 LLAMA = Family(
     LlamaConfig,
     {Llama: "LlamaForCausalLM"},
-    "vocab_size=vocab_size d_model=hidden_size n_heads=num_attention_heads d_head=head_dim "
-    "n_kv_heads=num_key_value_heads n_layers=num_hidden_layers d_ff=intermediate_size "
-    "attention_dropout=attention_dropout "
-    "max_length=max_position_embeddings eps=rms_norm_eps tie_embeddings=tie_word_embeddings",
-    "^layers=model.layers ^norm=model.norm ^embedding=model.embed_tokens ^output=lm_head "
-    "out_proj=o_proj norm1=input_layernorm norm2=post_attention_layernorm "
-    "feed_forward.gate=mlp.gate_proj feed_forward.linear1=mlp.up_proj "
-    "feed_forward.linear2=mlp.down_proj",
-    dict(hidden_act="silu", attention_bias=False, mlp_bias=False, use_sliding_window=False),
-    dict(tie_word_embeddings=False, attention_dropout=0.0),
+    **TABLES["llama"],
     more=llama_fields,
     their_more=their_llama_fields,
 )
 GPT2 = Family(
     GPTConfig,
     {GPT: "GPT2LMHeadModel"},
-    "vocab_size=vocab_size d_model=n_embd n_heads=n_head n_layers=n_layer d_ff=n_inner "
-    "dropout=resid_pdrop attention_dropout=attn_pdrop max_length=n_positions eps=layer_norm_epsilon "
-    "tie_embeddings=tie_word_embeddings",
-    "^embedding=transformer.wte ^positions=transformer.wpe ^norm=transformer.ln_f ^output=lm_head "
-    "^layers=transformer.h norm1=ln_1 norm2=ln_2 self_attn.in_proj_=attn.c_attn. "
-    "self_attn.out_proj=attn.c_proj feed_forward.linear1=mlp.c_fc feed_forward.linear2=mlp.c_proj",
-    dict(
-        activation_function="gelu_new",
-        scale_attn_weights=True,
-        scale_attn_by_inverse_layer_idx=False,
-        add_cross_attention=False,
-    ),
-    dict(tie_word_embeddings=True, resid_pdrop=0.1, attn_pdrop=0.1),
+    **TABLES["gpt2"],
     load=lambda name, x, _: x.T if name.startswith("layers") and x.dim() == 2 else x,
     save=lambda name, x: x.T if name.startswith("layers") and x.dim() == 2 else x,
-    more=gpt2_fields,
-    their_more=lambda c: {"embd_pdrop": c.dropout},
 )
 BERT = Family(
     BertConfig,
     {Bert: "BertForMaskedLM", BertClassifier: "BertForSequenceClassification"},
-    "vocab_size=vocab_size d_model=hidden_size n_heads=num_attention_heads "
-    "n_layers=num_hidden_layers d_ff=intermediate_size dropout=hidden_dropout_prob "
-    "attention_dropout=attention_probs_dropout_prob activation=hidden_act "
-    "max_length=max_position_embeddings n_segments=type_vocab_size eps=layer_norm_eps",
-    "^bert.= ^token_embedding=bert.embeddings.word_embeddings "
-    "^segment_embedding=bert.embeddings.token_type_embeddings "
-    "^positions=bert.embeddings.position_embeddings ^norm=bert.embeddings.LayerNorm "
-    "^encoder.layers=bert.encoder.layer self_attn.in_proj_=attention.self.in_proj_ "
-    "self_attn.out_proj=attention.output.dense norm1=attention.output.LayerNorm "
-    "feed_forward.linear1=intermediate.dense feed_forward.linear2=output.dense "
-    "norm2=output.LayerNorm ^transform[.]=cls.predictions.transform.dense. "
-    "^transform_norm=cls.predictions.transform.LayerNorm ^output.bias=cls.predictions.bias "
-    "^pooler=bert.pooler.dense",
-    dict(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False),
-    split=("query", "key", "value"),
+    **TABLES["bert"],
     more=lambda theirs: {"special": special_ids({"pad_token_id": 0} | theirs)},
 )
 MARIAN = Family(
     TransformerConfig,
     {Transformer: "MarianMTModel"},
-    "d_model=d_model n_heads=encoder_attention_heads n_encoder_layers=encoder_layers "
-    "n_decoder_layers=decoder_layers d_ff=encoder_ffn_dim dropout=dropout "
-    "attention_dropout=attention_dropout activation_dropout=activation_dropout "
-    "activation=activation_function max_length=max_position_embeddings",
-    "^source_embedding=model.encoder.embed_tokens ^target_embedding=model.decoder.embed_tokens "
-    r"^output.weight=lm_head.weight ^output.bias=final_logits_bias (^encoder.*)norm2=\1norm3 "
-    "^encoder=model.encoder ^decoder=model.decoder norm3=final_layer_norm "
-    "norm1=self_attn_layer_norm norm2=encoder_attn_layer_norm cross_attn=encoder_attn "
-    "feed_forward.linear1=fc1 feed_forward.linear2=fc2",
-    dict(scale_embedding=True, encoder_layerdrop=0.0, decoder_layerdrop=0.0),
-    dict(dropout=0.1, attention_dropout=0.0, activation_dropout=0.0),
+    **TABLES["marian"],
     load=load_marian_tensor,
     save=lambda name, tensor: reordered(name, tensor, -1, 2),
     more=marian_fields,

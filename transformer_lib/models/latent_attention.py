@@ -34,7 +34,7 @@ class LatentWeights:
 
     weights: Float[Tensor, "B H S"]
     latent: Float[Tensor, "B H S"] | None = None  # how much each word decides
-    active: Float[Tensor, "B H S S"] | None = None  # column s: where word s points to
+    active: Float[Tensor, "B H S S"] | None = None  # a column per word
 
 
 class PlainAttention(nn.Module):
@@ -82,7 +82,7 @@ class IfThenConfig:
     encoder: Literal["dictionary", "lstm"] = "lstm"
     attention: Literal["latent", "plain", "none"] = "latent"
     d_model: Size = 64  # width of the word vectors
-    d_hidden: Size = 128  # width of the LSTM's outputs, half of it for each direction
+    d_hidden: Size = 128  # of the LSTM, half for each direction
     max_length: Size = 64  # in tokens, EOS included
     dropout: Probability = 0.3
 

@@ -26,8 +26,9 @@ from transformer_lib.models.chunked_loss import chunked_loss
 class Loss(NamedTuple):
     """What ``model.loss(batch)`` returns, for every model.
 
-    Sums can be added up over batches and processes; whoever wants a mean divides
-    once. A batch without target tokens has a sum of zero, with zero gradients.
+    Sums can be added up over batches and processes. Whoever wants
+    a mean divides once. A batch without target tokens has a sum of
+    zero, with zero gradients.
     """
 
     sum: Float[Tensor, ""]  # over the tokens to predict, in nats
@@ -40,7 +41,7 @@ class Loss(NamedTuple):
 
 
 def add_up(losses: Iterable[Loss]) -> tuple[float, int]:
-    """The sum of all batches and their number of tokens, read in one go."""
+    """The sum and the number of tokens of all batches."""
     sums, counts = (torch.stack(x) for x in zip(*losses, strict=True))
     nats, n_tokens = torch.stack([sums, counts.to(sums.dtype)]).tolist()
     return sum(nats), int(sum(n_tokens))

@@ -48,7 +48,7 @@ class DotScore(Score):
 
 
 class GeneralScore(DotScore):
-    """The dot product of the query and a learned projection of the key: q . W k."""
+    """The dot product of query and projected key: q . W k."""
 
     def __init__(self, d_query: int, d_key: int) -> None:
         super().__init__()
@@ -62,15 +62,13 @@ class GeneralScore(DotScore):
 class LocationScore(Score):
     """A score for each position, from the query alone: (W q)_s."""
 
-    max_length: int
-
     def __init__(self, d_query: int, max_length: int) -> None:
         super().__init__()
         self.max_length = max_length
         self.place = nn.Linear(d_query, max_length, bias=False)
 
     def compare(self, queries: Float[Tensor, "B T H"], prepared: Float[Tensor, "B S K"]) -> Float[Tensor, "B T S"]:
-        """The score of each position; the keys only say how many there are."""
+        """The score of each position; keys only say how many."""
         return F.linear(queries, self.place.weight[: prepared.shape[1]])
 
 
@@ -82,37 +80,43 @@ def attend_window(
     window: int,
     gaussian: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Contexts and weights of W = 2 ``window`` + 1 positions around each centre.
+    """Contexts and weights of W = 2 ``window`` + 1 positions.
 
-    Source: Luong et al. (2015), eqs. 7 and 10, where ``window`` is D.
+    Source: Luong et al. (2015), eqs. 7 and 10; their D is ``window``.
     """
     (B, T), S = centres.shape, memory.mask.shape[1]
-    steps = torch.arange(2 * window + 1, device=centres.device)
+    device = centres.device
+    steps = torch.arange(2 * window + 1, device=device)
     first = (centres.detach() - window).ceil().long()
-    positions = first[:, :, None] + steps  # (B, T, W), counted from 1
+    positions = first[:, :, None] + steps  # (B, T, W), from 1
     index = positions.clamp(1, S) - 1
-    sentence = torch.arange(B, device=centres.device)[:, None, None]
+    sentence = torch.arange(B, device=device)[:, None, None]
     flat = (S * sentence + index).flatten()
 
     def pick(x: Tensor) -> Tensor:  # (B, S, D) to (B T, W, D)
-        return x.flatten(0, 1).index_select(0, flat).view(B * T, -1, x.shape[-1])
+        chosen = x.flatten(0, 1).index_select(0, flat)
+        return chosen.view(B * T, -1, x.shape[-1])
 
     distance = positions - centres[:, :, None]
-    mask = memory.mask.flatten()[flat].view_as(index) & (positions == index + 1)
-    scores = score.compare(queries.flatten(0, 1)[:, None], pick(memory.keys))
-    weights = masked_softmax(scores.view_as(index), mask & (distance.abs() <= window))
+    mask = memory.mask.flatten()[flat].view_as(index)
+    mask = mask & (positions == index + 1) & (distance.abs() <= window)
+    q = queries.flatten(0, 1)[:, None]
+    scores = score.compare(q, pick(memory.keys)).view_as(index)
+    weights = masked_softmax(scores, mask)
     if gaussian:  # with standard deviation window / 2
-        weights = weights * (-2 * (distance / window) ** 2).exp().to(weights.dtype)
+        bell = (-2 * (distance / window) ** 2).exp()
+        weights = weights * bell.to(weights.dtype)
     context = weights.view(B * T, 1, -1) @ pick(memory.outputs)
     everywhere = weights.new_zeros(B, T, S).scatter_add(-1, index, weights)
     return context.view(B, T, -1), everywhere
 
 
 class LocalAttention(Attention):
-    """Attention to the source positions at most ``window`` away from a centre.
+    """Attention to positions at most ``window`` away from a centre.
 
-    The centre is the position of the target word (local-m), or predicted from a
-    query of width ``d_query`` (local-p). Positions count from 1.
+    The centre is the position of the target word (local-m), or
+    predicted from a query of width ``d_query`` (local-p).
+    Positions count from 1.
     Source: Luong et al. (2015), section 3.2.
     """
 
@@ -138,9 +142,9 @@ class LocalAttention(Attention):
         """
         if self.predict is None:
             return (positions + 1).float().expand(len(queries), -1)
-        share = self.predict(queries).squeeze(-1)
-        share = share.to(torch.promote_types(share.dtype, torch.float32)).sigmoid()
-        return mask.sum(1, keepdim=True) * share
+        logit = self.predict(queries).squeeze(-1)
+        precise = torch.promote_types(logit.dtype, torch.float32)
+        return mask.sum(1, keepdim=True) * logit.to(precise).sigmoid()
 
     @shares_memory
     def forward(
@@ -149,7 +153,7 @@ class LocalAttention(Attention):
         memory: AlignedMemory,
         positions: Int[Tensor, " T"] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Contexts (B, T, D), and weights (B, T, S), zero outside the window."""
+        """Contexts (B, T, D), and weights (B, T, S)."""
         centres = self.centres(queries, memory.mask, positions)
         gaussian = self.predict is not None
         return attend_window(self.score, queries, memory, centres, self.window, gaussian)
@@ -171,7 +175,7 @@ class LuongConfig(RecurrentSizes):
 
 
 def make_score(c: Any) -> Score:
-    """The score that a configuration names; concat is another name for additive."""
+    """The score that a configuration names; concat: additive."""
     H = c.d_hidden
     if c.score == "dot":
         return DotScore()
@@ -194,11 +198,11 @@ class LuongState(AlignedState):
     """The state of Luong's decoder."""
 
     position: int = 0  # tokens read so far
-    feed: Float[Tensor, "N 1 D"] | None = None  # the last attentional vector
+    feed: Float[Tensor, "N 1 D"] | None = None  # the last vector
 
 
 class LuongSeq2Seq(Seq2Seq):
-    """A translator that updates its state first, then attends with the new one.
+    """A translator that updates its state, then attends with it.
 
     Source: Luong et al. (2015), section 3.
     """
@@ -208,7 +212,8 @@ class LuongSeq2Seq(Seq2Seq):
         c = self.config = config
         D, H = c.d_model, c.d_hidden
         self.attention = attention or make_attention(c)
-        self.max_source_length = self.attention.score.max_length
+        score = self.attention.score  # only a LocationScore has a limit
+        self.max_source_length = getattr(score, "max_length", None)
         self.encoder = RecurrentEncoder(c, bidirectional=True)
         self.embedding = embedding(c.target_vocab_size, D)
         width = 2 * D if c.input_feeding else D
@@ -230,7 +235,7 @@ class LuongSeq2Seq(Seq2Seq):
         return LuongState(memory, memory.final, feed=feed)
 
     def advance(self, words: Float[Tensor, "N T D"], state: LuongState) -> tuple[Float[Tensor, "N T D"], LuongState]:
-        """Attentional vectors of embedded words: one, or all without feeding."""
+        """Attentional vectors of embedded words."""
         T = words.shape[1]
         fed = self.config.input_feeding
         x = torch.cat([words, state.feed], -1) if fed else words
@@ -243,7 +248,7 @@ class LuongSeq2Seq(Seq2Seq):
         return x, LuongState(state.memory, last, seen, position, x[:, -1:])
 
     def read(self, target: Int[Tensor, "N T"], state: LuongState) -> tuple[Float[Tensor, "N T D"], LuongState]:
-        """Attentional vectors after each target token, and the last state."""
+        """Attentional vectors after each token, and the last state."""
         words = self.dropout(self.embedding(target))
         if not self.config.input_feeding:
             return self.advance(words, state)

@@ -39,12 +39,12 @@ def run_gru(
     *,
     backward: bool = False,
 ) -> tuple[Float[Tensor, "B S H"], Float[Tensor, "B H"]]:
-    """One layer of gated recurrent units in one direction: all states and the last.
+    """One GRU layer in one direction: all states, and the last.
 
-    Source: Cho et al. (2014), section 2.3, with the reset gate placed as in cuDNN.
+    Source: Cho et al. (2014), section 2.3; reset gate as in cuDNN.
     """
     W, U, b, b_h = weights
-    xs = F.linear(inputs, W, b).unbind(1)  # needs no state: all steps at once
+    xs = F.linear(inputs, W, b).unbind(1)  # all steps at once
     states = list(xs)
     steps = range(len(xs))
     for s in reversed(steps) if backward else steps:
@@ -53,17 +53,19 @@ def run_gru(
         r, z = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
         n = torch.tanh(n_x + r * n_h)
         new = n + z * (h - n)  # (1 - z) n + z h
-        h = new if mask is None else torch.where(mask[:, s, None], new, h)
-        states[s] = h
+        if mask is not None:
+            new = torch.where(mask[:, s, None], new, h)
+        states[s] = h = new
     outputs = torch.stack(states, 1)
-    return (outputs if mask is None else outputs * mask[:, :, None]), h
+    if mask is not None:
+        outputs = outputs * mask[:, :, None]
+    return outputs, h
 
 
 class GRU(nn.GRU):
     """The layers of ``torch.nn.GRU``, for padded batches.
 
-    A masked step leaves the state as it is. Outputs are zero where the mask is
-    False, as in a packed sequence.
+    A masked step leaves the state as it is, and its output is zero.
     Source: Schuster and Paliwal (1997), for two directions.
     """
 
@@ -85,7 +87,7 @@ class GRU(nn.GRU):
         mask: Bool[Tensor, "B S"] | None = None,
         state: Float[Tensor, "B L H"] | None = None,
     ) -> tuple[Float[Tensor, "B S H"], Float[Tensor, "B L H"]]:
-        """The top layer's state at each position, and each layer's last state."""
+        """The top layer's states, and each layer's last state."""
         ways, (B, S) = 1 + self.bidirectional, inputs.shape[:2]
         shape = (B, self.num_layers, ways * self.hidden_size)
         state = inputs.new_zeros(shape) if state is None else state
@@ -143,7 +145,7 @@ class RecurrentEncoder(nn.Module):
         self.dropout = nn.Dropout(c.dropout)
 
     def forward(self, source: Int[Tensor, "B S"]) -> Memory:
-        """States after each token; ``final`` (B, L, H) has each layer's last one."""
+        """The state after each token, and each layer's last one."""
         check_tokens(source, self.embedding.num_embeddings, "source")
         mask = source != PAD
         if self.reverse:
@@ -167,7 +169,7 @@ def tied_output(table: nn.Embedding) -> nn.Linear:
 
 @dataclass(frozen=True, eq=False)
 class RecurrentState(State):
-    """The decoder between two tokens: its layers' states, and the vector c."""
+    """Between two tokens: the layers' states, and the vector c."""
 
     memory: Memory
     hidden: Float[Tensor, "N L H"]
@@ -175,9 +177,10 @@ class RecurrentState(State):
 
 
 class RecurrentSeq2Seq(Seq2Seq):
-    """A recurrent encoder-decoder: the decoder sees only the encoder's last state.
+    """A recurrent encoder-decoder with one vector in between.
 
-    Source: Cho et al. (2014), section 2.2 and appendix A; Sutskever et al. (2014).
+    Source: Cho et al. (2014), section 2.2 and appendix A;
+    Sutskever et al. (2014).
     """
 
     def __init__(self, config: RecurrentConfig) -> None:
@@ -200,7 +203,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         return RecurrentState(memory, memory.final, memory.final[:, -1])
 
     def read(self, target: Int[Tensor, "N T"], state: RecurrentState) -> tuple[Float[Tensor, "N T D"], RecurrentState]:
-        """Hidden states after each target token, and the state after the last."""
+        """Hidden states after each token, and the last state."""
         words = self.dropout(self.embedding(target))
         c = state.c[:, None].expand(-1, target.shape[1], -1)  # (N, T, H)
         inputs = torch.cat([words, c], -1)
@@ -211,10 +214,11 @@ class RecurrentSeq2Seq(Seq2Seq):
 
 
 def reverse_padded(tokens: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"]) -> Int[Tensor, "B S"]:
-    """Each row reversed within its own length; the padding stays at the end.
+    """Each row reversed; its padding stays at the end.
 
     Source: Sutskever et al. (2014), section 3.3.
     """
-    position = torch.arange(tokens.shape[1], device=tokens.device)  # (S,)
+    S = tokens.shape[1]
+    position = torch.arange(S, device=tokens.device)
     mirrored = mask.sum(1, keepdim=True) - 1 - position  # (B, S)
     return tokens.gather(1, torch.where(mask, mirrored, position))

@@ -116,7 +116,7 @@ def grouped_and_rotated() -> None:
     equal(layer(x, AT), result(r, s, v), slips)
 
 
-@check(RotaryAttention.forward, "What must the cache keep?")
+@check(RotaryAttention.forward, "Everything in one layer")
 def a_cache_changes_nothing() -> None:
     """Word by word with a cache, the outputs are those of the whole text; keys are rotated once."""
     layer, x, cache = RotaryAttention(sizes()), randn(2, 5, 16), KVCache()
@@ -126,7 +126,7 @@ def a_cache_changes_nothing() -> None:
     equal(cache.k, once, {"the cache keeps keys that are not rotated": layer.project(x)[1]})
 
 
-@check(RotaryAttention.forward, "Fewer tokens: sliding windows")
+@check(RotaryAttention.forward, "Everything in one layer")
 def a_window() -> None:
     """With a window of 2, each position sees itself and the one before."""
     layer, x = RotaryAttention(sizes(window=2)), randn(1, 5, 16)

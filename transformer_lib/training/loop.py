@@ -25,7 +25,7 @@ def train_on(
     *,
     clip: float = 1.0,
 ) -> float:
-    """One update for each batch; the mean training loss per target token, in nats.
+    """One update for each batch; the mean loss per token, in nats.
 
     Raises:
         ValueError: if the optimizer does not train this model.
@@ -33,7 +33,8 @@ def train_on(
     Source: Pascanu et al. (2013) for clipping.
     """
     model.train()
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    groups = optimizer.param_groups
+    parameters = [p for group in groups for p in group["params"]]
     trained = {id(p) for p in model.parameters() if p.requires_grad}
     if not trained.intersection(map(id, parameters)):
         raise ValueError("the optimizer trains no parameter of this model")
@@ -42,7 +43,7 @@ def train_on(
         loss = model.loss(batch.to(device, non_blocking=True))
         optimizer.zero_grad()
         loss.mean.backward()
-        # a GPU isn't asked whether the gradient is finite: the loop would wait
+        # on a GPU, this check would make the loop wait
         check = device.type == "cpu"
         nn.utils.clip_grad_norm_(parameters, clip, error_if_nonfinite=check)
         optimizer.step()
@@ -53,10 +54,11 @@ def train_on(
 
 @torch.no_grad()
 def evaluate_loss(model: nn.Module, batches: Iterable[Any]) -> float:
-    """Mean loss per target token, in nats; its exponential is the perplexity."""
+    """Mean loss per target token: the log of the perplexity."""
     training, device = model.training, next(model.parameters()).device
     model.eval()
-    losses = [model.loss(batch.to(device, non_blocking=True)) for batch in batches]
+    moved = (batch.to(device, non_blocking=True) for batch in batches)
+    losses = [model.loss(batch) for batch in moved]
     model.train(training)
     total, n_tokens = add_up(losses)
     return total / n_tokens

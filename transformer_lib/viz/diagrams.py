@@ -117,29 +117,22 @@ def draw_tokens(
     tokens: Sequence[str],
     y: float,
     left: float = 0.1,
-    gap: float = 0.12,
-    height: float = 0.5,
     colours: str | Sequence[str] = "grey",
-    size: float = 11,
 ) -> list[Box]:
     """Draw a sentence as a row of boxes, each as wide as its token.
 
     Args:
         y: the height of the boxes' centres, in the drawing's units.
         left: where the first box begins.
-        gap: the space between two boxes.
         colours: one colour or N, from the palette or any others.
-        size: of the text in points.
     """
     tokens = [token.replace("$", r"\$") for token in tokens]  # words are no formulas
-    padding = text_width(ax, "nn", size)
-    boxes, edge = [], left
-    for token in tokens:
-        width = text_width(ax, token, size) + padding
-        boxes.append(Box(edge + width / 2, y, width, height))
-        edge += width + gap
-    for box, token, colour in zip(boxes, tokens, colours_for(colours, len(boxes)), strict=True):
-        draw_box(ax, box, token, colour, size)
+    boxes = []
+    for token, colour in zip(tokens, colours_for(colours, len(tokens)), strict=True):
+        width = text_width(ax, token, 11) + text_width(ax, "nn", 11)
+        boxes.append(Box(left + width / 2, y, width, 0.5))
+        draw_box(ax, boxes[-1], token, colour, 11)
+        left += width + 0.12
     return boxes
 
 

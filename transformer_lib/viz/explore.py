@@ -7,10 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_lib.viz.viewer import Control, Part, Viewer, lights, make_viewer, percent
-
-_TEXT = '<td class="tl-fit" data-part="0"></td>'
-_BAR = '<td class="tl-bar" data-part="0"><span dir="auto" data-part="0"></span></td>'
+from transformer_lib.viz.viewer import HTML, Control, Part, Viewer, lights, make_viewer, percent
 
 
 @torch.no_grad()
@@ -39,11 +36,10 @@ def query_viewer(
             note = "A word whose share is negative pulls the output back, so the others can exceed 100 %."
         numbers = scores.tolist(), percent(weights), (100 * share).round().int().tolist()
         table.append([_query_row(words, *row) for row in zip(words, *numbers, strict=True)])
-    body = "".join(f'<tr><th dir="auto">{html.escape(one)}</th>{_TEXT}{_BAR}{_BAR}</tr>' for one in words)
-    head = "<tr><th>word</th><th>score</th><th>weight</th><th>share of the output</th></tr>"
     controls = [Control("Show", list(projected))] * (len(projected) > 1)
     controls.append(Control("Query of", words, "words", word, labels=lights(words)))
-    scene = f"<!--{len(controls) - 1}--><table><thead>{head}</thead><tbody>{body}</tbody></table>"
+    rows = "".join(HTML["query row"].format(word=html.escape(one)) for one in words)
+    scene = HTML["query"].format(control=len(controls) - 1, rows=rows)
     part = Part((0, 1), table) if len(controls) > 1 else Part((0,), table[0])
     return make_viewer(title, controls, scene, [part], note=note)
 
@@ -83,33 +79,22 @@ def heads_viewer(
     for words, weights, written, chances in sentences.values():
         texts.append(["", *words])
         maps.append(percent(weights))
-        with_all, *without = [
-            _silenced_row(number, words, watched, forms, written[0], chance)
-            for number, (forms, chance) in enumerate(zip(written, chances, strict=True))
-        ]
+        with_all, *without = [_silenced_row(n, words, watched, written, chances) for n in range(len(written))]
         outcomes.append([[with_all, row] for row in without])
-    label = '<span dir="auto" class="tl-light" data-part="1"><b data-part="0"></b><small data-part="2"></small></span>'
-    bar = '<tr><td class="tl-bar" data-part="2"><span data-part="2"></span></td></tr>'
     controls = [
         Control("Sentence", list(sentences)),
         Control("Head", range(1, len(outcomes[0]) + 1), start=head),
         Control("Silence it", ["no", "yes"]),
-        Control("Attention from", words, "words", watched, labels=[label] * len(words)),
+        Control("Attention from", words, "words", watched, labels=[HTML["heads word"]] * len(words)),
     ]
-    scene = f"<!--3--><table><tbody>{bar * len(chances[0])}</tbody></table>"
+    scene = HTML["heads"].format(rows=HTML["heads row"] * len(chances[0]))
     parts = [Part((0,), texts), Part((0, 1, 3), maps, weights=True), Part((0, 1, 2), outcomes)]
     return make_viewer(title, controls, scene, parts)
 
 
-def _silenced_row(
-    head: int,
-    words: Sequence[str],
-    watched: int,
-    forms: Sequence[str],
-    whole: Sequence[str],
-    chance: Mapping[str, float],
-) -> list[Any]:
+def _silenced_row(head: int, words: Sequence[str], watched: int, written: Any, chances: Any) -> list[Any]:
     """What is said of the words written without a head (0: with all of them), and their cells."""
+    forms, whole, chance = written[head], written[0], chances[head]
     likely = ", ".join(f"{form} {100 * p:.0f}\u00a0%" for form, p in chance.items())
     said = f"{f'Without head {head}' if head else 'With all heads'}, “{words[watched]}” becomes {likely}."
     pairs = list(zip(words, forms, whole, strict=True))
@@ -118,13 +103,6 @@ def _silenced_row(
         said += f" Changed: {'; '.join(changed)}." if changed else " No word changes."
     bars = [cell for form, p in chance.items() for cell in (round(100 * p), f"{form} {100 * p:.0f}\u00a0%")]
     return [said, *(f"{'≠ ' * (form != old)}{form}" for _, form, old in pairs), *bars]
-
-
-_CLOCK = (
-    '<figure><svg viewBox="-1.2 -1.2 2.4 2.4" aria-hidden="true"><circle r="1.08"/>'
-    '<line data-part="0" y2="-1"/><line data-part="0" y2="-0.8"/><line data-part="0" y2="-0.6"/></svg>'
-    '<figcaption data-part="0"></figcaption></figure>'
-)
 
 
 def _hands(rows: Tensor) -> tuple[list[int], list[list[int]]]:
@@ -154,12 +132,8 @@ def position_viewer(table: Tensor, *, position: int = 5, title: str = "One posit
         if near:
             told += f" Its product is 100 with itself, {near}."
         rows.append([told, *hands, f"position {p}", *row, *product])
-    cell = '<i data-part="0"></i>'
-    scene = (
-        f'<div class="tl-clocks">{_CLOCK}</div><p>Its row of the table: blue above zero, orange below</p>'
-        f'<div class="tl-cells" aria-hidden="true">{cell * table.shape[1]}</div><p>Its product with the positions 0 to '
-        f'{len(table) - 1}</p><div class="tl-columns" aria-hidden="true">{cell * len(table)}</div>'
-    )
+    shown = {"row": HTML["cell"] * table.shape[1], "products": HTML["cell"] * len(table)}
+    scene = HTML["position"].format(clock=HTML["clock"], last=len(table) - 1, **shown)
     slider = Control("Position", range(len(table)), "slider", position)
     return make_viewer(title, [slider], scene, [Part((0,), rows)])
 
@@ -197,6 +171,5 @@ def rotary_viewer(
         Control("Query at", range(distances, len(hands[0])), "slider", 0),
         Control("Distance", range(distances + 1), "slider", 3),
     ]
-    bars = f"<tr>{_BAR.replace('tl-bar', 'tl-signed')}</tr>" * len(methods)
-    scene = f'<div class="tl-clocks">{_CLOCK * 2}</div><table><tbody>{bars}</tbody></table>'
+    scene = HTML["rotary"].format(clocks=HTML["clock"] * 2, rows=HTML["rotary row"] * len(methods))
     return make_viewer(title, controls, scene, [Part((0, 1), table)])

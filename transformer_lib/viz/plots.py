@@ -97,6 +97,8 @@ def heatmap(
         largest: the weight of the darkest shade; None takes the largest of the matrix.
         numbers: whether to write each weight into its cell.
     """
+    from matplotlib.patches import Rectangle
+
     array = as_weights(matrix, "matrix", largest)
     n_rows, n_columns = array.shape
     down, across = check_words(rows, "rows", n_rows), check_words(columns, "columns", n_columns)
@@ -114,10 +116,11 @@ def heatmap(
     if numbers:
         for (row, column), value in np.ndenumerate(array):
             ink = PALETTE["paper" if value > 0.5 * largest else "ink"]
-            look = {"ha": "center", "va": "center", "color": ink, "gid": "number"}
+            look: dict[str, Any] = {"ha": "center", "va": "center", "color": ink, "gid": "number"}
             ax.text(column, row, f"{value:.2f}", fontsize=max(5.0, min(11.0, 0.36 * cell)), **look)
     for source, target in gold or ():
-        frame_cell(ax, source, target)
+        look = {"fill": False, "edgecolor": PALETTE["red"], "linewidth": 2, "gid": "gold"}
+        ax.add_patch(Rectangle((source - 0.42, target - 0.42), 0.84, 0.84, **look))
     if colorbar:
         ticks = [0, largest / 2, largest]
         bar = ax.figure.colorbar(image, ax=ax, fraction=0.05, pad=0.03, ticks=ticks)
@@ -137,14 +140,6 @@ def label_words(ax: Any, rows: list[str], columns: list[str], cell: float) -> No
     for label in ax.get_xticklabels():
         label.set(rotation=45 if slanted else 90, ha="left" if slanted else "center", va="bottom")
         label.set_rotation_mode("anchor" if slanted else "default")
-
-
-def frame_cell(ax: Any, source: int, target: int) -> None:
-    """Frame one cell of a gold alignment."""
-    from matplotlib.patches import Rectangle
-
-    look: dict[str, Any] = {"fill": False, "edgecolor": PALETTE["red"], "linewidth": 2, "gid": "gold"}
-    ax.add_patch(Rectangle((source - 0.42, target - 0.42), 0.84, 0.84, **look))
 
 
 def colours_for(colours: str | Sequence[str], count: int) -> list[str]:
@@ -171,16 +166,13 @@ def bars(
     """
     array = np.asarray(values, dtype=np.float64)
     positions = np.arange(len(array))
-    look: dict[str, Any] = {"color": colours_for(colours, len(array))}
+    draw, names = (ax.barh, ax.yaxis) if horizontal else (ax.bar, ax.xaxis)
+    container = draw(positions, array, 0.7, color=colours_for(colours, len(array)))
+    names.set_ticks(positions, labels, parse_math=False)
     if horizontal:
-        container = ax.barh(positions, array, 0.7, **look)
-        ax.set_yticks(positions, labels, parse_math=False)
         ax.invert_yaxis()
         ax.grid(False, axis="y")
         ax.grid(True, axis="x")
-    else:
-        container = ax.bar(positions, array, 0.7, **look)
-        ax.set_xticks(positions, labels, parse_math=False)
     ax.tick_params(axis="y" if horizontal else "x", length=0)
     ax.bar_label(container, fmt=fmt, padding=3)
     ax.margins(**{"x" if horizontal else "y": 0.12})

@@ -11,13 +11,7 @@ from torch import Tensor
 from transformer_lib.decoding.beam_search import SearchConfig, Step, beam_search
 from transformer_lib.decoding.greedy import generate
 from transformer_lib.models.seq2seq import eval_mode
-from transformer_lib.viz.viewer import Control, Part, Viewer, make_viewer, percent, widest_map
-
-LIGHT = '<span dir="auto" class="tl-light" data-part="0"><b data-part="1"></b></span>'
-ROW = (  # whether it goes on, its share, its text, a number, what becomes of it
-    '<tr data-part="0"><td class="tl-bar" data-part="0"><span dir="auto" data-part="0"></span></td>'
-    '<td class="tl-fit" data-part="0"></td><td class="tl-fit" data-part="0"></td></tr>'
-)
+from transformer_lib.viz.viewer import HTML, Control, Part, Viewer, make_viewer, percent, widest_map
 
 
 def _encode(translator: Any, text: str) -> tuple[Tensor, list[str]]:
@@ -61,11 +55,11 @@ def decoding_viewer(translator: Any, text: str, *, choices: int = 5, max_length:
             tokens.append(int(token))
         target = source.new_tensor([[translator.special.bos, *tokens[:-1]]])
         weights = model.align(source, target)[0] if hasattr(model, "align") else None
-    parts, shown = [], ""
+    parts, scene = [], HTML["greedy"].format(rows=HTML["step row"] * choices)
     if weights is not None:
         steps = [[step[0], *row, *step[1:]] for step, row in zip(steps, percent(weights.cpu()), strict=True)]
-        parts, shown = [Part((), ["", *words])], f'<p class="tl-list">{LIGHT * len(words)}</p>'
-    scene = f'{shown}<p data-part="0"></p><table><tbody>{ROW * choices}</tbody></table>'
+        parts = [Part((), ["", *words])]
+        scene = HTML["read"].format(words=HTML["read word"] * len(words)) + scene
     slider = Control("Step", range(1, len(steps) + 1), "slider", len(steps) - 1, begin=0)
     return make_viewer(f"Greedy decoding of “{text}”", [slider], scene, [Part((0,), steps), *parts])
 
@@ -89,36 +83,38 @@ def beam_viewer(
     Returns:
         A viewer whose summary ends with the best translation for the first of the settings.
     """
-    sizes = [beam_size] if isinstance(beam_size, int) else list(beam_size)
-    penalties = list(length_penalty) if isinstance(length_penalty, Sequence) else [length_penalty]
-    chosen = sizes[0], penalties[0]
-    sizes, penalties = sorted(sizes), sorted(penalties)
-    at = sizes.index(chosen[0]), penalties.index(chosen[1])
+    beams, penalties = _control("Beam", beam_size), _control("Length penalty", length_penalty)
+    most = 2 * max(beams.options)  # candidates
     source, _ = _encode(translator, text)
     model = deepcopy(translator.model).cpu().double()  # the last digit shown is the same on every machine
     table, longest = [], 0
-    for size in sizes:
+    for size in beams.options:
         row = []
-        for penalty in penalties:
+        for penalty in penalties.options:
             config = SearchConfig(size, penalty, max_length)
             steps: list[Step] = []
             beam_search(model, source.cpu(), config, on_step=steps.append)
             shown = _beam_steps(translator, steps, config)
-            row.append([step + [0, 0, "", "", ""] * (2 * max(sizes) - len(step) // 5) for step in shown])
+            row.append([step + [0, 0, "", "", ""] * (most - len(step) // 5) for step in shown])
             longest = max(longest, len(steps))
         table.append(row)
-    opened = table[at[0]][at[1]]
+    opened = table[beams.start][penalties.start]
     last, (summary, *_) = len(opened) - 1, opened[-1]
-    named = [Control("Beam", sizes, start=at[0]), Control("Length penalty", penalties, start=at[1])]
-    if len(penalties) == 1:
+    controls = [control for control in (beams, penalties) if len(control.options) > 1]
+    if penalties not in controls:
         table = [row[0] for row in table]
-    rows: Any = table if len(sizes) > 1 else table[0]
-    controls = [control for control in named if len(control.options) > 1]
+    rows: Any = table if beams in controls else table[0]
     controls.append(Control("Step", range(1, longest + 1), "slider", last, begin=step - 1))
-    scene = f'<table class="tl-steps"><tbody>{ROW * (2 * max(sizes))}</tbody></table>'
+    scene = HTML["beam"].format(rows=HTML["step row"] * most)
     title = f"Beam search for “{text}”"
     page = make_viewer(title, controls, scene, [Part(tuple(range(len(controls))), rows)])
     return Viewer(f"{title}: {summary.split(': ', 1)[1].rsplit(', score', 1)[0]}", page.html)
+
+
+def _control(name: str, values: Any) -> Control:
+    """A control that opens at the first of several values, or at the only one."""
+    several = list(values) if isinstance(values, Sequence) else [values]
+    return Control(name, sorted(several), start=sorted(several).index(several[0]))
 
 
 def _beam_steps(translator: Any, steps: Sequence[Step], config: SearchConfig) -> list[list[Any]]:
@@ -179,8 +175,6 @@ def translation_viewer(
         filled = [[word for one in pairs[k] for word in one + [""] * (longest - len(one))] for k in kinds]
         words.append([["", *both] for both in filled])
         weights.append([percent(getattr(found, k)) for k in kinds])
-    row = '<span dir="auto" data-part="0"></span>'
-    light = '<span dir="auto" class="tl-light" data-part="1"><b data-part="0"></b></span>'
     sizes = [max(len(one[k]) for one in weights) for k in range(len(kinds))]
     heads = max(len(layer) for one in weights for kind in one for layer in kind)
     controls = [
@@ -188,8 +182,8 @@ def translation_viewer(
         Control("Attention from", list(kinds.values()), "menu"),
         Control("Layer", range(1, max(sizes) + 1), start=layer),
         Control("Head", range(1, heads + 1), start=head),
-        Control("From", range(longest), "words", labels=[row] * longest),
+        Control("From", range(longest), "words", labels=[HTML["from word"]] * longest),
     ]
-    scene = f'<!--4--><p>To</p><p class="tl-list">{light * longest}</p>'
+    scene = HTML["maps"].format(words=HTML["to word"] * longest)
     parts = [Part((0, 1), words), Part((0, 1, 2, 3, 4), weights, weights=True)]
     return make_viewer("Every attention map of a translation", controls, scene, parts, note=note)

@@ -88,6 +88,9 @@ class TranslatorInPage {
       clearTimeout(this.waiting);
       this.waiting = setTimeout(() => this.write(), 400);
     });
+    this.input.addEventListener("focus", () => {
+      if (innerWidth <= 650) this.form.scrollIntoView(); // both lines above the keyboard
+    });
     for (const one of this.changes.querySelectorAll("button")) {
       one.addEventListener("click", () =>
         this.change(Number(one.dataset.slot), one.textContent),
@@ -157,7 +160,7 @@ class TranslatorInPage {
     for (const one of this.tries.children)
       one.hidden = one.textContent === this.input.value;
     if (ours) this.words = key.split(" ");
-    this.changes.hidden = !this.wanted.captions && !(this.wanted.example && ours);
+    this.changes.hidden = !this.wanted.captions && !(ours && this.wanted.source === "en");
     for (const one of this.changes.querySelectorAll("button")) {
       const chosen = ours && this.words[one.dataset.slot] === one.textContent;
       one.setAttribute("aria-pressed", String(chosen));

@@ -15,6 +15,13 @@ from transformer_lib.viz.plots import as_weights, check_words
 __all__ = ["Control", "Part", "Viewer", "attention_viewer", "make_viewer", "percent", "widest_map"]
 
 
+FOLDER = files("transformer_lib") / "viz"
+STYLE, SCRIPT, TEXT = ((FOLDER / f"viewer.{kind}").read_text(encoding="utf-8") for kind in ("css", "js", "html"))
+HTML: dict[str, str] = dict(
+    re.findall(r"<!-- (.+?) -->\n(.*?)\n(?=<!-- |\Z)", TEXT, re.DOTALL)
+)  # the parts of a viewer
+
+
 @dataclass(frozen=True)
 class Viewer:
     """An interactive picture that notebooks and pages display by themselves.
@@ -53,30 +60,17 @@ class Control:
 
     def html(self, number: int) -> str:
         """The control as HTML."""
-        name, at = html.escape(self.name), f'data-control="{number}"'
+        name = html.escape(self.name)
         if self.kind == "slider":
-            begin = self.start if self.begin is None else self.begin
-            return (
-                f'<p class="tl-slider" {at} data-name="{name}" data-first="{self.options[0]}" data-begin="{begin}">'
-                f'<button type="button" aria-label="{name}: back">\N{LEFTWARDS ARROW}</button>'
-                '<input type="range" min="0" '
-                f'max="{len(self.options) - 1}" value="{self.start}" aria-label="{name}"><button type="button" '
-                f'aria-label="{name}: on">\N{RIGHTWARDS ARROW}</button><span></span></p>'
-            )
+            begin, last = self.start if self.begin is None else self.begin, len(self.options) - 1
+            numbers = {"first": self.options[0], "begin": begin, "start": self.start, "last": last}
+            return HTML["slider"].format(number=number, name=name, **numbers)
         options = [html.escape(str(option)) for option in self.options]
-        selected = [i == self.start for i in range(len(options))]
-        if self.kind == "menu":
-            items = "".join(
-                f"<option{' selected' if chosen else ''}>{option}</option>"
-                for chosen, option in zip(selected, options, strict=True)
-            )
-            return f"<label {at}>{name} <select disabled>{items}</select></label>"
-        labels = self.labels or [f'<span dir="auto">{option}</span>' for option in options]
-        items = "".join(
-            f'<label><input type="radio"{" checked" if chosen else ""}>{label}</label>'
-            for chosen, label in zip(selected, labels, strict=True)
-        )
-        return f'<fieldset class="tl-{self.kind}" {at} disabled><legend>{name}</legend>{items}</fieldset>'
+        shape = "menu" if self.kind == "menu" else "buttons"
+        if shape == "buttons":
+            options = list(self.labels or (HTML["text"].format(text=option) for option in options))
+        items = [HTML[f"{shape} item{' at first' * (i == self.start)}"].format(item=o) for i, o in enumerate(options)]
+        return HTML[shape].format(number=number, name=name, kind=self.kind, items="".join(items))
 
 
 @dataclass(frozen=True)
@@ -114,9 +108,6 @@ def make_viewer(
         parts: what stands in the places.
         note: a sentence below the title.
     """
-    style, script = (
-        (files("transformer_lib") / "viz" / f"viewer.{kind}").read_text(encoding="utf-8") for kind in ("css", "js")
-    )
     above = "".join(one.html(k) for k, one in enumerate(controls) if f"<!--{k}-->" not in scene)
     body = above + re.sub(r"<!--(\d+)-->", lambda mark: controls[int(mark[1])].html(int(mark[1])), scene)
     rows = [part.row(controls) for part in parts]
@@ -131,16 +122,16 @@ def make_viewer(
     body = re.sub(r'data-part="(\d+)"([^>]*)>', fill, body)
     said = " ".join(html.escape(row[0]) for row, part in zip(rows, parts, strict=True) if not part.weights and row[0])
     data = json.dumps([asdict(part) for part in parts], ensure_ascii=False, separators=(",", ":"))
-    name, remark = html.escape(title), f"<p>{html.escape(note)}</p>" if note else ""
-    plain = " mathjax_ignore tex2jax_ignore" * ("$" in name + remark + body + data)  # or words would become formulas
-    page = (
-        f'<div class="tl-viewer{plain}" role="group" aria-label="{name}"><style>\n{style}</style>'
-        f"<p><strong>{name}</strong></p>"
-        f'{remark}{body}<p class="tl-says">{said}</p>'
-        f'<script type="application/json">{data.replace("<", chr(92) + "u003c")}'
-        f"</script></div><script>\n{script}</script>"
-    )
-    return Viewer(title, page)
+    contents = {
+        "title": html.escape(title),
+        "note": HTML["note"].format(note=html.escape(note)) if note else "",
+        "body": body,
+        "said": said,
+        "data": data.replace("<", r"\u003c"),
+    }
+    formula = any("$" in text for text in contents.values())  # or words would become formulas
+    plain = " mathjax_ignore tex2jax_ignore" * formula
+    return Viewer(title, HTML["viewer"].format(plain=plain, style=STYLE, script=SCRIPT, **contents))
 
 
 def menus_of(weights: Any) -> tuple[np.ndarray, list[tuple[str, list[str]]]]:
@@ -156,8 +147,7 @@ def menus_of(weights: Any) -> tuple[np.ndarray, list[tuple[str, list[str]]]]:
 
 def lights(words: Sequence[str]) -> list[str]:
     """Words as places of part 0, which light up."""
-    light = '<span dir="auto" class="tl-light" data-part="0"><b>{}</b></span>'
-    return [light.format(html.escape(word)) for word in words]
+    return [HTML["light"].format(text=html.escape(word)) for word in words]
 
 
 def percent(weights: Any) -> Any:
@@ -200,5 +190,5 @@ def attention_viewer(
     note = f"It opens at {opened}: its weights reach the most source words." if menus else ""
     controls.append(Control("Target: choose a word", targets, "words"))
     part = Part(tuple(range(len(controls))), percent(array), weights=True)
-    scene = f'<p>Source</p><p class="tl-list">{"".join(lights(sources))}</p><!--{len(menus)}-->'
+    scene = HTML["attention"].format(lights="".join(lights(sources)), control=len(menus))
     return make_viewer(title, controls, scene, [part], note=note)

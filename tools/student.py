@@ -30,9 +30,10 @@ This is the chapter's notebook, but the bodies of {count} functions are missing:
 - Each function is tested alone, inside the library: everything else is taken from there. So you can begin anywhere, and one mistake fails one function.
 - If you are stuck, `take("{name}", "{example}")` shows the library's own text of one function, and uses it from then on.
 - Constructors and settings are complete. They name the parts, so read them first: `self.` tells you what you have.
-- `{known}??` shows the text of whatever the chapter imports, here of `{known}`: complete, also if an earlier chapter leaves it to you. Run the cell that imports it first.
-- A cell that uses your function fails until it is written. That is all right."""  # noqa: E501
+{look}- A cell that uses your function fails until it is written. That is all right."""  # noqa: E501
 
+LOOK = """- `{0}??` shows the text of whatever the chapter imports, here of `{0}`: complete, also if an earlier chapter leaves it to you. Run the cell that imports it first.
+"""  # noqa: E501
 
 START = "from transformer_lib.student import grade, take"
 
@@ -48,13 +49,15 @@ def stubs(source: str, targets: set[str]) -> tuple[str, list[str]]:
     return "\n".join(lines), [name for _, name in missing]
 
 
-def known(page: Notebook, targets: set[str]) -> str:
+def known(page: Notebook, targets: set[str]) -> str | None:
     """A function or class of the library that the chapter imports, and that nobody writes here."""
     cells = "\n".join(cell.source for cell in page.cells if cell.kind == "code")
-    floors = "models|decoding|training|data|translation|metrics|viz"
-    lines = re.findall(rf"(?m)^from transformer_lib\.(?:{floors})\S* import (\([^)]*\)|.*)", cells)
-    names = [name for line in lines for name in re.findall(r"\w+", line)]
-    return next(name for name in names if name not in {one.split(".")[0] for one in targets})
+    own = {one.split(".")[0] for one in targets}
+    for floor in ("models", "decoding", "training", "translation", "data", "metrics"):
+        for line in re.findall(rf"(?m)^from transformer_lib\.{floor}\S* import (\([^)]*\)|.*)", cells):
+            if names := [name for name in re.findall(r"\w+", line) if name not in own and not name.isupper()]:
+                return names[0]
+    return None
 
 
 def expected(chapter: str, names: list[str]) -> str:
@@ -71,7 +74,7 @@ def edition(page: Notebook) -> dict:
     targets = {one.target for one in checks(name)}
     words = {"title": title, "promise": page.promise, "count": len(targets), "name": name}
     slips = f"[the page of slips]({pages_url(base)}book/appendix/slips.html)" if base else "`book/appendix/slips.md`"
-    words |= {"known": known(page, targets), "slips": slips}
+    words |= {"look": LOOK.format(found) if (found := known(page, targets)) else "", "slips": slips}
     code = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
 
     def added(key: str, source: str) -> dict:

@@ -53,13 +53,14 @@ def scores_of_positions() -> None:
 @check(attend_window, "A window on the source")
 def a_softmax_within_the_window() -> None:
     """Weights are the softmax over the window's words, zero elsewhere; positions count from 1."""
-    m, q = memory(), randn(2, 1, 8)
-    _, got = attend_window(DotScore(), q, m, tensor([[3.0], [3.0]]), 1, False)
-    scores, want = q @ m.keys.mT, torch.zeros(2, 1, 6)
+    m, q = memory(), randn(2, 2, 8)
+    context, got = attend_window(DotScore(), q, m, torch.full((2, 2), 3.0), 1, False)
+    scores, want = q @ m.keys.mT, torch.zeros(2, 2, 6)
     want[:, :, 1:4] = scores[:, :, 1:4].softmax(-1)
-    shifted = torch.zeros(2, 1, 6)
+    shifted = torch.zeros(2, 2, 6)
     shifted[:, :, 2:5] = scores.masked_fill(~MASK[:, None], -1e9)[:, :, 2:5].softmax(-1)
     equal(got, want, {"positions that count from 0": shifted})
+    equal(context, want @ m.outputs)
 
 
 @check(attend_window, "A window on the source")

@@ -48,6 +48,10 @@ def two_passes() -> None:
         "both directions are added, not averaged": entropy + 4 * real.sum(),
     }
     equal(r_drop_loss(one, BATCH).sum.detach(), want.detach(), {name: x.detach() for name, x in slips.items()})
+    torch.manual_seed(3)
+    nats, n_tokens = r_drop_loss(one, BATCH, weight=5.0)
+    equal(nats.detach(), (want + 3 * real.sum()).detach(), {"the weight is always 2": want.detach()})
+    equal(int(n_tokens), int((BATCH.target_output != 0).sum()))
 
 
 @check(r_drop_loss, "Two passes that should agree: R-Drop")

@@ -57,6 +57,23 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
         "Shared keys",
     ),
     ("attention_weights", "k.dim() > 3 and ", "", None),
+    ("attention", "causal, dropout)", "causal, 0.0)", None),
+    ("fused_attention", "kernel(*wide, mask, dropout,", "kernel(*wide, mask, 0.0,", None),
+    ("fused_attention", "kernel(q, k, v, mask, dropout, causal,", "kernel(q, k, v, mask, dropout, False,", None),
+    ("train_on", "nn.utils.clip_grad_norm_(parameters, clip, error_if_nonfinite=check)", "pass", None),
+    ("train_on", "optimizer.zero_grad()", "pass", None),
+    ("train_on", "model.train()", "pass", None),
+    ("evaluate_loss", "model.eval()", "pass", None),
+    ("GRU.forward", "self.training)", "True)", None),
+    ("RecurrentEncoder.forward", "if self.reverse", "if False", None),
+    ("EncoderLayer.forward", "self.norm2(", "self.norm1(", None),
+    ("DecoderLayer.forward", "if self.norm_first", "if False", None),
+    ("Transformer.hidden", "self.target_embedding", "self.source_embedding", None),
+    ("choose", "-math.inf", "0", None),
+    ("Indexer.forward", "q, k = self.turn(q), self.turn(k)", "q = self.turn(q)", None),
+    ("IndexedAttention.pick", "x.detach()", "x", None),
+    ("Experts.forward", "scores * visits", "(scores + self.bias) * visits", None),
+    ("Trainer.evaluate", "self.model.eval()", "pass", None),
     ("attention", "    T, S = ", "    B, H, T, _ = q.shape\n    T, S = ", None),
     ("BahdanauSeq2Seq.align", "attention[0]", "attention[0][:, :1].expand(-1, 4, -1)", None),
     ("BahdanauSeq2Seq.read", "return self.dropout(torch.tanh(x))", "return torch.tanh(x)", None),
@@ -244,6 +261,7 @@ def test_the_edition_has_stubs_and_no_answers() -> None:
         assert any(cell["source"] == student.START for cell in code[:2])
         told = "".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
         assert not re.search(r"\{[\w:-]+\}`|^[`:]{3,}\{", told, re.M) and "](../" not in told
+        assert all(f"- `{one.target}`: {one.expects}" in told for one in grading.checks(chapter))
 
 
 def test_a_chapter_links_to_its_notebook_if_the_book_has_an_address() -> None:

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from transformer_lib.models.llama import Llama, LlamaConfig, RMSNorm, RotaryAttention, SwiGLU, rotate
 from transformer_lib.models.multi_head import KVCache
-from transformer_lib.student.checks import check, equal, holds, same
+from transformer_lib.student.checks import check, equal, holds, refuses, same
 
 AT = torch.arange(5)
 
@@ -19,7 +19,8 @@ def sizes(**changes: int) -> LlamaConfig:
 
 @check(rotate, "RoPE: rotary positions")
 def position_zero() -> None:
-    """At position 0 nothing turns, and at every position the length stays."""
+    """At position 0 nothing turns, and at every position the length stays; an odd width raises a ValueError."""
+    refuses(ValueError, rotate, randn(1, 5, 7), AT)
     x = randn(2, 3, 5, 8)
     y = rotate(x, AT)
     equal((y[:, :, 0], y.norm(dim=-1)), (x[:, :, 0], x.norm(dim=-1)))

@@ -68,7 +68,12 @@ def risk(one: Transformer, costs: Tensor = COSTS, sharpness: float = 0.5) -> Ten
 
 @check(minimum_risk_loss, "Train on what we want: minimum risk")
 def equal_costs() -> None:
-    """If every translation costs 0.5, the expected cost of a sentence is 0.5, times its number of target tokens."""
+    """If every translation costs 0.5, the expected cost of a sentence is 0.5, times its number of target tokens.
+
+    In evaluation mode, the loss is the model's own.
+    """
+    one = model().eval()
+    equal(risk(one).detach(), one.loss(BATCH).sum.detach())
     equal(
         risk(model().train(), torch.full((2, 2), 0.5)).detach(),
         tensor(2.0),

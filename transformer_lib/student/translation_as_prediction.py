@@ -55,5 +55,10 @@ def a_fair_die() -> None:
 
 @check(perplexity, "Perplexity")
 def nats() -> None:
-    """Log-probabilities are in nats, so the perplexity is a power of e: at -2 nats a token, e squared."""
+    """Log-probabilities are in nats, so the perplexity is a power of e: at -2 nats a token, e squared.
+
+    A positive log-probability (perhaps a loss) or no token raises a ValueError.
+    """
+    refuses(ValueError, perplexity, 6.0, 3)
+    refuses(ValueError, perplexity, -6.0, 0)
     equal(perplexity(-6.0, 3), math.exp(2), {"a power of 2 instead of e": 4.0})

@@ -23,11 +23,15 @@ def links() -> None:
 
 @check(alignment_error_rate, "Do they align?")
 def error_rate() -> None:
-    """One right link of two is an error rate of one half, over all sentences together."""
+    """One right link of two is an error rate of one half, over all sentences together.
+
+    No links at all raise a ValueError.
+    """
     gold = [[(0, 0), (1, 1)], [(0, 0)]]
     equal(alignment_error_rate([[(0, 0), (1, 2)]], gold[:1]), 0.5)
     got = alignment_error_rate([[(0, 0), (1, 2)], [(0, 0)]], gold)
     equal(got, 1 / 3, {"A mean of means": 0.25, "the share of right links, not of errors": 2 / 3})
+    refuses(ValueError, alignment_error_rate, [[]], [[]])
 
 
 @check(alignment_error_rate, "Do they align?")

@@ -147,6 +147,8 @@ def what_may_still_win() -> None:
     near = replace(config, lookahead=5)  # 1.5 is the divisor of 6 tokens, no farther away
     slips = {"tokens beyond `lookahead` count": tensor([0])}
     equal(unfinished(top, live, 1, tensor([99, 99]), replace(near, lookahead=1)), none, slips)
+    slips = {"`lookahead` counts from the beginning": none}
+    equal(unfinished(top, live, 1, tensor([99, 99]), replace(near, lookahead=3)), tensor([0]), slips)
     short = SearchConfig(length_penalty=-1.0)  # the largest divisor is that of the next token, 6 / 7
     live = hypotheses([[[4]], [[4]]], [[-1.2], [-1.4]])
     equal(
@@ -266,5 +268,6 @@ def drawn() -> None:
         f"probabilities {p.softmax(-1).tolist()}, share of draws {got.tolist()}",
     )
     equal(sample(model, source[:1], top_k=1, max_length=1)[0, 0], p.argmax())
+    holds(sample(model, source[:99], max_length=2).shape[1] == 2, "the option max_length is not handed on")
     one, two = (sample(model, source[:9], max_length=6, generator=torch.Generator().manual_seed(0)) for _ in range(2))
     equal(two, one, {"the generator is not used": True}, "the first time / again")

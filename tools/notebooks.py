@@ -65,7 +65,7 @@ def execute(path: Path) -> float:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         where = {"metadata": {"path": folder}}
-        NotebookClient(notebook, timeout=600, kernel_name="python3", resources=where, coalesce_streams=True).execute()
+        NotebookClient(notebook, timeout=1800, kernel_name="python3", resources=where, coalesce_streams=True).execute()
     clean(notebook)
     write(notebook, path)
     return time.perf_counter() - started

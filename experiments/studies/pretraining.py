@@ -67,7 +67,7 @@ def accuracy(model, data):
 
 
 @lru_cache(2)
-def pretrained(seed, updates):
+def pretrained(seed, updates, **sizes):
     """A model that has guessed hidden words of 6,000 captions; its weights."""
     data = captions(seed, n=6000, shortest=5, longest=9)
     rows, draw, mask = data.rows["train"].target, torch.Generator().manual_seed(seed), data.sizes[1]
@@ -78,11 +78,11 @@ def pretrained(seed, updates):
             yield tokens, *mask_tokens(tokens, mask, rng=draw)
 
     torch.manual_seed(seed)
-    model = Bert(BertConfig(mask + 1, max_length=40, **SIZES))
+    model = Bert(BertConfig(mask + 1, max_length=40, **SIZES | sizes))
     return fit(model, masked_loss, batches(), 0.004, updates, rise(80)).state_dict()
 
 
-def measure(seed, budget, start, rate, times=1, dropout=0.0, average=False):
+def measure(seed, budget, start, rate, times=1, dropout=0.0, average=False, **sizes):
     """Fine-tune on 400 labels; accuracy on new captions."""
     torch.set_flush_denormal(True)  # tiny averages of Adam's would make updates several times slower
     data = captions(seed, n=6000, shortest=5, longest=9)
@@ -90,10 +90,10 @@ def measure(seed, budget, start, rate, times=1, dropout=0.0, average=False):
     x, y = (part[:LABELS] for part in sets[0])
     if start == "word pairs":
         return {part: word_pairs(x, y, rows) for part, rows in zip(("valid", "accuracy"), sets[1:], strict=True)}
-    options = SIZES | {"dropout": dropout, "attention_dropout": dropout}
+    options = SIZES | sizes | {"dropout": dropout, "attention_dropout": dropout}
     bert = Bert(BertConfig(data.sizes[1] + 1, max_length=40, **options))
     if start == "pre-trained":
-        bert.load_state_dict(pretrained(seed, 800 if budget > 10 else 3))
+        bert.load_state_dict(pretrained(seed, 800 if budget > 10 else 3, **sizes))
     torch.manual_seed(seed)
     draw, updates = torch.Generator().manual_seed(seed), times * budget
     picks = (torch.randint(len(x), (20,), generator=draw) for _ in range(updates))
@@ -106,6 +106,8 @@ STUDY = Study(
     chapter="descendants/bert",
     equal="captions, labels and their order (by seed), sizes, Adam, warm-up of 50, linear decay, updates of fine-tuning",
     arms={
+        "from scratch": {"start": "scratch"},
+        "pre-trained": {"start": "pre-trained"},
         "from scratch, four times the updates": {"start": "scratch", "times": 4},
         "pre-trained, four times the updates": {"start": "pre-trained", "times": 4},
         "word pairs": {"start": "word pairs", "rate": None},
@@ -127,20 +129,21 @@ STUDY = Study(
     },
 )
 
-LONGER = [name for name in STUDY.arms if name != "word pairs"]
+SHORT = "from scratch", "pre-trained"
+LONGER = [f"{name}, four times the updates" for name in SHORT]
 CHECKS = {
     "average": Check(
         "the classifier sees the average of all positions rather than the first one, dropout of 0.2 as it learns from labels; seeds 100 to 107",
         ("long",),
         range(100, 108),
-        {name: {} for name in LONGER},
+        {name: {} for name in (*SHORT, *LONGER)},
         settings={"dropout": 0.2, "average": True},
     ),
     "longer": Check(
-        "3,200 updates, and three rates (0.001 to 0.004); seeds 200 to 205",
+        "for the short training, a model of width 96, and two rates (0.001 and 0.002); for the long one, 3,200 updates, and three rates (0.001 to 0.004); seeds 200 to 205",
         ("long",),
         range(200, 206),
-        {name: {"times": 8} for name in LONGER},
-        rates=(0.001, 0.002, 0.004),
+        {name: {"d_model": 96, "d_ff": 192} for name in SHORT} | {name: {"times": 8} for name in LONGER},
+        rates=dict.fromkeys(SHORT, (0.001, 0.002)) | dict.fromkeys(LONGER, (0.001, 0.002, 0.004)),
     ),
 }

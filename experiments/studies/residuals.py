@@ -166,6 +166,7 @@ STUDY = Study(
             "Thirty layers with post-norm that start by adding nothing reach a training loss at least 0.3 nats below that of thirty that start with Xavier's weights.",
             difference("loss", POST, POST_ZERO),
             ("low", ">", 0.3),
+            line="Deep post-norm stacks train better if each layer begins by adding nothing.",
         ),
         "below": Finding(
             "Thirty layers with residual connections and pre-norm reach a training loss at least 0.1 nats below that of six plain ones.",

@@ -505,7 +505,8 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     words = translator.source_tokenizer
     transforms: list[Any] = []
     if options.noise or options.capitals:
-        transforms.append(SpellingNoise(words, *[options.noise] * 3, options.capitals))
+        noise = options.noise
+        transforms.append(SpellingNoise(words, noise, noise, noise, options.capitals))
     transforms += [BPEDropout(words, options.bpe_dropout)] if options.bpe_dropout else []
     train, validation = (TokenCorpus(folder / "corpus" / part) for part in ("train", "validation"))
     trainer = Trainer(model, train, validation, planned, folder, transforms=transforms)

@@ -56,7 +56,7 @@ notebooks: export ## run notebooks in place, all or NB=path
 student: $(READY) ## write the student's edition, whose functions you write yourself, into _build/student
 	@$(PY) tools/student.py $(STUDENT)
 
-grade: $(READY) ## test what you wrote there: make grade CHAPTER=10 (MINE=1: build on your earlier chapters; TAKE=name)
+grade: $(READY) ## test what you wrote there: make grade CHAPTER=masks (MINE=1: build on your earlier chapters; TAKE=name)
 	@$(PY) -m transformer_lib.student $(STUDENT) $(if $(CHAPTER),--chapter $(CHAPTER)) $(if $(MINE),--mine) \
 	  $(if $(TAKE),--take $(TAKE)) || true
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -25,13 +26,14 @@ INTRODUCTION = """# Write it yourself: {title}
 
 This is the chapter's notebook, but the bodies of {count} functions are missing: they say `raise NotImplementedError`. Write them, from top to bottom.
 
-- After each cell, `grade` tests what you have written so far: ✓ passes, ✗ does not, and · is not written yet. A test says what it expects, shows both numbers, and names the section that explains it.
+- Before each cell, a list says what its tests expect. After it, `grade` tests what you have written so far: ✓ passes, ✗ does not, · is not written yet, and ! can't be read. A failure shows both numbers, and names the section that explains it. If it names a famous slip, {slips} has the wrong line and the right one.
 - Each function is tested alone, inside the library: everything else is taken from there. So you can begin anywhere, and one mistake fails one function.
 - If you are stuck, `take("{name}", "{example}")` shows the library's own text of one function, and uses it from then on.
 - Constructors and settings are complete. They name the parts, so read them first: `self.` tells you what you have.
-- `Memory??` shows the text of whatever the chapter imports, here of `Memory`: complete, also if an earlier chapter leaves it to you.
-- A cell that uses your function fails until it is written. That is all right."""  # noqa: E501
+{look}- A cell that uses your function fails until it is written. That is all right."""  # noqa: E501
 
+LOOK = """- `{0}??` shows the text of whatever the chapter imports, here of `{0}`: complete, also if an earlier chapter leaves it to you. Run the cell that imports it first.
+"""  # noqa: E501
 
 START = "from transformer_lib.student import grade, take"
 
@@ -47,6 +49,23 @@ def stubs(source: str, targets: set[str]) -> tuple[str, list[str]]:
     return "\n".join(lines), [name for _, name in missing]
 
 
+def known(page: Notebook, targets: set[str]) -> str | None:
+    """A function or class of the library that the chapter imports, and that nobody writes here."""
+    cells = "\n".join(cell.source for cell in page.cells if cell.kind == "code")
+    own = {one.split(".")[0] for one in targets}
+    for floor in ("models", "decoding", "training", "translation", "data", "metrics"):
+        for line in re.findall(rf"(?m)^from transformer_lib\.{floor}\S* import (\([^)]*\)|.*)", cells):
+            if names := [name for name in re.findall(r"\w+", line) if name not in own and not name.isupper()]:
+                return names[0]
+    return None
+
+
+def expected(chapter: str, names: list[str]) -> str:
+    """What the tests of some functions expect, as a list."""
+    lines = [f"- `{one.target}`: {one.expects}" for one in checks(chapter) if one.target in names]
+    return "\n".join(["**What the tests expect:**", "", *lines])
+
+
 def edition(page: Notebook) -> dict:
     """The student's notebook of a chapter."""
     from book_notebooks import rendered  # needs what the book is built with
@@ -54,10 +73,15 @@ def edition(page: Notebook) -> dict:
     name, title, base = page.path.stem, page.title, address(page.root)
     targets = {one.target for one in checks(name)}
     words = {"title": title, "promise": page.promise, "count": len(targets), "name": name}
+    slips = f"[the page of slips]({pages_url(base)}book/appendix/slips.html)" if base else "`book/appendix/slips.md`"
+    words |= {"look": LOOK.format(found) if (found := known(page, targets)) else "", "slips": slips}
     code = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
 
     def added(key: str, source: str) -> dict:
         return {**code, "id": f"student-{key}", "source": source}
+
+    def told(key: str, source: str) -> dict:
+        return {"cell_type": "markdown", "id": f"student-{key}", "metadata": {}, "source": source}
 
     opening = INTRODUCTION.format(**words, example=checks(name)[0].target)
     cells, start = [{**page.cells[0].data, "source": opening}], added("start", START)
@@ -67,6 +91,8 @@ def edition(page: Notebook) -> dict:
             cells.append(cell.data)
             continue
         source, owners = stubs(cell.source, targets) if "export" in cell.marks else (cell.source, [])
+        if owners:
+            cells.append(told(f"tests-{cell.index}", expected(name, owners)))
         if source := shown(source):
             cells.append({**cell.data, "execution_count": None, "outputs": [], "source": source})
         if start not in cells:
@@ -91,7 +117,7 @@ def main(folder: Path) -> int:
             continue
         text = json.dumps(edition(page), ensure_ascii=False, indent=1)
         (folder / name).write_text(text + "\n", encoding="utf-8")
-    print(f"the student's edition is in {folder}; make grade CHAPTER=10 grades a chapter of it")
+    print(f"the student's edition is in {folder}; make grade CHAPTER=masks grades a chapter of it")
     return 0
 
 

@@ -223,9 +223,7 @@ class Renderer:
             )
         if name == "museum":
             words = f"On [the page of this chapter]({self.base}{self.doc}.html), you can type into this translator."
-            return "\n\n".join(
-                filter(None, [self.markdown(body), words * bool(self.base)])
-            )
+            return words * bool(self.base)  # its introduction needs the widget
         if name == "raw":
             return body
         if name == "sure":

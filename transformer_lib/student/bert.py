@@ -5,7 +5,7 @@ from torch import tensor
 from torch.nn import functional as F
 
 from transformer_lib.models.bert import Bert, BertClassifier, BertConfig, mask_tokens
-from transformer_lib.student.checks import check, equal, holds
+from transformer_lib.student.checks import check, equal, holds, refuses
 
 SIZES = BertConfig(20, d_model=8, n_heads=2, n_layers=2, d_ff=16, dropout=0.0, attention_dropout=0.0)
 TOKENS = tensor([[1, 5, 6, 7, 2], [1, 8, 2, 0, 0]])
@@ -29,6 +29,17 @@ def three_tables() -> None:
         "True means the opposite": model.encoder(y, ~mask),
     }
     equal(model.encode(TOKENS, segments), model.encoder(y, mask), slips)
+
+
+@check(Bert.encode, "The model")
+def another_mask() -> None:
+    """A given mask stands in for that of the padding, and a token outside the vocabulary raises a ValueError."""
+    model, other = bert(), TOKENS.clone()
+    other[:, 1] = 9
+    mask = torch.arange(5)[None, None, None] != 1
+    one, two = (model.encode(tokens, mask=mask)[:, 2:] for tokens in (TOKENS, other))
+    equal(two, one, names="a masked token / the same, changed")
+    refuses(ValueError, model.encode, TOKENS + 18)
 
 
 @check(Bert.encode, "The model")
@@ -100,6 +111,10 @@ def special_tokens_stay() -> None:
     hidden, chosen = hide(rows, 0.9)
     equal(hidden[rows < 4], rows[rows < 4])
     holds(not chosen[rows < 4].any() and (hidden[chosen] >= 4).all(), "a special token was chosen, or drawn")
+    hidden, chosen = mask_tokens(ROWS, 3, words=range(8, 16), share=0.9, rng=torch.Generator().manual_seed(1))
+    special, drawn = (ROWS < 8) | (ROWS >= 16), hidden[chosen & (hidden != 3)]
+    holds(not chosen[special].any(), "a token outside of `words` was chosen")
+    equal([int(drawn.min()), int(drawn.max())], [8, 15], names="first and last of the words / drawn")
 
 
 @check(BertClassifier.forward, "A few hundred labels")

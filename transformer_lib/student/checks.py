@@ -93,6 +93,8 @@ def equal(got: Any, want: Any, slips: Slips = None, names: str = "expected / got
     """
     if same(got, want):
         return
+    if got is None:
+        raise Wrong(f"expected  {show(want)}\ngot       None: is a return missing?")
     whole, part = got, ""
     while isinstance(want, PAIR) and isinstance(got, PAIR) and len(got) == len(want):
         if not isinstance(want[0], (Tensor, *PAIR)):
@@ -112,11 +114,26 @@ def holds(condition: Any, numbers: str, slips: Slips = None) -> None:
         raise Wrong(numbers + slipped(slips or {}))
 
 
+def refuses(error: type[Exception], run: Callable[..., Any], *arguments: Any) -> None:
+    """Fail unless a call raises this error."""
+    got = "a result"
+    try:
+        run(*arguments)
+    except error:
+        return
+    except NotImplementedError:
+        raise
+    except Exception as other:
+        got = f"{type(other).__name__}: {other}"
+    raise Wrong(f"expected  {error.__name__}\ngot       {got}")
+
+
 def slipped(slips: Mapping[str, Any]) -> str:
     """What explains a result: a famous slip has its name from the page of slips, others begin in lower case."""
     for name, explains in slips.items():
         if bool(explains):
             if not name[0].isupper() and name[0] != '"':
                 return f"\nThis looks like: {name}."
-            return f'\nThis is a famous slip: "{name}". The page of slips has the wrong line and the right one.'
+            page = 'The page "Slips worth a test" has the wrong line and the right one.'
+            return f'\nThis is a famous slip: "{name}". {page}'
     return ""

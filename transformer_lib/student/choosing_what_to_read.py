@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from transformer_lib.models.attention import attention_weights
 from transformer_lib.models.experts import Experts
+from transformer_lib.models.llama import rotate
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.sparse_attention import IndexedAttention, Indexer, choose
 from transformer_lib.student.checks import check, equal, holds
@@ -30,6 +31,7 @@ def never_what_is_masked() -> None:
     want = tensor([[True, False, False, True], [False, True, False, False]])
     late = choose(SCORES, 2) & MASK
     equal(choose(SCORES, 2, MASK), want, {"masked after the choice only": late})
+    equal(choose(SCORES - 9, 2, MASK), want, {"masked scores become 0, and the others are negative": True})
 
 
 def by_hand(index: Indexer, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -53,15 +55,39 @@ def weighted_votes() -> None:
     equal(index(x), want, slips)
 
 
+@check(Indexer.forward, "The indexer: a small score for each word")
+def both_are_turned() -> None:
+    """Queries and keys are turned by their positions; the keys are normalised before."""
+    index, x = Indexer(8, n_heads=3, width=4, d_rotary=4), randn(2, 5, 8)
+    q, k = index.wq(x).unflatten(2, (3, -1)).transpose(1, 2), index.wk(x)[:, None]
+    weights = index.weights_proj(x).mT[..., None] / math.sqrt(3)
+
+    def votes(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return (weights * F.relu(q @ k.mT / 2)).sum(1)
+
+    turned, norm = index.turn(q), index.k_norm
+    slips = {
+        "nothing is turned": votes(q, norm(k)),
+        "only the queries are turned": votes(turned, norm(k)),
+        "the keys are normalised after turning": votes(turned, norm(index.turn(k))),
+    }
+    equal(index(x), votes(turned, index.turn(norm(k))), slips)
+
+
 @check(Indexer.turn, "The indexer: a small score for each word")
 def partly_rotated() -> None:
-    """The first columns turn by their position, so their products depend on distances; the others stay."""
+    """The first columns turn by their position, in pairs as in ``rotate``, and the others stay.
+
+    So their products depend on distances.
+    """
     index, z = Indexer(8, width=6, d_rotary=4), randn(1, 1, 1, 6).expand(1, 1, 7, 6)
     turned = index.turn(z)
     equal(turned[..., 4:], z[..., 4:])
     products = turned[0, 0] @ turned[0, 0].mT
     equal(products[0, 2], products[4, 6], {"the vectors are not turned": bool((turned == z).all())})
     holds((turned[..., 1, :] - turned[..., 0, :]).abs().max() > 1e-3, "neighbours got the same vector")
+    want, other = (rotate(z[..., :4], torch.arange(7), interleaved=pairs) for pairs in (False, True))
+    equal(turned[..., :4], want, {"Two layouts of rotary positions": other})
 
 
 @check(IndexedAttention.pick, "The indexer: a small score for each word")
@@ -75,6 +101,14 @@ def picks_from_the_past() -> None:
     equal(layer.pick(x)[1], causal.expand(2, 5, 5))
 
 
+@check(IndexedAttention.pick, "The indexer: a small score for each word")
+def a_detached_copy_is_read() -> None:
+    """The indexer reads a detached copy of x: its scores have a gradient, but none that reaches x."""
+    layer, x = IndexedAttention(8, 2, Indexer(8), k=2), randn(2, 5, 8, requires_grad=True)
+    layer.pick(x)[0].sum().backward()
+    holds(x.grad is None, "the gradient of the scores reaches x: the indexer should read a detached copy")
+
+
 @check(IndexedAttention.forward, "The indexer: a small score for each word")
 def reads_the_picks() -> None:
     """The layer is multi-head attention with the picks as its mask, for all heads."""
@@ -85,8 +119,11 @@ def reads_the_picks() -> None:
 
 @check(IndexedAttention.index_loss, "The indexer: a small score for each word")
 def imitate_the_attention() -> None:
-    """The loss is KL(attention's mean weights | softmax of the index scores), averaged over all queries."""
-    layer, x = IndexedAttention(8, 2, Indexer(8)), randn(2, 5, 8)
+    """The loss is KL(attention's mean weights | softmax of the index scores), averaged over all queries.
+
+    Both are over the positions that are picked.
+    """
+    layer, x = IndexedAttention(8, 2, Indexer(8), k=3), randn(2, 5, 8)
     scores, read = layer.pick(x)
     q, k, _ = layer.project(x)
     p = attention_weights(q, k, read[:, None]).mean(1)
@@ -94,6 +131,9 @@ def imitate_the_attention() -> None:
     want = (torch.special.xlogy(p, p) - p * index).sum(-1).mean()
     turned = (index.exp() * (index - p.clamp(min=1e-30).log())).masked_fill(~read, 0).sum(-1).mean()
     slips = {"the two distributions are swapped": turned.detach(), "averaged over positions, too": want.detach() / 5}
+    everywhere = attention_weights(q, k, causal=True).mean(1)
+    all_read = (torch.special.xlogy(everywhere, everywhere) - everywhere * index).sum(-1).mean().detach()
+    slips |= {"the attention reads more than the picks": all_read}
     equal(layer.index_loss(x).detach(), want.detach(), slips)
 
 
@@ -102,7 +142,8 @@ def only_the_indexer_learns() -> None:
     """No gradient of this loss reaches the attention or its input."""
     layer, x = IndexedAttention(8, 2, Indexer(8)), randn(2, 5, 8, requires_grad=True)
     layer.index_loss(x).backward()
-    holds(layer.in_proj_weight.grad is None and x.grad is None, "the attention or its input got a gradient")
+    holds(layer.in_proj_weight.grad is None, "the attention got a gradient: the target should be a constant")
+    holds(x.grad is None, "x got a gradient: in pick, the indexer should read a detached copy")
     holds(layer.indexer.wq.weight.grad is not None, "the indexer got no gradient")
 
 
@@ -121,13 +162,17 @@ def scores_and_visits() -> None:
 
 @check(Experts.forward, "Mixture of experts: which weights should a word visit?")
 def a_weighted_sum() -> None:
-    """Each token gets the average of its visited experts, with weights that sum to 1."""
+    """Each token gets the average of its visited experts, with weights that sum to 1, and without the bias."""
     layer, x = Experts(8, 4, 5, 2), randn(2, 3, 8)
+    layer.bias += torch.rand(5)
     scores, visits = layer.route(x.flatten(0, 1))
     results = torch.stack([expert(x.flatten(0, 1)) for expert in layer.experts], 1)  # (N, n, D)
     plain = (scores * visits)[..., None] * results
     want = plain.sum(1) / (scores * visits).sum(-1, keepdim=True)
+    both = (scores + layer.bias) * visits
+    biased = ((both / both.sum(-1, keepdim=True))[..., None] * results).sum(1)
     slips = {
+        "the bias is part of the weights": biased.view(2, 3, 8),
         "the weights don't sum to 1": plain.sum(1).view(2, 3, 8),
         "all experts are visited": (scores[..., None] * results).sum(1).view(2, 3, 8),
         "all visited experts count the same": (visits[..., None] * results).sum(1).view(2, 3, 8) / 2,

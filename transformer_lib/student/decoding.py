@@ -17,7 +17,7 @@ from transformer_lib.decoding.beam_search import (
     unfinished,
 )
 from transformer_lib.decoding.sampling import sample, sampling_probabilities
-from transformer_lib.student.checks import check, equal, holds
+from transformer_lib.student.checks import check, equal, holds, refuses
 
 V, EOS = 6, 2
 BOOK = (beam_search,)  # in a tuple, where no learner's function takes its place
@@ -147,6 +147,8 @@ def what_may_still_win() -> None:
     near = replace(config, lookahead=5)  # 1.5 is the divisor of 6 tokens, no farther away
     slips = {"tokens beyond `lookahead` count": tensor([0])}
     equal(unfinished(top, live, 1, tensor([99, 99]), replace(near, lookahead=1)), none, slips)
+    slips = {"`lookahead` counts from the beginning": none}
+    equal(unfinished(top, live, 1, tensor([99, 99]), replace(near, lookahead=3)), tensor([0]), slips)
     short = SearchConfig(length_penalty=-1.0)  # the largest divisor is that of the next token, 6 / 7
     live = hypotheses([[[4]], [[4]]], [[-1.2], [-1.4]])
     equal(
@@ -170,6 +172,7 @@ def everything_at_once() -> None:
         "a prefix": {"beam_size": 1, "prefix": tensor([[3, 4], [5, 0]] * 5), "max_length": 6},
         "several results, or with who may end and who goes on": {"beam_size": 3, "n_best": 3, "max_length": 6},
     }
+    cases["a configuration"] = {"config": SearchConfig(beam_size=2, max_length=3), "n_best": 2}
     for what, options in cases.items():
         (got, scores, _), (want, best, _) = (f(model, source, **options) for f in (beam_search, *BOOK))
         equal((got, scores), (want, best), {f"a mistake with {what}": True})
@@ -218,13 +221,15 @@ def states_follow_their_hypotheses() -> None:
 
 @check(sampling_probabilities, "Sampling")
 def temperature() -> None:
-    """Logits are divided by the temperature before the softmax."""
+    """Logits are divided by the temperature before the softmax; numbers that make no sense raise a ValueError."""
     logits = randn(2, V)
     slips = {
         "multiplied by the temperature": (logits / 2).softmax(-1),
         "divided after the softmax": logits.softmax(-1) / 0.5,
     }
     equal(sampling_probabilities(logits, temperature=0.5), (logits * 2).softmax(-1), slips)
+    for wrong in ({"temperature": 0.0}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.5}):
+        refuses(ValueError, lambda options=wrong: sampling_probabilities(logits, **options))
 
 
 @check(sampling_probabilities, "Sampling")
@@ -263,3 +268,6 @@ def drawn() -> None:
         f"probabilities {p.softmax(-1).tolist()}, share of draws {got.tolist()}",
     )
     equal(sample(model, source[:1], top_k=1, max_length=1)[0, 0], p.argmax())
+    holds(sample(model, source[:99], max_length=2).shape[1] == 2, "the option max_length is not handed on")
+    one, two = (sample(model, source[:9], max_length=6, generator=torch.Generator().manual_seed(0)) for _ in range(2))
+    equal(two, one, {"the generator is not used": True}, "the first time / again")

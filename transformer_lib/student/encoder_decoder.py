@@ -1,5 +1,8 @@
 """Tests for chapter "An encoder-decoder"."""
 
+from copy import deepcopy
+from dataclasses import replace
+
 import torch
 from torch import nn, randn, tensor
 from torch.nn import functional as F
@@ -14,10 +17,10 @@ from transformer_lib.models.recurrent import (
     run_gru,
     tied_output,
 )
-from transformer_lib.student.checks import check, equal, holds
+from transformer_lib.student.checks import check, equal, holds, refuses
 from transformer_lib.training.loop import evaluate_loss, train_on
 
-SIZES = RecurrentConfig(11, 11, d_model=6, d_hidden=8, dropout=0.0)
+SIZES = RecurrentConfig(11, 11, d_model=6, d_hidden=8, n_layers=2, dropout=0.0)
 SOURCE, TARGET = tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), tensor([[1, 8, 9, 2], [1, 10, 2, 0]])
 SHORT = torch.tensor([[True, True, True], [True, False, False]])
 
@@ -33,10 +36,12 @@ def like_pytorch() -> None:
 
 @check(run_gru, "The library's GRU")
 def a_masked_step_leaves_the_state() -> None:
-    """After a sentence of one word, two steps of padding leave the state as it was."""
+    """After a sentence of one word, two steps of padding leave the state as it was, and their outputs are zeros."""
     weights, x, h = nn.GRU(6, 8).all_weights[0], randn(2, 3, 6), torch.zeros(2, 8)
-    (_, got), (_, want), (_, over) = (run_gru(a, m, h, weights) for a, m in ((x, SHORT), (x[:, :1], None), (x, None)))
+    cases = ((x, SHORT), (x[:, :1], None), (x, None))
+    (states, got), (_, want), (_, over) = (run_gru(words, mask, h, weights) for words, mask in cases)
     equal(got[1], want[1], {"States that run on over the padding": over[1]})
+    equal(states[1, 1:], torch.zeros(2, 8))
 
 
 @check(run_gru, "The library's GRU")
@@ -49,12 +54,38 @@ def backward() -> None:
 
 @check(GRU.forward, "The library's GRU")
 def layers_and_directions() -> None:
-    """Two layers in two directions give what PyTorch's GRU gives."""
-    ours = GRU(6, 4, 2, bidirectional=True)
-    theirs, x = nn.GRU(6, 4, 2, batch_first=True, bidirectional=True), randn(2, 3, 6)
+    """Two layers in two directions give what PyTorch's GRU gives, from zeros or from a given state.
+
+    In training, dropout acts between the layers. The tests drop everything, so that they know what is left.
+    """
+    ours, x, h = GRU(6, 4, 2, bidirectional=True, dropout=1.0), randn(2, 3, 6), randn(4, 2, 4)
+    theirs = nn.GRU(6, 4, 2, batch_first=True, bidirectional=True, dropout=1.0)
     theirs.load_state_dict(ours.state_dict())
-    want, last = theirs(x)
-    equal(ours(x), (want, last.view(2, 2, 2, 4).permute(2, 0, 1, 3).flatten(2)))
+    for training in (False, True):
+        for first in (None, h):
+            states = [one if one is None else one.view(2, 2, 2, 4).permute(2, 0, 1, 3).flatten(2) for one in (first,)]
+            want, last = theirs.train(training)(x, first)
+            wrong, _ = theirs.train(not training)(x, first)
+            got = ours.train(training)(x, None, *states)
+            slips = {"dropout is off in training, or on in evaluation": bool(torch.allclose(got[0], wrong, atol=1e-5))}
+            equal(got, (want, last.view(2, 2, 2, 4).permute(2, 0, 1, 3).flatten(2)), slips)
+
+
+@check(GRU.forward, "The library's GRU")
+def zeros_at_padding() -> None:
+    """At padding, all layers keep their state, and the outputs are zeros."""
+    gru, x = GRU(6, 4, 2), randn(2, 3, 6)
+    (outputs, last), (want, state) = gru(x, SHORT), gru(x[1:, :1])
+    equal(outputs[1:], F.pad(want, (0, 0, 0, 2)))
+    equal(last[1:], state)
+
+
+@check(GRU.forward, "The library's GRU")
+def one_row_for_all_is_refused() -> None:
+    """A mask or a state with fewer rows than sentences raises a ValueError."""
+    gru, x = GRU(6, 4), randn(2, 3, 6)
+    refuses(ValueError, gru, x, SHORT[:1])
+    refuses(ValueError, gru, x, None, randn(1, 1, 4))
 
 
 @check(reverse_padded, "Reading backwards")
@@ -73,6 +104,20 @@ def padding_changes_nothing() -> None:
     equal(both.final[1:], alone.final, slips, "alone / beside a longer one")
     equal(both.outputs, encoder.gru(encoder.dropout(encoder.embedding(SOURCE)), SOURCE != 0)[0])
     equal(both.mask, SOURCE != 0)
+
+
+@check(RecurrentEncoder.forward, "Encoder and decoder")
+def from_the_last_word() -> None:
+    """With ``reverse_source``, the encoder reads each sentence from its end, and the padding stays behind."""
+    encoder = RecurrentEncoder(replace(SIZES, reverse_source=True))
+    want = encoder.gru(encoder.dropout(encoder.embedding(reverse_padded(SOURCE, SOURCE != 0))), SOURCE != 0)
+    equal((encoder(SOURCE).outputs, encoder(SOURCE).final), want)
+
+
+@check(RecurrentEncoder.forward, "Encoder and decoder")
+def unknown_tokens_are_refused() -> None:
+    """A token outside the vocabulary raises a ValueError that speaks of the source."""
+    refuses(ValueError, RecurrentEncoder(SIZES), SOURCE + 9)
 
 
 @check(tied_output, "Encoder and decoder")
@@ -98,7 +143,7 @@ def encoding() -> None:
 
 @check(RecurrentSeq2Seq.first_state, "Encoder and decoder")
 def memory_goes_along() -> None:
-    """The first state holds the encoder's last state, twice (as the vector c, too), and the memory."""
+    """The first state holds the encoder's last states, that of the top layer as the vector c, too, and the memory."""
     model = translator()
     memory = model.encode(SOURCE)
     equal((model.first_state(memory).hidden, model.first_state(memory).c), (memory.final, memory.final[:, -1]))
@@ -141,13 +186,47 @@ def training_helps() -> None:
     holds(after < before - 0.1, f"before {before:.3f}, in the mean of the next 20 updates {after:.3f}")
 
 
+@check(train_on, "Training")
+def two_clipped_updates() -> None:
+    """Each update follows the gradient of its own batch, clipped to the given length, in training mode."""
+    model, batch, clip = translator(), Batch(SOURCE, TARGET), 0.1
+    want, ends = deepcopy(model), {}
+    for slip in ("the gradient is not clipped", "gradients of two batches add up", ""):
+        other = want if not slip else deepcopy(model)
+        for _ in range(2):
+            if "add up" not in slip:
+                other.zero_grad()
+            other.loss(batch).mean.backward()
+            if "clipped" not in slip:
+                nn.utils.clip_grad_norm_(other.parameters(), clip)
+            with torch.no_grad():
+                for one in other.parameters():
+                    one -= one.grad
+        ends[slip] = other.output.weight.detach()
+    train_on(model, [batch] * 2, torch.optim.SGD(model.parameters(), 1.0), clip=clip)
+    equal(model.output.weight.detach(), ends.pop(""), ends)
+    holds(model.training, "the model is in evaluation mode")
+
+
+@check(train_on, "Training")
+def anothers_optimizer_is_refused() -> None:
+    """An optimizer that trains no parameter of the model raises a ValueError."""
+    refuses(ValueError, train_on, translator(), [Batch(SOURCE, TARGET)], torch.optim.Adam(translator().parameters()))
+
+
 @check(evaluate_loss, "Training")
 def a_mean_over_tokens() -> None:
-    """The loss is a mean over tokens, so a longer batch counts more; dropout is off, and no gradient is left."""
-    model, batches = translator(), [Batch(SOURCE, TARGET), Batch(SOURCE[1:, :2], TARGET[1:, :2])]
+    """The loss is a mean over tokens, so a longer batch counts more; dropout is off, and no gradient is left.
+
+    Afterwards, the model is in the same mode as before.
+    """
+    model = RecurrentSeq2Seq(replace(SIZES, dropout=0.5)).eval()
+    batches = [Batch(SOURCE, TARGET), Batch(SOURCE[1:, :2], TARGET[1:, :2])]
     losses = [
         F.cross_entropy(model(b.source, b.target_input).mT, b.target_output, ignore_index=0).item() for b in batches
     ]
     got = evaluate_loss(model.train(), batches)
     equal(got, (losses[0] * 5 + losses[1]) / 6, {"A mean of means": sum(losses) / 2})
     holds(model.training, "the model was in training mode before, and is not any more")
+    evaluate_loss(model.eval(), batches)
+    holds(not model.training, "the model was in evaluation mode before, and is not any more")

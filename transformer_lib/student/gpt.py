@@ -5,7 +5,7 @@ from torch import nn, randn, tensor
 
 from transformer_lib.models.gpt import GPT, Block, CausalAttention, GPTConfig
 from transformer_lib.models.multi_head import KVCache
-from transformer_lib.student.checks import check, equal, holds, same
+from transformer_lib.student.checks import check, equal, holds, refuses, same
 
 SIZES = GPTConfig(vocab_size=12, d_model=8, n_heads=2, n_layers=2, d_ff=16, dropout=0.0, max_length=12)
 TOKENS = tensor([[1, 5, 6, 7, 2], [1, 8, 9, 4, 2]])
@@ -17,6 +17,20 @@ def causal() -> None:
     layer, x = CausalAttention(8, 2), randn(2, 5, 8)
     whole, part = layer(x, torch.arange(5)), layer(x[:, :4], torch.arange(4))
     equal(whole[:, :4], part, {"A decoder that sees the answer during evaluation": not same(whole[:, :4], part)})
+
+
+@check(Block.forward, "Half a Transformer")
+@check(CausalAttention.forward, "Half a Transformer")
+def options_go_along() -> None:
+    """A mask and a cache are handed on to the attention."""
+    attention, x = CausalAttention(8, 2), randn(1, 5, 8)
+    layer = Block(attention, nn.Linear(8, 8), (nn.LayerNorm(8), nn.LayerNorm(8))).eval()
+    for part in (attention, layer):
+        mask, other, cache = torch.arange(5)[None, None, None] != 1, x + (torch.arange(5) == 1)[:, None], KVCache()
+        one, two = (part(y, torch.arange(5), mask=mask)[:, 2:] for y in (x, other))
+        equal(two, one, names="a masked word / the same, changed")
+        words = [part(word, torch.tensor([t]), cache=cache) for t, word in enumerate(x.split(1, 1))]
+        equal(torch.cat(words, 1), part(x, torch.arange(5)), names="the whole text / word by word with a cache")
 
 
 @check(Block.forward, "Half a Transformer")
@@ -73,6 +87,22 @@ def positions_go_on_after_the_cache() -> None:
     model.hidden(TOKENS[:, :2], caches)
     slip = model.hidden(TOKENS[:, 2:], caches, first=0)
     equal(torch.cat([first, rest], 1), want, {"Every cached token at position zero": torch.cat([first, slip], 1)})
+
+
+@check(GPT.hidden, "Half a Transformer")
+def where_and_what_to_read() -> None:
+    """``first`` moves the positions, a mask hides tokens, and a text beyond ``max_length`` raises a ValueError."""
+    model, other = language_model(), TOKENS.clone()
+    other[:, 1] = 11
+    mask = torch.arange(5)[None, None, None] != 1
+    one, two = (model.hidden(tokens, mask=mask)[:, 2:] for tokens in (TOKENS, other))
+    equal(two, one, names="a masked token / the same, changed")
+    moved = language_model()
+    moved.load_state_dict(model.state_dict())
+    moved.positions.weight.data = model.positions.weight.data.roll(-3, 0)
+    equal(model.hidden(TOKENS, first=3), moved.hidden(TOKENS))
+    equal(model.hidden(TOKENS, first=7).shape, torch.Size([2, 5, 8]))
+    refuses(ValueError, lambda: model.hidden(TOKENS, first=8))
 
 
 @check(GPT.start, "Write faster")

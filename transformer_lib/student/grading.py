@@ -7,12 +7,15 @@ import copy
 import inspect
 import linecache
 import re
+import signal
 import sys
 import textwrap
+import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 from unittest.mock import patch
@@ -22,13 +25,22 @@ from torch import nn
 
 from transformer_lib.student.checks import CHECKS, Check, Wrong
 
+HERE = Path(__file__).parent
+LIMIT = 60  # seconds for a test
 MISSING = object()
 KEPT = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
 Answers = dict[str, tuple[ast.FunctionDef, str]]  # what was written, by name, and in which cell
 
 
+def chapters() -> list[str]:
+    """The chapters in which there is something to write."""
+    return sorted(path.stem for path in HERE.glob("*.py") if "\n@check(" in path.read_text(encoding="utf-8"))
+
+
 def checks(chapter: str) -> list[Check]:
     """The tests of a chapter, in order."""
+    if chapter not in chapters():
+        raise ValueError(f"there is nothing to write in {chapter!r}; there is in {', '.join(chapters())}")
     import_module(f"transformer_lib.student.{chapter}")
     return CHECKS[chapter]
 
@@ -55,19 +67,42 @@ def functions(node: ast.stmt) -> Iterator[tuple[str, ast.FunctionDef]]:
             yield f"{owner}.{one.name}" if owner else one.name, one
 
 
-def read(cells: Sequence[str]) -> tuple[Answers, list[ast.stmt]]:
-    """The functions and methods of a notebook that are written, and what else its cells define."""
+def headers(text: str) -> list[re.Match[str]]:
+    """Where a cell begins a function or a class, also if Python can't read it."""
+    return list(re.finditer(r"(?m)^( *)(def|class) +(\w+).*$", text))
+
+
+def unread(text: str) -> Iterator[str]:
+    """The functions of a cell that Python can't read."""
+    owner = next(iter(re.findall(r"(?m)^@extends\((\w+)\)", text)), "")
+    for found in headers(text):
+        space, word, name = found.groups()
+        if word == "class":
+            owner = name
+        else:
+            yield f"{owner}.{name}" if owner and (space or "@extends" in text) else name
+
+
+def read(cells: Sequence[str], left_out: set[str] | None = None) -> tuple[Answers, list[ast.stmt]]:
+    """The functions and methods of a notebook that are written, and what else its cells define.
+
+    ``left_out`` collects the functions of cells that Python can't read.
+    """
     found: Answers = {}
     others: list[ast.stmt] = []
-    for number, cell in enumerate(cells):
-        name = f"cell {number}"
+    for cell in cells:
         text = re.sub(r"(?m)^( *)[%!].*$", r"\1pass", cell)
+        starts = headers(text)
+        name = f'the cell "{starts[0][0].strip() if starts else text.strip()[:40]}"'
         try:
             tree = ast.parse(text)
         except SyntaxError as error:
-            if re.search(r"(?m)^\s*(def|class) ", text):
+            if starts and left_out is not None:
                 print(f"! {name} is left out: {error.msg}, line {error.lineno}: {(error.text or '').strip()}")
+                left_out.update(unread(text))
             continue
+        if left_out is not None:
+            left_out.difference_update(key for node in tree.body for key, _ in functions(node))
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         for node in tree.body:
             for key, one in functions(node):
@@ -156,10 +191,45 @@ def planted(chapter: str, answers: Answers, others: Sequence[ast.stmt] = ()) -> 
             delattr(*rest[:2]) if rest[-1] is MISSING else action(*rest)
 
 
+@contextmanager
+def time_limit() -> Iterator[None]:
+    """A block that is stopped after a minute of computing, where the system has such an alarm."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"still running after {LIMIT} seconds of computing")
+
+    if not hasattr(signal, "SIGVTALRM") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+@contextmanager
+def uneven_norms() -> Iterator[None]:
+    """A block in which fresh norms have random gains and biases, so that no two of them do the same."""
+    register = nn.Module.register_parameter
+
+    def fill(self: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if "Norm" in type(self).__name__ and parameter is not None:
+            parameter.data.uniform_(0.5, 1.5)
+        register(self, name, parameter)
+
+    with patch.object(nn.Module, "register_parameter", fill), ExitStack() as stack:
+        for norm in (nn.LayerNorm, nn.RMSNorm):
+            stack.enter_context(patch.object(norm, "reset_parameters", lambda self: None))
+        yield
+
+
 def attempt(one: Check) -> str | None:
     """Run a test once: None if it passes, or what to tell the learner."""
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), uneven_norms(), time_limit():
             torch.manual_seed(0)
             one.run()
         return None
@@ -168,9 +238,12 @@ def attempt(one: Check) -> str | None:
     except NotImplementedError:
         return "It calls something that is not written yet."
     except Exception as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if "torch/" not in f.filename]
-        mine = [f"in {f.filename}, line {f.lineno}: {f.line}" for f in frames if f.filename.startswith("cell ")]
+        trace = traceback.extract_tb(error.__traceback__)
+        frames = [frame for frame in trace if "torch/" not in frame.filename and frame.name != "stop"]
+        mine = [f"in {f.filename}, line {f.lineno}: {f.line}" for f in frames if f.filename.startswith('the cell "')]
         where = mine[-1] if mine else f"in the test, with what your function returned: {frames[-1].line}"
+        if not mine and "NoneType" in str(error):
+            where += "\nIt seems that your function returned None: is a return missing?"
         if isinstance(error, NameError):
             where += "\nTests run in the library's module: of your notebook, they see functions and constants alone."
         return f"{type(error).__name__}: {error}\n{where}"
@@ -193,28 +266,37 @@ def report(chapter: str, cells: Sequence[str], names: Sequence[str] = (), *, qui
     Each function is tested alone, so that one mistake fails one function. What passes is then tested together.
     """
     say = (lambda text: None) if quiet else print
-    answers, others = read(cells)
+    left_out: set[str] = set()
+    answers, others = read(cells, left_out)
     listed = {one.target for one in checks(chapter)}
     added = {name: answer for name, answer in answers.items() if name not in listed}
     chosen = [one for one in checks(chapter) if not names or {one.target, one.target.split(".")[0]} & set(names)]
     good, before = [], {}
-    for one in chosen:
-        if one.target not in answers:
-            say(f"· {one.target}: {one.expects}")
+    for target in dict.fromkeys(one.target for one in chosen):
+        mine = [one for one in chosen if one.target == target]
+        if target not in answers:
+            for one in mine:
+                lost = target in left_out
+                say(f"! {target}: its cell is left out, see above" if lost else f"· {target}: {one.expects}")
             continue
-        with planted(chapter, {**added, one.target: answers[one.target]}, others):
-            problem = tried(one)
-        say(f"{'✗' if problem else '✓'} {one.target}: {one.expects}")
-        returns = answers[one.target][0].returns
-        if problem and "\nin the test" in problem and returns:
-            problem += f"\nThe signature says what it should return: {ast.unparse(returns)}"
-        if problem and before.get(one.target) == problem:
-            say("      The same error as above.")
-        elif problem:
-            before[one.target] = problem
-            say(textwrap.indent(f'{problem}\nThe page explains it under "{one.section}".', "      "))
-        else:
-            good.append(one)
+        with planted(chapter, {**added, target: answers[target]}, others):
+            results: list[tuple[Check, str | None]] = []
+            for one in mine:  # an endless loop is waited for only once
+                last = results[-1][1] if results else None
+                results.append((one, last if (last or "").startswith("TimeoutError") else tried(one)))
+        results.sort(key=lambda pair: "\nThis " not in (pair[1] or ""))  # a slip with a name comes first
+        for one, problem in results:
+            say(f"{'✗' if problem else '✓'} {target}: {one.expects}")
+            returns = answers[target][0].returns
+            if problem and "\nin the test" in problem and returns:
+                problem += f"\nThe signature says what it should return: {ast.unparse(returns)}"
+            if problem and before.get(target) == problem:
+                say("      The same error as above.")
+            elif problem:
+                before[target] = problem
+                say(textwrap.indent(f'{problem}\nThe page explains it under "{one.section}".', "      "))
+            else:
+                good.append(one)
     if len(good) == len(chosen):
         with planted(chapter, answers, others):
             together = [(one, problem) for one in chosen if (problem := tried(one))]
@@ -230,10 +312,13 @@ def report(chapter: str, cells: Sequence[str], names: Sequence[str] = (), *, qui
 def grade(chapter: str, *names: str) -> None:
     """Test what this notebook has written of a chapter, all of it or some functions and classes.
 
-    ✓ passes, ✗ does not, · is not written yet.
+    ✓ passes, ✗ does not, · is not written yet, ! can't be read.
     """
-    cells = get_ipython().user_ns["In"]
-    passed, total = report(chapter, cells, names)
+    try:
+        passed, total = report(chapter, get_ipython().user_ns["In"], names)
+    except ValueError as error:
+        print(error)
+        return
     print(f"{passed} of {total}")
 
 
@@ -251,8 +336,12 @@ def source(chapter: str, name: str) -> str:
 
 def take(chapter: str, name: str) -> None:
     """Show the library's own text of a function, and use it in this notebook from now on."""
-    text, scope = source(chapter, name), get_ipython().user_ns
-    print(text)
+    try:
+        text, scope = source(chapter, name), get_ipython().user_ns
+    except ValueError as error:
+        print(error)
+        return
+    print(f"{text}\n# This is used from now on. grade tests only what stands in your own cells.")
     first, _, method = name.partition(".")
     node = ast.parse(text).body[0]
     assert isinstance(node, ast.FunctionDef)

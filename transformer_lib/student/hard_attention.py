@@ -8,6 +8,7 @@ from transformer_lib.data.batching import Batch
 from transformer_lib.models.bahdanau import AlignedMemory
 from transformer_lib.models.hard_attention import HardAttention, HardConfig, HardSeq2Seq, gumbel_like, reinforce
 from transformer_lib.models.luong import DotScore
+from transformer_lib.models.seq2seq import token_losses
 from transformer_lib.student.checks import check, equal, holds, same
 
 SOURCE, TARGET = tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), tensor([[1, 8, 9, 2], [1, 10, 2, 0]])
@@ -41,6 +42,8 @@ def noise_in_training_only() -> None:
     got = hard.eval().perturb(scores)
     equal(got, scores, {"Noise in evaluation mode": not same(got, scores)})
     holds((hard.train().perturb(scores) != scores).all(), "in training, the scores came back without noise")
+    mean = float(hard.perturb(torch.full((200, 500), 3.0)).mean())
+    holds(abs(mean - 3.577) < 0.02, f"scores of 3 should be 3.577 in the mean, got {mean:.3f}")
 
 
 @check(HardAttention.forward, "From one word to a sentence")
@@ -83,6 +86,22 @@ def straight_through() -> None:
     holds(learns, "no gradient reaches the queries", {"A choice that cuts the gradient": True})
 
 
+@check(HardAttention.forward, "Gumbel-softmax and the straight-through trick")
+def the_gradient_of_the_softmax() -> None:
+    """The gradient is that of the softmax of scores / temperature; without training or "gumbel", there is none."""
+    q, m = randn(2, 3, 8, requires_grad=True), memory()
+    for training, estimator in ((True, "gumbel"), (False, "gumbel"), (True, "reinforce")):
+        hard = HardAttention(DotScore(), estimator=estimator, temperature=0.5).train(training)
+        hard.perturb = lambda scores: scores  # no noise, so that we know the draw
+        weights = hard(q, m)[1]
+        if not training or estimator != "gumbel":
+            holds(not weights.requires_grad, f"the weights have a gradient, {training=}, {estimator=}")
+            continue
+        soft, plain = ((q @ m.keys.mT / t).masked_fill(~MASK[:, None], -1e9).softmax(-1) for t in (0.5, 1.0))
+        got, want, slip = (torch.autograd.grad(x[..., 0].sum(), q)[0] for x in (weights, soft, plain))
+        equal(got, want, {"the temperature is ignored": slip})
+
+
 @check(reinforce, "REINFORCE: a gradient from random draws")
 def without_a_guess() -> None:
     """Without a guess, the terms are -reward * log-probability."""
@@ -112,6 +131,11 @@ def later_rewards() -> None:
     rewards, log_p = tensor([[1.0, 2.0, 4.0]]), torch.ones(1, 3)
     got = -reinforce(rewards, log_p, torch.ones(1, 3, dtype=torch.bool), later=True)
     equal(got, tensor([[7.0, 6.0, 4.0]]), {"the earlier rewards": tensor([[1.0, 3.0, 7.0]])})
+    guess, valid = randn(1, 3), tensor([[True, True, False]])
+    total, steps = tensor([[3.0, 2.0, 0.0]]), tensor([[2.0, 1.0, 0.0]])
+    want = 0.1 * (guess - total / tensor([[2.0, 1.0, 1.0]])) ** 2 - (total - steps * guess)
+    got = reinforce(tensor([[1.0, 2.0, 0.0]]), log_p, valid, guess, later=True)
+    equal(got, want, {"the guess, a mean per step, meets a sum of steps": True})
 
 
 @check(HardSeq2Seq.loss, "From one word to a sentence")
@@ -123,7 +147,7 @@ def the_value_is_the_cross_entropy() -> None:
         logits, options = model.train(mode)(SOURCE, batch.target_input).mT, {"ignore_index": 0, "reduction": "sum"}
         want = F.cross_entropy(logits, batch.target_output, **options).detach()
         torch.manual_seed(0)
-        nats, n_tokens = model.loss(batch)
+        nats, n_tokens = model.loss(batch, 0.0 if mode else 0.1)  # smoothing is for training
         equal(nats.detach(), want, {"a mean, not a sum": want / batch.n_tokens})
         equal(int(n_tokens), batch.n_tokens)
 
@@ -140,3 +164,27 @@ def the_score_learns() -> None:
             f"{estimator}: {gradient}",
             {"A choice that cuts the gradient": True},
         )
+
+
+@check(HardSeq2Seq.loss, "From one word to a sentence")
+def terms_of_every_token() -> None:
+    """In training, a token's term is its (smoothed) loss less the weighted entropy; padding has none.
+
+    With "reinforce", what `reinforce` makes of the negative terms is added: of later ones, too, with input feeding.
+    """
+    sizes, batch = {"d_model": 6, "d_hidden": 8, "dropout": 0.0, "entropy_weight": 0.5}, Batch(SOURCE, TARGET)
+    valid = batch.target_output != 0
+    for options in ({}, {"input_feeding": True}, {"estimator": "gumbel"}):
+        model = HardSeq2Seq(HardConfig(11, 11, **sizes, **options))
+        weight = model.attention.score.key.weight
+        torch.manual_seed(0)
+        hidden, state = model.read(batch.target_input, model.start(SOURCE))
+        _, log_p, entropy, queries = state.attention
+        terms = token_losses(model.output(hidden), batch.target_output, 0.1) - 0.5 * entropy
+        if "estimator" not in options:
+            guess = model.guess(queries, batch.target_output)
+            terms = terms + reinforce(-terms.detach() * valid, log_p, valid, guess, later=bool(options))
+        (want,) = torch.autograd.grad((terms * valid).sum(), weight)
+        torch.manual_seed(0)
+        (got,) = torch.autograd.grad(model.loss(batch, 0.1).sum, weight)
+        equal(got, want, {f"a mistake with {options or 'reinforce'}": True})

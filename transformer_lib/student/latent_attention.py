@@ -12,7 +12,7 @@ from transformer_lib.models.latent_attention import (
     PlainAttention,
     read_both_ways,
 )
-from transformer_lib.student.checks import check, equal, holds
+from transformer_lib.student.checks import check, equal, holds, refuses
 
 MASK = tensor([[True] * 4, [True] * 2 + [False] * 2])
 TOKENS = tensor([[4, 5, 6, 2], [7, 2, 0, 0]])
@@ -73,6 +73,8 @@ def padding_changes_no_state() -> None:
     over = lstm(x)[1][0].transpose(0, 1).flatten(1)[1]
     equal(last[1], final.transpose(0, 1).flatten(1)[0], {"States that run on over the padding": over})
     equal(outputs[1, :2], alone[0])
+    turned = read_both_ways(lstm, F.pad(x.flip(0), (0, 0, 0, 1)), F.pad(MASK.flip(0), (0, 1)))
+    equal(turned, (F.pad(outputs.flip(0), (0, 0, 0, 1)), last.flip(0)), names="so far / turned, and with more padding")
 
 
 def model(**options: object) -> IfThenModel:
@@ -95,11 +97,15 @@ def weighted_words() -> None:
 
 @check(IfThenModel.read, "The model")
 def without_attention() -> None:
-    """Without attention, every head reads the same summary: the sum of the words, or the LSTM's last states."""
+    """Without attention, every head reads the same summary: the sum of the words, or the LSTM's last states.
+
+    A token outside the vocabulary raises a ValueError.
+    """
     one = model(encoder="dictionary", attention="none")
     outputs, seen = one.read(TOKENS)
     equal(outputs, one.dropout(one.embedding(TOKENS)).sum(1)[:, None].expand(-1, 2, -1))
     holds(seen is None, "there are weights, but no attention")
+    refuses(ValueError, one.read, TOKENS + 9)
 
 
 @check(IfThenModel.forward, "The model")

@@ -95,6 +95,9 @@ def weights_that_sum_to_one() -> None:
         "A cumulative sum that includes the future": full / full.sum(-1, keepdim=True) @ v,
     }
     equal(kernel_attention(q, k, v)[0], want, slips)
+    _, state = kernel_attention(q[:, :, :2], k[:, :, :2], v[:, :, :2])
+    rest, _ = kernel_attention(q[:, :, 2:], k[:, :, 2:], v[:, :, 2:], state=state)
+    equal(rest, want[:, :, 2:], names="at once / in two calls, with the state")
 
 
 @check(LinearAttention.forward, "Positive features: linear attention of 2020")
@@ -123,6 +126,19 @@ def the_gated_rule() -> None:
     equal(layer(x)[0], want, {"Keys whose length isn't 1": slip})
 
 
+@check(LinearAttention.forward, "Why sums go wrong")
+def the_other_rules() -> None:
+    """The rule "kernel" uses the features; of the others, "decay" and "gated" fade, "delta" and "gated" subtract."""
+    for rule in ("kernel", "sum", "decay", "delta"):
+        layer, x = LinearAttention(8, 2, rule=rule), randn(2, 6, 8)
+        q, k, v = (y.unflatten(2, (2, 4)).transpose(1, 2) for y in layer.in_proj(x).split(layer.sizes, -1))
+        write, keep = layer.gates(x).mT.chunk(2, 1)
+        options = {"log_decay": F.logsigmoid(keep)} if rule == "decay" else {"delta": rule == "delta"}
+        y, _ = linear_attention(F.normalize(q, dim=-1), F.normalize(k, dim=-1), v, beta=write.sigmoid(), **options)
+        y = kernel_attention(q, k, v)[0] if rule == "kernel" else y
+        equal(layer(x)[0], layer.out_proj(y.transpose(1, 2).flatten(2)), {f"a mistake with the rule {rule}": True})
+
+
 @check(make_recall, "What does it recall?")
 def pairs_then_questions() -> None:
     """Each key is given so many times, then asked once; at the questions, the value is none."""
@@ -130,6 +146,9 @@ def pairs_then_questions() -> None:
     equal((batch.keys.shape, batch.answers.shape), (torch.Size([3, 12]), torch.Size([3, 4])))
     counts = [sorted(row.bincount()[row.unique()].tolist()) for row in batch.keys]
     equal((counts, batch.values[:, 8:]), ([[3] * 4] * 3, torch.full((3, 4), N_VALUES)))
+    again = make_recall(3, 4, times=2, generator=torch.Generator().manual_seed(0))
+    pairs = (again.keys, again.values), (batch.keys, batch.values)
+    equal(*pairs, {"something is drawn without the generator": True}, "the first time / again")
 
 
 @check(make_recall, "What does it recall?")
@@ -183,3 +202,22 @@ def read_normalised_and_gated() -> None:
     nn.init.zeros_(layer.norm.weight)
     equal(layer(x)[0], torch.zeros(2, 6, 8))
     holds(y.abs().max() > 1e-4, "the outputs were zero before the gain was")
+
+
+@check(GatedDeltaNet.forward, "The layer of today")
+def one_head_by_hand() -> None:
+    """Of one head: q and k have length 1, and q is divided by the root of K; the gates are as in the formula."""
+    layer, x = GatedDeltaNet(8, 1, 1, 3, 3), randn(2, 6, 8)
+    layer.dt_bias.data.normal_()
+    mixed, (b, a) = layer.in_proj_qkvz(x), layer.in_proj_ba(x).mT.split(1, 1)
+    q, k, v = layer.conv1d(mixed[..., :9], None)[0].split(3, -1)
+    decay = -layer.A_log.exp()[:, None] * F.softplus(a + layer.dt_bias[:, None])
+    parts = [y[:, None] for y in (unit(q) / 3**0.5, unit(k), v)]
+    y, _ = linear_attention(*parts, beta=b.sigmoid(), log_decay=decay, delta=True)
+    gate = F.silu(mixed[..., 9:])
+    slips = {
+        "not gated": layer.out_proj(layer.norm(y[:, 0])),
+        "normalised after the gate": layer.out_proj(layer.norm(y[:, 0] * gate)),
+        "q is not divided by the root of K": layer.out_proj(layer.norm(y[:, 0] * 3**0.5) * gate),
+    }
+    equal(layer(x)[0], layer.out_proj(layer.norm(y[:, 0]) * gate), slips)

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from transformer_lib.models.llama import Llama, LlamaConfig, RMSNorm, RotaryAttention, SwiGLU, rotate
 from transformer_lib.models.multi_head import KVCache
-from transformer_lib.student.checks import check, equal, holds, same
+from transformer_lib.student.checks import check, equal, holds, refuses, same
 
 AT = torch.arange(5)
 
@@ -19,7 +19,8 @@ def sizes(**changes: int) -> LlamaConfig:
 
 @check(rotate, "RoPE: rotary positions")
 def position_zero() -> None:
-    """At position 0 nothing turns, and at every position the length stays."""
+    """At position 0 nothing turns, and at every position the length stays; an odd width raises a ValueError."""
+    refuses(ValueError, rotate, randn(1, 5, 7), AT)
     x = randn(2, 3, 5, 8)
     y = rotate(x, AT)
     equal((y[:, :, 0], y.norm(dim=-1)), (x[:, :, 0], x.norm(dim=-1)))
@@ -72,8 +73,9 @@ def like_pytorch() -> None:
 @check(RMSNorm.forward, "RMSNorm and SwiGLU")
 def half_precision() -> None:
     """In half precision, the squares of large numbers do not overflow, and the type stays."""
-    got = RMSNorm(8).half()(torch.full((1, 8), 6e4, dtype=torch.float16)).detach()
-    equal((got.dtype, got.float().round(decimals=2)), (torch.float16, torch.ones(1, 8)))
+    norm = RMSNorm(8).half()
+    got = norm(torch.full((1, 8), 6e4, dtype=torch.float16)).detach()
+    equal((got.dtype, got), (torch.float16, norm.weight.detach()[None]))
 
 
 @check(SwiGLU.forward, "RMSNorm and SwiGLU")
@@ -91,9 +93,13 @@ def a_gate() -> None:
 
 @check(RotaryAttention.forward, "Everything in one layer")
 def grouped_and_rotated() -> None:
-    """Queries and keys are rotated, values are not, and the first two heads of queries share the first of keys."""
-    layer, x = RotaryAttention(sizes()), randn(2, 5, 16)
+    """Queries and keys are normalised, if there are norms, and rotated; values are not.
+
+    The first two heads of queries share the first of keys.
+    """
+    layer, x = RotaryAttention(sizes(qk_norm=True)), randn(2, 5, 16)
     q, k, v = layer.project(x)
+    q, k = layer.q_norm(q), layer.k_norm(k)
     r, s = rotate(q, AT, base=layer.base), rotate(k, AT, base=layer.base)
 
     def result(*parts: torch.Tensor) -> torch.Tensor:
@@ -131,6 +137,9 @@ def a_window() -> None:
     holds(
         not torch.allclose(layer(near, AT)[:, 4], layer(x, AT)[:, 4]), "the last position does not see the one before"
     )
+    mask = torch.ones(1, 1, 1, 5, dtype=torch.bool)
+    mask[..., 3] = False
+    equal(layer(near, AT, mask=mask)[:, 4], layer(x, AT, mask=mask)[:, 4], names="a masked word / the same, changed")
 
 
 @check(RotaryAttention.forward, "Everything in one layer")

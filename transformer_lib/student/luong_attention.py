@@ -53,13 +53,14 @@ def scores_of_positions() -> None:
 @check(attend_window, "A window on the source")
 def a_softmax_within_the_window() -> None:
     """Weights are the softmax over the window's words, zero elsewhere; positions count from 1."""
-    m, q = memory(), randn(2, 1, 8)
-    _, got = attend_window(DotScore(), q, m, tensor([[3.0], [3.0]]), 1, False)
-    scores, want = q @ m.keys.mT, torch.zeros(2, 1, 6)
+    m, q = memory(), randn(2, 2, 8)
+    context, got = attend_window(DotScore(), q, m, torch.full((2, 2), 3.0), 1, False)
+    scores, want = q @ m.keys.mT, torch.zeros(2, 2, 6)
     want[:, :, 1:4] = scores[:, :, 1:4].softmax(-1)
-    shifted = torch.zeros(2, 1, 6)
+    shifted = torch.zeros(2, 2, 6)
     shifted[:, :, 2:5] = scores.masked_fill(~MASK[:, None], -1e9)[:, :, 2:5].softmax(-1)
     equal(got, want, {"positions that count from 0": shifted})
+    equal(context, want @ m.outputs)
 
 
 @check(attend_window, "A window on the source")
@@ -76,7 +77,9 @@ def at_the_edges() -> None:
 def the_bell() -> None:
     """With a bell, each weight is multiplied by exp(-(s - p)^2 / (2 sigma^2)), where sigma is half the window."""
     m, q, p = memory(), randn(2, 1, 8), 2.6
-    _, plain = attend_window(DotScore(), q, m, torch.full((2, 1), p), 2, False)
+    scores, plain = (q @ m.keys.mT)[:, :, :4], torch.zeros(2, 1, 6)
+    plain[:, :, :4] = scores.softmax(-1)  # words 1 to 4 are at most 2 away, but word 5 is 2.4 away
+    equal(attend_window(DotScore(), q, m, torch.full((2, 1), p), 2, False)[1], plain)
     _, got = attend_window(DotScore(), q, m, torch.full((2, 1), p), 2, True)
     s = torch.arange(1, 7)
     slips = {
@@ -128,6 +131,15 @@ def far_words_get_nothing() -> None:
     equal(weights != 0, (near & MASK[:, None]))
 
 
+@check(LocalAttention.forward, "A window on the source")
+def a_bell_around_predicted_centres() -> None:
+    """Local-p has a bell around its centres, and local-m has none."""
+    m, q, at = memory(), randn(2, 3, 8), torch.arange(3)
+    for local, bell in ((LocalAttention(DotScore(), 2, 8), True), (LocalAttention(DotScore(), 2), False)):
+        centres = local.centres(q, MASK, at)
+        equal(local(q, m, at)[:2], attend_window(DotScore(), q, m, centres, 2, bell))
+
+
 @check(LuongSeq2Seq.first_state, "Update first, then attend")
 def begins_with_the_last_state() -> None:
     """The decoder begins with the encoder's last state, and nothing (zeros) is fed."""
@@ -137,6 +149,7 @@ def begins_with_the_last_state() -> None:
     equal((state.hidden, state.feed), (m.final, torch.zeros(2, 1, 6)))
 
 
+@check(LuongSeq2Seq.read, "Update first, then attend")
 @check(LuongSeq2Seq.advance, "Update first, then attend")
 def attends_after_its_step() -> None:
     """The GRU takes its step first; the new state asks; context and state make the attentional vector.
@@ -159,13 +172,17 @@ def attends_after_its_step() -> None:
 
 
 @check(LuongSeq2Seq.read, "Update first, then attend")
+@check(LuongSeq2Seq.advance, "Update first, then attend")
 def the_whole_sentence() -> None:
-    """A whole sentence gives what its tokens give one after the other, windows included."""
-    for options in ({}, {"input_feeding": False}, {"local": "m", "window": 1}):
+    """A whole sentence gives what its tokens give one after the other, windows and weights included."""
+    local = {"local": "m", "window": 1}
+    for options in ({}, {"input_feeding": False}, local, {"input_feeding": False} | local):
         model, rows = LuongSeq2Seq(LuongConfig(11, 11, d_model=6, d_hidden=8, dropout=0.0, **options)).eval(), []
         state = model.start(SOURCE)
-        want, _ = model.read(TARGET, state)
+        want, end = model.read(TARGET, state)
         for token in TARGET.split(1, 1):
             x, state = model.read(token, state)
-            rows.append(x)
-        equal(torch.cat(rows, 1), want, names="the whole sentence / token by token")
+            rows.append((x, state.attention[0]))
+        got, weights = (torch.cat(part, 1) for part in zip(*rows, strict=True))
+        equal((got, weights), (want, end.attention[0]), names="the whole sentence / token by token")
+        equal((state.position, end.position), (4, 4), names="positions / got")

@@ -48,6 +48,10 @@ def two_passes() -> None:
         "both directions are added, not averaged": entropy + 4 * real.sum(),
     }
     equal(r_drop_loss(one, BATCH).sum.detach(), want.detach(), {name: x.detach() for name, x in slips.items()})
+    torch.manual_seed(3)
+    nats, n_tokens = r_drop_loss(one, BATCH, weight=5.0)
+    equal(nats.detach(), (want + 3 * real.sum()).detach(), {"the weight is always 2": want.detach()})
+    equal(int(n_tokens), int((BATCH.target_output != 0).sum()))
 
 
 @check(r_drop_loss, "Two passes that should agree: R-Drop")
@@ -64,7 +68,12 @@ def risk(one: Transformer, costs: Tensor = COSTS, sharpness: float = 0.5) -> Ten
 
 @check(minimum_risk_loss, "Train on what we want: minimum risk")
 def equal_costs() -> None:
-    """If every translation costs 0.5, the expected cost of a sentence is 0.5, times its number of target tokens."""
+    """If every translation costs 0.5, the expected cost of a sentence is 0.5, times its number of target tokens.
+
+    In evaluation mode, the loss is the model's own.
+    """
+    one = model().eval()
+    equal(risk(one).detach(), one.loss(BATCH).sum.detach())
     equal(
         risk(model().train(), torch.full((2, 2), 0.5)).detach(),
         tensor(2.0),
@@ -101,7 +110,7 @@ def cheap_translations_become_likelier() -> None:
     before.backward()
     with torch.no_grad():
         for p in one.parameters():
-            p -= 0.05 * p.grad if p.grad is not None else 0
+            p -= 0.01 * p.grad if p.grad is not None else 0
     holds(
         risk(one) < before, f"expected cost before {float(before.detach()):.4f}, after {float(risk(one).detach()):.4f}"
     )

@@ -6,12 +6,13 @@ import torch
 from torch import randn, tensor
 
 from transformer_lib.models.layers import LearnedPositions, Positions, SinusoidalPositions, sinusoids
-from transformer_lib.student.checks import check, equal, holds, same
+from transformer_lib.student.checks import check, equal, holds, refuses, same
 
 
 @check(sinusoids, "From numbers to clock hands")
 def a_row_for_each_position() -> None:
-    """Seven positions of width 6 give a table of 7 rows and 6 columns."""
+    """Seven positions of width 6 give a table of 7 rows and 6 columns; an odd width raises a ValueError."""
+    refuses(ValueError, sinusoids, 7, 5)
     equal(sinusoids(7, 6).shape, torch.Size([7, 6]))
 
 
@@ -68,11 +69,8 @@ def after_others() -> None:
 @check(Positions.forward, "Adding positions to words")
 def beyond_the_table() -> None:
     """A position beyond the table raises a ValueError."""
-    try:
-        LearnedPositions(6, 9)(randn(2, 1, 6), 9)
-    except ValueError:
-        return
-    holds(False, "expected  ValueError\ngot       a result")
+    refuses(ValueError, LearnedPositions(6, 9), randn(2, 1, 6), 9)
+    equal(LearnedPositions(6, 9)(randn(2, 9, 6)).shape, torch.Size([2, 9, 6]))
 
 
 @check(SinusoidalPositions.forward, "Adding positions to words")

@@ -5,7 +5,7 @@ from torch import randn
 from torch.nn import functional as F
 
 from transformer_lib.models.attention import attention, attention_weights, fused_attention, with_causal
-from transformer_lib.student.checks import check, equal, holds, same
+from transformer_lib.student.checks import check, equal, refuses, same
 
 DIAGONAL = torch.ones(4, 4, dtype=torch.bool).tril()
 
@@ -21,7 +21,7 @@ def the_future_is_hidden() -> None:
 @check(with_causal, "Attention in matrix form")
 def both_masks() -> None:
     """A position is visible if both masks allow it; of two queries for four keys, the last one is at the last key."""
-    mask = torch.rand(1, 1, 2, 4) > 0.5
+    mask = torch.tensor([[True, False, True, True], [True, True, False, True]])[None, None]
     want = DIAGONAL[2:]
     slips = {"the first query is at the first key": mask & DIAGONAL[:2], "either mask, not both": mask | want}
     equal(with_causal(mask, 2, 4, torch.device("cpu")), mask & want, slips)
@@ -99,6 +99,7 @@ def like_pytorch() -> None:
     )
 
 
+@check(fused_attention, "From the formula to a fast kernel")
 @check(attention, "From the formula to a fast kernel")
 def masked_and_causal() -> None:
     """A mask, causality, and both together give the weights of the formula, times the values."""
@@ -117,7 +118,10 @@ def masked_and_causal() -> None:
 
 @check(attention, "From the formula to a fast kernel")
 def a_single_query_is_the_last() -> None:
-    """Plumbing: with a cache there is one query and many keys, and even with ``causal`` it sees them all."""
+    """Plumbing: with a cache there is one query and many keys, and even with ``causal`` it sees them all.
+
+    Of two queries, the first one doesn't see the last key.
+    """
     q, k, v = randn(1, 2, 1, 16), randn(1, 2, 5, 16), randn(1, 2, 5, 8)
     first = v[:, :, :1]
     equal(
@@ -125,6 +129,10 @@ def a_single_query_is_the_last() -> None:
         F.scaled_dot_product_attention(q, k, v),
         {"the query is at the first key": first},
     )
+    two, seen = randn(1, 2, 2, 16), torch.ones(2, 5, dtype=torch.bool).tril(3)
+    wrong = F.scaled_dot_product_attention(two, k, v, is_causal=True)
+    want = F.scaled_dot_product_attention(two, k, v, seen)
+    equal(attention(two, k, v, causal=True), want, {"the first query is at the first key": wrong})
 
 
 @check(fused_attention, "From the formula to a fast kernel")
@@ -133,6 +141,9 @@ def half_precision_on_a_cpu() -> None:
     q, k, v = (randn(2, 4, 9, 16).bfloat16() for _ in range(3))
     want = F.scaled_dot_product_attention(q.float(), k.float(), v.float()).bfloat16()
     equal(attention(q, k, v), want, {"computed in half precision": F.scaled_dot_product_attention(q, k, v)})
+    for mask, causal in ((torch.rand(9, 9) > 0.2, False), (None, True)):
+        want = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, is_causal=causal).bfloat16()
+        equal(attention(q, k, v, mask, causal=causal), want)
 
 
 @check(fused_attention, "From the formula to a fast kernel")
@@ -144,24 +155,23 @@ def heads_that_share_keys_and_values() -> None:
     equal(attention(q, k, v), right, {"Shared keys repeated in the wrong order": wrong})
 
 
-def refuses(error: type[Exception], *arguments: torch.Tensor) -> None:
-    """Pass if ``attention`` raises this error."""
-    try:
-        attention(*arguments)
-    except error:
-        return
-    holds(False, f"expected  {error.__name__}\ngot       a result")
+@check(fused_attention, "From the formula to a fast kernel")
+@check(attention, "From the formula to a fast kernel")
+def weights_are_dropped() -> None:
+    """A dropout of 1 drops all weights, in single precision and in half precision."""
+    for q in (randn(1, 2, 3, 16), randn(1, 2, 3, 16).bfloat16()):
+        equal(attention(q, q, q, dropout=1.0), torch.zeros_like(q), {"dropout is ignored": attention(q, q, q)})
 
 
 @check(attention, "From the formula to a fast kernel")
 def a_float_mask_is_refused() -> None:
     """Plumbing: a mask of floats raises a TypeError, because the kernel would silently add it to the scores."""
     q = randn(1, 2, 3, 16)
-    refuses(TypeError, q, q, q, torch.ones(3, 3))
+    refuses(TypeError, attention, q, q, q, torch.ones(3, 3))
 
 
 @check(attention, "From the formula to a fast kernel")
 def keys_without_values_are_refused() -> None:
     """Plumbing: more keys than values raise a ValueError, because the kernel would read past the end."""
     q = randn(1, 2, 3, 16)
-    refuses(ValueError, q, randn(1, 2, 5, 16), randn(1, 2, 4, 16))
+    refuses(ValueError, attention, q, randn(1, 2, 5, 16), randn(1, 2, 4, 16))

@@ -1,6 +1,7 @@
 """Tests for chapter "The Transformer"."""
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn, randn, tensor
@@ -14,7 +15,7 @@ from transformer_lib.models.transformer import (
     Transformer,
     TransformerConfig,
 )
-from transformer_lib.student.checks import check, equal, holds, same
+from transformer_lib.student.checks import check, equal, holds, refuses, same
 
 SIZES = TransformerConfig(11, 11, d_model=8, n_heads=2, n_encoder_layers=2, n_decoder_layers=2, d_ff=16, dropout=0.0)
 SOURCE, TARGET = tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), tensor([[1, 8, 9, 2], [1, 10, 2, 0]])
@@ -36,14 +37,14 @@ def norms() -> None:
     """What comes out of a sublayer's dropout is added to x, then normalised; with ``norm_first``, x is before."""
     for first in (False, True):
         layer, x = EncoderLayer(replace(SIZES, norm_first=first)), randn(2, 4, 8)
-        attend, transform, drop = layer.self_attn, layer.feed_forward, layer.dropout
+        attend, transform, drop = partial(layer.self_attn, mask=MASK), layer.feed_forward, layer.dropout
         drop.forward = lambda y: y / 2  # stands for dropout
         post, late = layer.norm1(x + drop(attend(x))), drop(layer.norm1(x + attend(x)))
         post, late = layer.norm2(post + drop(transform(post))), drop(layer.norm2(late + transform(late)))
         pre = x + drop(attend(layer.norm1(x)))
         pre = pre + drop(transform(layer.norm2(pre)))
         slips = {"always post-norm": post, "Post-norm in the text, pre-norm in the code": pre}
-        equal(layer(x), pre if first else post, slips | {"Dropout in another place": late})
+        equal(layer(x, MASK), pre if first else post, slips | {"Dropout in another place": late})
 
 
 @check(EncoderLayer.forward, "The layers")
@@ -69,11 +70,24 @@ def decoder_layer() -> None:
 
 
 @check(DecoderLayer.forward, "The layers")
+def norms_of_the_decoder() -> None:
+    """With ``norm_first``, each of the three sublayers reads what its own norm gives, and x is added as it is."""
+    layer, x, memory = DecoderLayer(replace(SIZES, norm_first=True)), randn(2, 3, 8), randn(2, 4, 8)
+    want = x + layer.dropout(layer.self_attn(layer.norm1(x), causal=True))
+    want = want + layer.dropout(layer.cross_attn(layer.norm2(want), memory, mask=MASK))
+    want = want + layer.dropout(layer.feed_forward(layer.norm3(want)))
+    got, layer.norm_first = layer(x, memory, MASK), False
+    equal(got, want, {"always post-norm": layer(x, memory, MASK)})
+
+
+@check(DecoderLayer.forward, "The layers")
 def a_cache_changes_nothing() -> None:
     """Word by word with a cache, a decoder layer gives the same as for the whole target."""
-    layer, x, memory, cache = DecoderLayer(SIZES), randn(2, 3, 8), randn(2, 4, 8), KVCache()
-    words = torch.cat([layer(word, memory, MASK, cache) for word in x.split(1, 1)], 1)
-    equal(words, layer(x, memory, MASK), names="the whole target / word by word")
+    for first in (False, True):
+        layer, x, memory = DecoderLayer(replace(SIZES, norm_first=first)), randn(2, 3, 8), randn(2, 4, 8)
+        cache = KVCache()
+        words = torch.cat([layer(word, memory, MASK, cache) for word in x.split(1, 1)], 1)
+        equal(words, layer(x, memory, MASK), names="the whole target / word by word")
 
 
 @check(Encoder.forward, "The layers")
@@ -96,15 +110,15 @@ def decoder_stack() -> None:
 
 
 def translator() -> Transformer:
-    """A small model."""
-    return Transformer(SIZES).eval()
+    """A small model, whose two embeddings are two tables."""
+    return Transformer(replace(SIZES, tie_embeddings="target")).eval()
 
 
 @check(Transformer.encode, "The model")
 def encoding() -> None:
     """Embeddings are scaled by the root of D before positions are added, then comes a dropout; padding is masked.
 
-    The result is a ``Memory(outputs, mask)``.
+    The result is a ``Memory(outputs, mask)``. A token outside the vocabulary raises a ValueError.
     """
     model = translator()
     words = model.source_embedding(SOURCE)
@@ -118,11 +132,15 @@ def encoding() -> None:
     }
     equal(got.outputs, model.encoder(x, MASK), slips)
     equal(got.mask, SOURCE != 0)
+    refuses(ValueError, model.encode, SOURCE + 9)
 
 
 @check(Transformer.hidden, "The model")
 def decoding() -> None:
-    """The target's embeddings go the same way, and then through the decoder with the memory and its mask."""
+    """The target's embeddings go the same way, and then through the decoder with the memory and its mask.
+
+    A token outside the vocabulary raises a ValueError.
+    """
     model = translator()
     memory, words = model.encode(SOURCE), model.target_embedding(TARGET)
     x, y = (model.dropout(model.target_positions(z)) for z in (words * 8**0.5, words))
@@ -132,6 +150,7 @@ def decoding() -> None:
     }
     want = model.decoder(x, memory.outputs, MASK)
     equal(model.hidden(TARGET, memory), want, slips)
+    refuses(ValueError, model.hidden, TARGET + 9, memory)
 
 
 @check(Transformer.hidden, "The model")
@@ -159,8 +178,9 @@ def projected_once() -> None:
     """The state's memory holds each layer's keys and values in ``layers``, and each layer has an empty cache."""
     model = translator()
     state, memory = model.start(SOURCE), model.encode(SOURCE)
-    want = [layer.cross_attn.project(memory.outputs, 1) for layer in model.decoder.layers]
-    equal([list(layer) for layer in state.memory.layers or []], want)
+    holds(state.memory.layers, f"expected  two layers' keys and values\ngot       layers={state.memory.layers}")
+    for layer, got in zip(model.decoder.layers, state.memory.layers, strict=True):
+        equal(list(got), layer.cross_attn.project(memory.outputs, 1))
     equal([len(cache) for cache in state.caches], [0, 0])
     holds(state.caches[0] is not state.caches[1], "both layers share one cache")
 

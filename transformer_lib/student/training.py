@@ -1,6 +1,7 @@
 """Tests for chapter "Training"."""
 
 import random
+from dataclasses import replace
 
 import torch
 from torch import nn, tensor
@@ -17,18 +18,18 @@ BATCHES = [Batch(SOURCE, TARGET), Batch(SOURCE[1:, :2], TARGET[1:, :2])]
 CONFIG = TrainingConfig(epochs=2, max_tokens=24, learning_rate=1e-2, warmup=3, average=0, smoothing=0.0)
 
 
-def model() -> Transformer:
+def model(dropout: float = 0.0) -> Transformer:
     """A small model."""
     sizes = {"d_model": 8, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1, "d_ff": 16}
-    return Transformer(TransformerConfig(12, 12, dropout=0.0, **sizes))
+    return Transformer(TransformerConfig(12, 12, dropout=dropout, **sizes))
 
 
-def trainer(config: TrainingConfig = CONFIG) -> Trainer:
+def trainer(config: TrainingConfig = CONFIG, dropout: float = 0.0) -> Trainer:
     """A run that learns to copy short sentences."""
     rng = random.Random(0)
     rows = [[rng.randrange(4, 12) for _ in range(rng.randrange(1, 5))] for _ in range(24)]
     pairs = [([*row, 2], [1, *row, 2]) for row in rows]
-    return Trainer(model(), pairs[:18], pairs[18:], config)
+    return Trainer(model(dropout), pairs[:18], pairs[18:], config)
 
 
 @check(rate_factor, "The library's trainer")
@@ -52,16 +53,28 @@ def inverse_square_root() -> None:
 
 @check(rate_factor, "The library's trainer")
 def linear_and_constant() -> None:
-    """The schedule "linear" falls in equal steps and would be zero after the last update; "constant" stays."""
+    """The schedule "linear" falls in equal steps and would be zero after the last update; "constant" stays.
+
+    With a cooldown, any schedule falls like this in its last epochs.
+    """
     linear = TrainingConfig(learning_rate=1.0, warmup=4, schedule="linear")
     equal([rate_factor(step, linear, 9) for step in (4, 7, 9)], [1.0, 0.5, 1 / 6])
-    equal(rate_factor(9, TrainingConfig(learning_rate=1.0, warmup=4, schedule="constant"), 9), 1.0)
+    constant = TrainingConfig(learning_rate=1.0, warmup=4, schedule="constant", epochs=2)
+    equal(rate_factor(9, constant, 9), 1.0)
+    falling = replace(constant, cooldown=1)  # the last epoch of two, so the last 10 of 20 updates
+    equal([rate_factor(step, falling, 20) for step in (9, 15, 20)], [1.0, 6 / 11, 1 / 11])
 
 
 @check(Trainer.learning_rate, "The library's trainer")
 def of_the_next_update() -> None:
-    """The first update has the rate of update 1; without a learning rate, the highest is the paper's."""
-    equal(trainer().learning_rate(), 0.01 / 3, {"The first update is number zero": 0.0})
+    """The first update has the rate of update 1; without a learning rate, the highest is the paper's.
+
+    All rates are multiplied by `progress.lr_scale`.
+    """
+    run = trainer()
+    equal(run.learning_rate(), 0.01 / 3, {"The first update is number zero": 0.0})
+    run.progress.step, run.progress.lr_scale = 1, 0.5
+    equal(run.learning_rate(), 0.01 / 3, {"the scale is ignored": 0.02 / 3, "always the rate of the first": 0.01 / 6})
     run = trainer()
     run.config = TrainingConfig(warmup=3)
     equal(run.learning_rate(), (8 * 3) ** -0.5 / 3)
@@ -95,9 +108,11 @@ def gradient_of_all_tokens() -> None:
 
 @check(Trainer.update, "The library's trainer")
 def no_gradient_is_left() -> None:
-    """After an update, the gradients are cleared and the update is counted."""
+    """An update is made in training mode; after it, the gradients are cleared and the update is counted."""
     run = trainer()
+    run.model.eval()
     run.update(BATCHES)
+    holds(run.model.training, "the model is in evaluation mode")
     left = sum(float(p.grad.abs().sum()) for p in run.model.parameters() if p.grad is not None)
     equal((run.progress.step, left), (1, 0.0))
 
@@ -107,7 +122,7 @@ def to_the_end() -> None:
     """A run makes all its updates, reports each epoch, and ends with a lower loss."""
     run, lines = trainer(), []
     before = run.evaluate()
-    holds(run.fit(lines.append), "fit() returned False, as if it had been stopped")
+    holds(run.fit(lines.append, watch=lambda loss: False), "fit() returned False, as if it had been stopped")
     equal((run.progress.step, len(lines)), (run.total, 2))
     holds(run.evaluate() < before, f"loss before {before:.3f}, after {run.evaluate():.3f}")
 
@@ -122,10 +137,11 @@ def stopped() -> None:
 
 @check(Trainer.evaluate, "The library's trainer")
 def mean_per_token() -> None:
-    """The validation loss is a mean over all tokens, whatever the batches are."""
-    run = trainer()
+    """The validation loss is a mean over all tokens, whatever the batches are, and without dropout."""
+    run = trainer(dropout=0.5)
     run.validation_batches = BATCHES
     losses = [float(translation_loss(run.model.eval(), batch).sum.detach()) for batch in BATCHES]
+    run.model.train()
     equal(run.evaluate(), sum(losses) / 5, {"A mean of means": (losses[0] / 4 + losses[1]) / 2})
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import randn, tensor
 
 from transformer_lib.metrics import perplexity, sequence_log_probability
-from transformer_lib.student.checks import check, equal
+from transformer_lib.student.checks import check, equal, refuses
 
 
 @check(sequence_log_probability, "The loss")
@@ -24,7 +24,7 @@ def equal_logits() -> None:
 
 @check(sequence_log_probability, "The loss")
 def sum_of_log_probabilities() -> None:
-    """The log-probability of a sentence is the sum of the log-probabilities of its tokens."""
+    """The log-probability of a sentence is the sum of its tokens' ones; other shapes raise a ValueError."""
     logits, targets = randn(2, 3, 7), tensor([[4, 5, 2], [6, 3, 2]])
     log_p = logits.log_softmax(-1)
     loop = torch.stack([sum(log_p[b, t, targets[b, t]] for t in range(3)) for b in range(2)])
@@ -32,6 +32,7 @@ def sum_of_log_probabilities() -> None:
     wrong = torch.stack([sum(logits.log_softmax(1)[b, t, targets[b, t]] for t in range(3)) for b in range(2)])
     slips = {"Softmax along the wrong axis": wrong, "The answer among the inputs": shifted}
     equal(sequence_log_probability(logits, targets), loop, slips)
+    refuses(ValueError, sequence_log_probability, logits, targets[:, :2])
 
 
 @check(sequence_log_probability, "A batch")
@@ -54,5 +55,10 @@ def a_fair_die() -> None:
 
 @check(perplexity, "Perplexity")
 def nats() -> None:
-    """Log-probabilities are in nats, so the perplexity is a power of e: at -2 nats a token, e squared."""
+    """Log-probabilities are in nats, so the perplexity is a power of e: at -2 nats a token, e squared.
+
+    A positive log-probability (perhaps a loss) or no token raises a ValueError.
+    """
+    refuses(ValueError, perplexity, 6.0, 3)
+    refuses(ValueError, perplexity, -6.0, 0)
     equal(perplexity(-6.0, 3), math.exp(2), {"a power of 2 instead of e": 4.0})

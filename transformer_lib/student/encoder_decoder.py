@@ -209,6 +209,21 @@ def two_clipped_updates() -> None:
 
 
 @check(train_on, "Training")
+def the_mean_of_all_tokens() -> None:
+    """A gradient that is short enough stays as it is: that of the mean over tokens, which is also what is returned."""
+    model, batches = translator(), [Batch(SOURCE, TARGET), Batch(SOURCE[1:, :2], TARGET[1:, :2])]
+    losses = [model.loss(one) for one in batches]
+    want = sum(one.sum.item() for one in losses) / sum(int(one.n_tokens) for one in losses)
+    means = [one.mean.item() for one in losses]
+    slips = {"A mean of means": sum(means) / 2, "the loss of the last batch": means[-1]}
+    equal(train_on(model, batches, torch.optim.SGD(model.parameters(), 0.0), clip=1e6), want, slips)
+    weight = model.output.weight.detach().clone()
+    (gradient,) = torch.autograd.grad(model.loss(batches[0]).mean, [model.output.weight])
+    train_on(model, batches[:1], torch.optim.SGD(model.parameters(), 1.0), clip=1e6)
+    equal(weight - model.output.weight.detach(), gradient, {"the sum over tokens": gradient * int(losses[0].n_tokens)})
+
+
+@check(train_on, "Training")
 def anothers_optimizer_is_refused() -> None:
     """An optimizer that trains no parameter of the model raises a ValueError."""
     refuses(ValueError, train_on, translator(), [Batch(SOURCE, TARGET)], torch.optim.Adam(translator().parameters()))

@@ -38,6 +38,7 @@ def a_lower_triangle() -> None:
         "the triangle is upside down": want.mT,
     }
     equal(causal_mask(4), want, slips | {"A mask without its middle axes": want[0, 0]})
+    equal(causal_mask(4, device="meta").device.type, "meta")  # a device that every machine has
 
 
 @check(causal_mask, "The causal mask")

@@ -36,7 +36,7 @@ def pytorch(layer: nn.Module, kind: type, names: dict[str, str]) -> nn.Module:
 def norms() -> None:
     """What comes out of a sublayer's dropout is added to x, then normalised; with ``norm_first``, x is before."""
     for first in (False, True):
-        layer, x = EncoderLayer(replace(SIZES, norm_first=first)), randn(2, 4, 8)
+        layer, x = EncoderLayer(replace(SIZES, norm_first=first)).train(first), randn(2, 4, 8)
         attend, transform, drop = partial(layer.self_attn, mask=MASK), layer.feed_forward, layer.dropout
         drop.forward = lambda y: y / 2  # stands for dropout
         post, late = layer.norm1(x + drop(attend(x))), drop(layer.norm1(x + attend(x)))
@@ -72,7 +72,7 @@ def decoder_layer() -> None:
 @check(DecoderLayer.forward, "The layers")
 def norms_of_the_decoder() -> None:
     """With ``norm_first``, each of the three sublayers reads what its own norm gives, and x is added as it is."""
-    layer, x, memory = DecoderLayer(replace(SIZES, norm_first=True)), randn(2, 3, 8), randn(2, 4, 8)
+    layer, x, memory = DecoderLayer(replace(SIZES, norm_first=True)).eval(), randn(2, 3, 8), randn(2, 4, 8)
     want = x + layer.dropout(layer.self_attn(layer.norm1(x), causal=True))
     want = want + layer.dropout(layer.cross_attn(layer.norm2(want), memory, mask=MASK))
     want = want + layer.dropout(layer.feed_forward(layer.norm3(want)))
@@ -110,8 +110,8 @@ def decoder_stack() -> None:
 
 
 def translator() -> Transformer:
-    """A small model, whose two embeddings are two tables."""
-    return Transformer(replace(SIZES, tie_embeddings="target")).eval()
+    """A small model, whose two embeddings are two tables, and its positions, too."""
+    return Transformer(replace(SIZES, tie_embeddings="target", positions="learned")).eval()
 
 
 @check(Transformer.encode, "The model")

@@ -17,10 +17,10 @@ def pages():
 
 
 def step(part, key):
-    """One step of a path: a key, or in a list of rows the name of an arm, whose first row it is."""
+    """One step of a path: a key, or in a list of rows the name of an arm, whose first measured row it is."""
     if not isinstance(part, list):
         return part[key]
-    return part[int(key)] if key.isdigit() else next(row for row in part if row["arm"] == key)
+    return next(row for row in part if row["arm"] == key and not row["tuning"])
 
 
 def rewrite(text, stale):
@@ -30,7 +30,7 @@ def rewrite(text, stale):
         old, mark, record, path, form = match.groups()
         try:
             value = reduce(step, path.split("/"), load(record))
-        except (KeyError, IndexError, ValueError, StopIteration) as error:
+        except (KeyError, ValueError, StopIteration) as error:
             raise SystemExit(f"{match[0]} names nothing: {error}") from None
         new = format(value, form).replace("-", "\u2212")
         if new != old:

@@ -122,6 +122,11 @@ def test_a_stale_number_is_found_and_rewritten(monkeypatch):
     assert numbers.rewrite(new, again := []) == new and not again
     with pytest.raises(SystemExit, match="names nothing"):
         numbers.rewrite("1<!-- any/findings/other:.1f -->", [])
+    rows = [{"arm": "a", "tuning": True, "x": 1}, *({"arm": "a", "tuning": False, "x": x} for x in (2, 3))]
+    monkeypatch.setattr(numbers, "load", lambda name: {"rows": rows})
+    assert numbers.rewrite("2<!-- any/rows/a/x:d -->", stale := []) == "2<!-- any/rows/a/x:d -->" and not stale
+    with pytest.raises(SystemExit, match="names nothing"):  # a place would change with every new row
+        numbers.rewrite("2<!-- any/rows/1/x:d -->", [])
 
 
 def test_the_numbers_of_the_pages_are_those_of_the_records(capsys):

@@ -1,43 +1,44 @@
 """What do the four translators of the museum cost: processor time to train on a sentence pair, and to translate it?"""
 
-import os
 import time
 from itertools import islice
 
 import torch
 
 from experiments.harness import Study
+from experiments.studies.decoding_speed import pairs
 from transformer_lib.data.batching import batches, encode_pairs
-from transformer_lib.data.captions import Pair, make_captions
-from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.translation.translator import Translator
 
-SMOKE = bool(os.environ.get("SMOKE"))
 MODELS = {"one vector": "one-vector", "Bahdanau": "bahdanau", "Luong": "luong", "Transformer": "transformer"}
 WORK = {"training": 0, "greedy": 1, "beam of 5": 5}
 
 
-def train(translator, pairs, seed):
-    """Processor seconds of the ladder's updates on some sentence pairs; how many there were."""
-    words = translator.source_tokenizer, translator.target_tokenizer
+def train(translator, seed):
+    """Processor seconds of eight of the ladder's updates; how many sentence pairs they learned from."""
     model = translator.model.train()
     optimizer = torch.optim.Adam(model.parameters(), 1e-4, fused=True)
-    chosen = list(islice(batches(encode_pairs(pairs, *words), 300 if SMOKE else 2000, seed), 2 if SMOKE else 9))
-    for number, batch in enumerate(chosen):
-        if number == 1:  # the first one warms up
-            begin = time.process_time()
+
+    def update(batch):
         with torch.autocast("cpu", torch.bfloat16):
             loss = model.loss(batch, smoothing=0.1).mean
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-    return time.process_time() - begin, sum(map(len, chosen[1:]))
+
+    encoded = encode_pairs(pairs(), translator.source_tokenizer, translator.target_tokenizer)
+    chosen = list(islice(batches(encoded, 2000, seed), 8))
+    update(chosen[0])  # warms up
+    begin = time.process_time()
+    for batch in chosen:
+        update(batch)
+    return time.process_time() - begin, sum(map(len, chosen))
 
 
-def translate(translator, pairs, seed, beams):
+def translate(translator, seed, beams):
     """Processor seconds for every fifth sentence, others for each seed; how many there were."""
-    texts = [pair.source for pair in pairs][seed % 5 :: 5]
+    texts = [pair.source for pair in pairs()][seed % 5 :: 5]
     translator.translate(texts[:8], beam_size=beams)  # warms up
     begin = time.process_time()
     translator.translate(texts, beam_size=beams)
@@ -47,9 +48,7 @@ def translate(translator, pairs, seed, beams):
 def measure(seed, budget, model, beams):
     """Milliseconds a sentence of one thread, which other work on the machine changes little."""
     translator = Translator.from_pretrained(f"multi30k-de-en-{model}", device="cpu")
-    turned = (Pair(pair.target, pair.source) for pair in make_captions(60, seed=0))
-    parts = (translator, [*turned] if SMOKE else load_multi30k("test_2016_flickr", "de", "en"), seed)
-    seconds, sentences = translate(*parts, beams) if beams else train(*parts)
+    seconds, sentences = translate(translator, seed, beams) if beams else train(translator, seed)
     return {"milliseconds": 1000 * seconds / sentences}
 
 

@@ -468,8 +468,13 @@ def test_what_the_model_does_not_know_is_not_translated(site: Path, browser: Any
             page.wait_for_function(NOTICE, arg=told)
             page.wait_for_selector(".tl-offers:not([hidden])")
             assert page.locator(".tl-target button").count() == 0
+            seen = page.locator(".tl-offers button:visible, .tl-tries button:visible").all_inner_texts()
+            assert len(seen) == len(set(seen))  # nothing is offered twice
             return list(offers.all_inner_texts())
 
+        page.select_option(MODEL, label="Multi30k, English to German")  # which has sentences to try, too
+        typed("zxq vbnk qwrt", "does not know")
+        page.select_option(MODEL, label="Captions, English to German")
         assert len(typed("Hello!", "does not know hello, so it does not translate. It knows 500 words")) >= 3
         _, love, *dogs = typed("I love my dog", "does not know i, my, so")
         assert "love" in love and all("dog" in one for one in dogs)

@@ -243,7 +243,7 @@ def attempt(one: Check) -> str | None:
         mine = [f"in {f.filename}, line {f.lineno}: {f.line}" for f in frames if f.filename.startswith('the cell "')]
         where = mine[-1] if mine else f"in the test, with what your function returned: {frames[-1].line}"
         if not mine and "NoneType" in str(error):
-            where += "\nIt seems that your function returned None: is a return missing?"
+            where += "\nSomething is None here: is a return missing?"
         if isinstance(error, NameError):
             where += "\nTests run in the library's module: of your notebook, they see functions and constants alone."
         return f"{type(error).__name__}: {error}\n{where}"

@@ -275,8 +275,9 @@ def test_a_signature_over_several_lines_is_a_term_of_its_list(tmp_path: Path) ->
 
     (tmp_path / "index.rst").write_text(".. py:function:: f(one: int, two: int) -> int\n\n   Adds.\n", encoding="utf-8")
     (tmp_path / "conf.py").write_text("", encoding="utf-8")
-    settings = {"extensions": ["sphinx_autodoc_typehints", "book_api"], "maximum_signature_line_length": 9}
+    settings = {"extensions": ["sphinx.ext.autodoc", "sphinx_autodoc_typehints", "book_api"]}
     places = [tmp_path, None, tmp_path / "out", tmp_path / "trees", "html"]
+    settings |= {"maximum_signature_line_length": 9}
     Sphinx(*places, confoverrides=settings, status=None, warning=None).build()
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert re.findall(r"<dl[^>]*>\s*<(\w+)", page) == ["dt"] and re.search('<dt class="[^"]*sig-lines', page)

@@ -343,8 +343,8 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         page.click(".tl-changes button:text-is('wide')")
         assert page.inner_text(".tl-state") == "sie ← street 100 %" and asked == []  # recorded, nothing loaded
         assert page.locator(".tl-picture path").count() == 1
-        assert "(3.0 MB)" in page.inner_text(".tl-form button") and "no terms" in page.inner_text(".tl-terms")
         page.select_option(MODEL, label="Captions, English to German")
+        assert "(3.0 MB)" in page.inner_text(".tl-form button") and "no terms" in page.inner_text(".tl-terms")
 
         page.focus("textarea")  # from here on by keyboard alone
         page.keyboard.press("Enter")
@@ -391,7 +391,7 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         asked.clear()
         page.goto("about:blank")
         page.goto(f"{root}light.html")
-        page.click(".tl-changes button:text-is('wide')")
+        page.select_option(MODEL, label="Captions, English to German")
         page.wait_for_function("() => document.querySelector('.tl-form button').textContent.includes('kept here')")
         page.click(".tl-form button")
         page.wait_for_function(READY)

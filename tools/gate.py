@@ -23,7 +23,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from chapters import PACKAGE, ROOT, Notebook, book, by_hand
-from export import exporters, path_of, render
+from export import exporters, path_of, public, render
 
 FLOORS = (
     "settings strict notebook",
@@ -54,7 +54,9 @@ class Module:
 
     @property
     def public(self) -> list[str]:
-        """What ``__all__`` lists."""
+        """What ``__all__`` lists; of an exported module, which has none, all that it defines."""
+        if not by_hand(self.path):
+            return public(self.path.read_text(encoding="utf-8"))
         for node in self.tree.body:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "__all__":
                 return ast.literal_eval(node.value)

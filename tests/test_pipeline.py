@@ -257,7 +257,7 @@ def test_a_page_can_export_several_modules_and_a_module_can_grow_over_several_pa
     text = project.module("more").read_text()
     assert text.startswith('"""One more.\n\nPages: counting, doubling.\n"""') and "LIMIT" not in text
     assert text.index("# page: counting") < text.index("x = 1") < text.index("# page: doubling") < text.index("y = 3")
-    assert "y = 2" not in text
+    assert '__all__ = ["x", "y"]' in text and "y = 2" not in text
     assert project.gate() == []
 
 

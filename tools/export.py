@@ -125,8 +125,9 @@ def render(module: str, pages: list[Notebook], root: Path = ROOT) -> str:
     """The text of a module, from the pages that export it."""
     docs = [page.docs[module] for page in pages if module in page.docs] or [pages[0].promise]
     parts = [(page.path.stem, shown(c.source)) for page in pages for c in page.exported if page.target(c) == module]
+    code = join(module, parts)
     doc = f"{textwrap.fill(docs[0], 117)}\n\nPages: {', '.join(page.path.stem for page in pages)}."
-    text = f'"""{doc}\n"""\n\n{GENERATED} Edit the pages.\n\n{join(module, parts)}\n'
+    text = f'"""{doc}\n"""\n\n{GENERATED} Edit the pages.\n\n__all__ = {public(code)}\n\n{code}\n'
     for command in (["check", "--fix", "--exit-zero", "--select=I"], ["format"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--quiet", "--stdin-filename", path_of(module, root), "-"]
         text = subprocess.run(ruff, input=text, cwd=root, capture_output=True, text=True, check=True).stdout

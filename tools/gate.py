@@ -23,7 +23,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from chapters import PACKAGE, ROOT, Notebook, book, by_hand
-from export import exporters, path_of, public, render
+from export import exporters, path_of, render
 
 FLOORS = (
     "settings strict notebook",
@@ -54,9 +54,7 @@ class Module:
 
     @property
     def public(self) -> list[str]:
-        """What ``__all__`` lists; of an exported module, which has none, all that it defines."""
-        if not by_hand(self.path):
-            return public(self.path.read_text(encoding="utf-8"))
+        """What ``__all__`` lists."""
         for node in self.tree.body:
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "__all__":
                 return ast.literal_eval(node.value)

@@ -222,6 +222,8 @@ def translate(
     max_length: int = 100,
 ) -> list[str]:
     """Translate sentences greedily, all in one batch."""
+    if not sentences:
+        return []
     device, special = next(model.parameters()).device, special_ids(model)
     ids = [[*source_tokenizer.encode(one_line(text)), *special.eos[:1]] for text in sentences]
     source = nn.utils.rnn.pad_sequence(list(map(torch.tensor, ids)), True, special.fill)

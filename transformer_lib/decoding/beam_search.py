@@ -261,6 +261,7 @@ def beam_search(
             kept = going if len(going) < len(left) else None
             if K > 1 or kept is not None:
                 state = reorder(state, rows.gather(1, rank)[going].flatten(), kept)
-            live = Hypotheses(*(part[going] for part in live))
+            tokens, scores, log_probs = live
+            live = Hypotheses(tokens[going], scores[going], log_probs[going])
             left, token = left[going], live.tokens[:, :, -1].flatten()
     return best.checked()

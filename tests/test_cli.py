@@ -414,7 +414,6 @@ BAD_COMMANDS = {
     "no file of pairs": ("train --output {tmp}/x --data {tmp}/none.tsv", "none.tsv"),
     "heads that do not divide": ("train --output {tmp}/x --data {pairs} --n-heads 3", "n_heads"),
     "other weights": ("translate {run} --weights epoch-7", "epoch-7"),
-    "weights elsewhere": ("translate {run} --weights ../x/best", "name of a file in the folder"),
     "average without passes": ("average {run}", "keeps 0 epochs"),
     "average without a run": ("average {tmp}/none", "holds no run"),
     "export without a run": ("export {tmp}/none --output {tmp}/x", "holds no run"),

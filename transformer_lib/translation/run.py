@@ -496,7 +496,7 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
     with own_random_state(device):
         torch.manual_seed(options.seed)
-        model = config.build(None, folder / "config.json")
+        model = config.build(folder / "config.json")
     if options.start_from is not None and not last.is_file():
         start = Translator.from_pretrained(options.start_from, device="cpu")
         load_weights(model, start.model.state_dict(), folder)

@@ -5,7 +5,7 @@ import json
 import math
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,12 +21,11 @@ from transformer_lib.data.files import check_empty, checksum, write_json
 from transformer_lib.data.text import check_texts, one_line
 from transformer_lib.data.tokenizer import UNK, Tokenizer
 from transformer_lib.decoding.beam_search import SearchConfig, beam_search
-from transformer_lib.decoding.greedy import generate
 from transformer_lib.models.multi_head import MultiHeadAttention, record_attention
 from transformer_lib.models.registry import build_model, model_name
 from transformer_lib.models.seq2seq import eval_mode, special_ids, vocab_size
 from transformer_lib.settings import settings
-from transformer_lib.training.checkpoints import check_shapes, load_tensors, load_weights, save_tensors
+from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors
 
 SHIPPED = Path(__file__).parents[1] / "pretrained"
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*$")]
@@ -60,12 +59,12 @@ class TextPreparation:
         pairs = zip(words, lower, unknown, unknown[len(words) :], strict=False)
         return " ".join([low if bad and not bad_low else word for word, low, bad, bad_low in pairs])
 
-    def restore(self, written: str, text: str, prepared: str, *, whole: bool = True) -> str:
-        """The translation as people write it; ``whole`` is False if more words are to come."""
+    def restore(self, written: str, text: str, prepared: str) -> str:
+        """The translation as people write it."""
         text = one_line(text)
         if self.kind == "raw" or text == prepared:
             return written
-        stop = text[len(text.rstrip(_STOPS)) :].strip() if whole else ""
+        stop = text[len(text.rstrip(_STOPS)) :].strip()
         if text[:1].isupper():
             written = written[:1].upper() + written[1:]
         return written.replace(" ,", ",") + stop
@@ -131,24 +130,12 @@ class TranslatorConfig:
         parts = [self.model.name, self.model.config, self.tokenizers, self.sha256, text]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    def build(self, weights: Mapping[str, Tensor] | None, where: Path) -> Any:
-        """The model; sizes that the weights do not have are refused before it is built."""
-        limit = 10**9 if weights is None else max(10**5, *(tensor.numel() for tensor in weights.values()))
-        for name, size in self.model.config.items():
-            most = limit if weights is None or not name.endswith("layers") else len(weights)
-            if isinstance(size, int) and size > most:
-                raise ValueError(f"{where}: {name}={size} is more than the weights can have")
-
-        def made() -> Any:
-            try:
-                return build_model(self.model.name, self.model.config)
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"{where}: {error}") from error
-
-        if weights is not None:
-            with torch.device("meta"):  # costs neither time nor memory
-                check_shapes(made().state_dict(), weights, where)
-        return made()
+    def build(self, where: Path) -> Any:
+        """The model, before its weights are loaded."""
+        try:
+            return build_model(self.model.name, self.model.config)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{where}: {error}") from error
 
 
 def pretrained_names() -> list[str]:
@@ -196,12 +183,8 @@ def weights_file(folder: Path, weights: str | None = None) -> Path:
     """The file of the named weights, or else of the first of ``weights``, ``averaged`` and ``best``.
 
     Raises:
-        ValueError: for the checkpoint that only serves to go on, or for a path.
+        ValueError: if there is no such file.
     """
-    if weights == "last":
-        raise ValueError(f"{folder / 'last.safetensors'} is for going on: choose averaged, best or epoch-N as weights")
-    if weights is not None and Path(weights).name != weights:
-        raise ValueError(f"weights={weights!r} must be the name of a file in the folder")
     names = [f"{name}.safetensors" for name in ([weights] if weights else ["weights", "averaged", "best"])]
     for name in names:
         if (folder / name).is_file():
@@ -284,11 +267,11 @@ class Translator:
         folder = find_pretrained(name_or_path)
         config, path = read_config(folder), weights_file(folder, weights)
         tensors, notes = load_tensors(path)
-        model = config.build(tensors, folder / "config.json")
-        load_weights(model, tensors, path)
-        tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
         if notes.get("translator") not in (None, config.identity()):  # version 0.2 did not note it
             raise ValueError(f"{folder / 'config.json'} is not the one that {path.name} was saved with: copy both")
+        tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
+        model = config.build(folder / "config.json")
+        load_weights(model, tensors, path)
         model.to(pick_device(device)).eval()
         return cls(model, *tokenizers, text=config.text, decoding=config.decoding)
 
@@ -381,8 +364,6 @@ class Translator:
         """
         if not isinstance(config, SearchConfig | None):
             raise TypeError(f"config is {config!r}, expected a SearchConfig, or options such as beam_size=3")
-        if max_tokens < 1:
-            raise ValueError(f"max_tokens={max_tokens} must be at least 1")
         config = replace(config or self.decoding, **options)
         lines = check_texts(texts)
         ready = [one_line(line) if prepared else self.text.prepare(line, self.source_tokenizer) for line in lines]
@@ -406,37 +387,6 @@ class Translator:
                     text = text if prepared else self.text.restore(text, lines[row], ready[row])
                     best[row].append(Translation(text, log_p, score, unknown))
         return [[one for one in row if one.score > -math.inf] for row in best]  # there may be fewer than n_best
-
-    def stream(self, text: str, config: SearchConfig | None = None, **options: Any) -> Iterator[str]:
-        """Translate one sentence as ``translate`` does with a beam of 1; the pieces, as soon as their words are whole.
-
-        Args:
-            config: how to search; None for the translator's own ``decoding``.
-            options: fields of ``SearchConfig``, such as ``max_length=50``.
-
-        Raises:
-            ValueError: in training mode: a generator that waits must not change the mode of the model.
-        """
-        config = replace(config or self.decoding, **{"beam_size": 1, "n_best": 1} | options)
-        if config.beam_size != 1:
-            raise ValueError(f"beam_size={config.beam_size}: only greedy search, with a beam of 1, writes word by word")
-        ready = self.prepare(*check_texts([text]))
-        source = [*self.source_tokenizer.encode(ready), *self.special.eos[:1]]
-        if problem := self._too_long(source):
-            raise ValueError(f"text has {problem}")
-        if not ready.strip():
-            return
-        sources, tokens, done = torch.tensor([source], device=self.device), list[int](), ""
-        same = ("max_length", "min_length", "repetition_penalty", "max_ratio")
-        for _, token in generate(self.model, sources, **{name: getattr(config, name) for name in same}):
-            tokens.append(int(token))
-            written = self.target_tokenizer.decode(tokens)
-            words = one_line(written + ".").rpartition(" ")[0].rstrip(" ,")
-            words = self.text.restore(words, text, ready, whole=False) if words else ""
-            if tokens[-1] not in self.special.eos and len(words) > len(done) and words.startswith(done):
-                yield words[len(done) :]
-                done = words
-        yield self.text.restore(one_line(self.target_tokenizer.decode(tokens)), text, ready)[len(done) :]
 
     def attention(self, text: str, translation: str | None = None) -> AttentionMap:
         """The attention of the model while it writes the translation of a sentence, on the CPU.

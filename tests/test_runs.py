@@ -90,10 +90,9 @@ def test_a_recurrent_model_is_slowed_down_and_stopped_when_the_validation_loss_s
 @pytest.fixture
 def other_defaults(monkeypatch):
     """The library as it may be in a year: every default is another."""
-    monkeypatch.setattr(run_module, "MODEL_DEFAULTS", {})
+    monkeypatch.setitem(run_module.TABLES, "models", {})
     changed = {"epochs": 1, "learning_rate": 1.0, "schedule": "constant", "warmup": 0, "smoothing": 0.5, "average": 0}
-    monkeypatch.setattr(run_module, "OTHER_TRAINING", changed)
-    monkeypatch.setattr(run_module, "TRANSFORMER_TRAINING", changed)
+    monkeypatch.setitem(run_module.TABLES, "training", {"transformers": changed, "others": changed})
 
 
 @pytest.mark.parametrize("model", ["gru", "transformer"])

@@ -53,7 +53,7 @@ def optional(owner: type, *, hidden: Sequence[str] = (), defaults: dict[str, Any
         name, hint = entry.name, hints[entry.name]
         flag = hint is bool and name not in hidden
         default = defaults.get(name) if defaults else entry.default
-        plain = default is not False and isinstance(default, int | float | str | tuple)
+        plain = default is not False and isinstance(default, int | float | str | tuple | list)
         names: dict[str, Any] = {"metavar": _metavar(hint), "help_behavior_hint": f"(default: {default})" * plain}
         say = arg(name="from" if name == "start_from" else None, **names)
         body[name] = entry.default if flag else field(default=None, init=name not in hidden)
@@ -416,11 +416,10 @@ def train_command(arguments: Sequence[str]) -> Any:
     own = {entry.name for one in (TrainOptions, TrainingConfig) for entry in fields(one)}
     names = [entry.name for entry in fields(config)]
     sizes = [name for name in names if name.endswith("vocab_size") or name == "special" or name in own]
-    recipe = runs.TRANSFORMER_TRAINING if name in runs.TRANSFORMERS else runs.OTHER_TRAINING
     defaults = vars(runs.model_config(TrainOptions(model=name), 300, 300))
     parts = {
         "plan": optional(TrainOptions, hidden=("model_options", "training")),
-        "training": optional(TrainingConfig, hidden=("seed",), defaults=recipe),
+        "training": optional(TrainingConfig, hidden=("seed",), defaults=runs.recipe(name)),
         "model": optional(config, hidden=sizes, defaults=defaults),
     }
     made = {name: field(default_factory=kind) for name, kind in parts.items()}

@@ -2,9 +2,10 @@
 
 import hashlib
 import heapq
-import json
 import math
+import shutil
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
@@ -22,7 +23,7 @@ from transformer_lib.data.batching import TokenBatches, pair_lengths
 from transformer_lib.data.captions import Pair, make_captions
 from transformer_lib.data.corpus import TokenCorpus, read_pairs, sample_pairs, tokenize_corpus
 from transformer_lib.data.everyday import load_everyday, visitors_corpus
-from transformer_lib.data.files import check_empty, checksum, write_json
+from transformer_lib.data.files import check_empty
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import Tokenizer
@@ -47,24 +48,10 @@ from transformer_lib.translation.translator import (
     write_config,
 )
 
-TRANSFORMERS = ("transformer", "gpt", "llama")
+TABLES = tomllib.loads((Path(__file__).parent / "tables.toml").read_text("utf-8"))
 MANY = 40_000
-MARK = "corpus/transformer-lib.json"  # says that what lies beside it is ours
 LOCK = ".transformer-lib.lock"
-_LANGUAGE_MODEL = {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 256, "dropout": 0.1}
-MODEL_DEFAULTS: dict[str, dict[str, Any]] = {
-    **{name: {"d_model": 128, "d_hidden": 256, "dropout": 0.1} for name in ("gru", "bahdanau", "luong", "hard")},
-    "gpt": _LANGUAGE_MODEL,
-    "llama": _LANGUAGE_MODEL | {"n_kv_heads": 2},
-}
-TRANSFORMER_TRAINING: dict[str, Any] = {
-    "epochs": 30, "learning_rate": 3e-3, "schedule": "linear", "smoothing": 0.1, "average": 5,
-}  # fmt: skip
-OTHER_TRAINING: dict[str, Any] = {
-    "epochs": 10, "learning_rate": 2e-3, "schedule": "plateau", "smoothing": 0.0,
-    "average": 0, "patience": 3, "betas": (0.9, 0.999), "eps": 1e-8,
-}  # fmt: skip
-FINE_TUNING = {"epochs": 10, "learning_rate": 3e-4, "schedule": "linear"}
+PART = ".transformer-lib.part"  # the folder in which a run is made, inside its own
 
 
 @settings
@@ -142,7 +129,7 @@ def model_config(options: TrainOptions, source_vocab_size: int, target_vocab_siz
     sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
     if not sizes.keys() <= names:  # a language model
         sizes = {"vocab_size": source_vocab_size}
-    chosen = MODEL_DEFAULTS.get(options.model, {}) | options.model_options
+    chosen = TABLES["models"].get(options.model, {}) | options.model_options
     if options.model == "transformer":
         make = getattr(make, options.preset or "tiny")
         chosen = {"tie_embeddings": tied, **chosen}
@@ -161,6 +148,11 @@ def subwords(options: TrainOptions) -> int | None:
     return options.vocab_size or (8000 if shared else None)
 
 
+def recipe(model: str) -> dict[str, Any]:
+    """How a kind of model is trained unless something else is asked for."""
+    return TABLES["training"]["transformers" if model in TABLES["transformers"] else "others"]
+
+
 def training_config(options: TrainOptions, lengths: Sequence[int] | np.ndarray = ()) -> TrainingConfig:
     """The trainer's configuration: what was given, and the rest from the model and the size of the corpus.
 
@@ -169,9 +161,8 @@ def training_config(options: TrainOptions, lengths: Sequence[int] | np.ndarray =
     Args:
         lengths: of the training pairs, on their longer side; none to check the options alone.
     """
-    chosen = TRANSFORMER_TRAINING if options.model in TRANSFORMERS else OTHER_TRAINING
-    start = FINE_TUNING if options.start_from else {}
-    chosen = chosen | {"seed": options.seed} | start | options.training
+    start = TABLES["training"]["fine_tuning"] if options.start_from else {}
+    chosen = recipe(options.model) | {"seed": options.seed} | start | options.training
     if len(lengths):
         chosen.setdefault("max_tokens", max(int(max(lengths)), min(2000, int(sum(lengths)) // 12), 100))
         updates = math.ceil(len(TokenBatches(lengths, chosen["max_tokens"])) / chosen.get("accumulate", 1))
@@ -368,42 +359,27 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
     folder = Path(folder)
     if (folder / "config.json").exists():
         raise ValueError(f"{folder} holds a run already: add --resume to go on with it, or choose another folder")
-    discard(folder)
+    part = folder / PART
+    shutil.rmtree(part, ignore_errors=True)  # of a run that was killed before it was complete
     check_empty(folder, LOCK)
     plan = resolve(options)
     corpus = load_corpus(plan.options, plan.text)
-    parts = {part: corpus.fingerprint(part) for part in ("validation", "test")}
+    parts = {name: corpus.fingerprint(name) for name in ("validation", "test")}
     translator = plan.start or untrained(plan, corpus)
     notes = [*corpus.notes, *unknown_targets(plan, corpus, translator)]
-    sums = translator.save_vocabularies(folder)
-    write_json(folder / MARK, {"vocabularies": sums})
     try:
-        for part in ("train", "validation"):
-            notes += tokenize(getattr(corpus, part), part, translator, plan.options, folder)
-        lengths = pair_lengths(TokenCorpus(folder / "corpus" / "train")).max(axis=1)
+        sums = translator.save_vocabularies(part)
+        for name in ("train", "validation"):
+            notes += tokenize(getattr(corpus, name), name, translator, plan.options, part)
+        lengths = pair_lengths(TokenCorpus(part / "corpus" / "train")).max(axis=1)
         training = asdict(training_config(plan.options, lengths))
-    except BaseException:
-        discard(folder)
-        raise
-    more = {"data": {"name": plan.options.data, "fingerprint": parts}, "training": training}
-    write_config(folder, translator.config(options=asdict(plan.options), sha256=sums, **more))
+        more = {"data": {"name": plan.options.data, "fingerprint": parts}, "training": training}
+        write_config(part, translator.config(options=asdict(plan.options), sha256=sums, **more))
+        for name in ("corpus", "source.json", "target.json", "config.json"):
+            (part / name).replace(folder / name)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     return notes
-
-
-def discard(folder: Path) -> None:
-    """Remove what a run without ``config.json`` has left, if a marker says that it is ours, and nothing else."""
-    if not (folder / MARK).is_file():
-        return
-    sums = json.loads((folder / MARK).read_bytes())["vocabularies"]
-    for name in ("source.json", "target.json"):
-        if (folder / name).is_file() and checksum(folder / name) == sums.get(name):
-            (folder / name).unlink()
-    files = ("tokens.bin", "lengths.bin", "corpus.json", Path(MARK).name)
-    for path in sorted([folder / "corpus", *(folder / "corpus").rglob("*")], reverse=True):
-        if path.name in files:
-            path.unlink()
-        elif path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
-            path.rmdir()
 
 
 def untrained(plan: Plan, corpus: Corpus) -> Translator:

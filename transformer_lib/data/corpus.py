@@ -147,21 +147,33 @@ def read_pairs(
         return
     with open(name, "rb") as file:
         for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
             try:
-                text = line.decode()
-                columns = two_texts([one_line(column) for column in text.split("\t")])
-                if len(columns) == 2 and all(columns) and "\0" not in text and len(text) <= LONGEST:
-                    yield columns[0], columns[1]
-                    continue
-                reason = f"expected two texts with one tab in between, got {text[:60]!r}"
-                reason += f", {len(columns)} columns: keep two (cut -f1,2)" if len(columns) > 2 else ""
-                reason = f"{len(text):,} letters are too many" if len(text) > LONGEST else reason
-            except UnicodeDecodeError as error:
-                reason = f"it is not UTF-8 text ({error})"
-            if skipped is not None and line.strip():
+                pair = pair_of(line)
+            except ValueError as error:
+                if skipped is None:
+                    advice = "repair it, or skip such lines with --skip-bad"
+                    raise ValueError(f"{name}, line {number}: {error}; {advice}") from error
                 skipped.append(number)
-            elif line.strip():
-                raise ValueError(f"{name}, line {number}: {reason}; repair it, or skip such lines with --skip-bad")
+            else:
+                yield pair
+
+
+def pair_of(line: bytes) -> tuple[str, str]:
+    """The two texts of a line.
+
+    Raises:
+        ValueError: if it is no pair.
+    """
+    text = line.decode()
+    if len(text) > LONGEST:
+        raise ValueError(f"{len(text):,} letters are too many")
+    columns = two_texts([one_line(column) for column in text.split("\t")])
+    if len(columns) != 2 or not all(columns) or "\0" in text:
+        advice = f", {len(columns)} columns: keep two (cut -f1,2)" * (len(columns) > 2)
+        raise ValueError(f"expected two texts with one tab in between, got {text[:60]!r}{advice}")
+    return columns[0], columns[1]
 
 
 def two_texts(columns: list[str]) -> list[str]:

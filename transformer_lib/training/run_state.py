@@ -10,10 +10,9 @@ import random
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -85,15 +84,8 @@ class Objective(nn.Module):
         self.model, self.loss = model, loss
 
     def forward(self, batch: Batch) -> Loss:
-        """The loss of a batch.
-
-        Raises:
-            TypeError: if the function returns a single number, such as a mean.
-        """
-        loss = self.loss(self.model, batch)
-        if isinstance(loss, Tensor):
-            raise TypeError("the loss is a single number: return Loss(sum, n_tokens), because the trainer divides")
-        nats, n_tokens = loss
+        """The loss of a batch: a sum and a number of tokens, never a mean, because the trainer divides."""
+        nats, n_tokens = self.loss(self.model, batch)
         return Loss(nats, torch.as_tensor(n_tokens, device=nats.device))
 
 
@@ -108,10 +100,6 @@ def parallel(objective: nn.Module, config: Any) -> nn.Module:
     if config.compile:
         objective.compile(dynamic=True)
     if process()[1] == 1:
-        if config.shard:
-            warnings.warn(
-                "shard=True, but there is one process: torchrun --nproc-per-node N starts several", stacklevel=3
-            )
         return objective
     if config.shard:
         return shard(objective)
@@ -136,17 +124,6 @@ def own_random_state(device: torch.device) -> AbstractContextManager[None]:
     """A block after which the random numbers of the CPU and of this device go on as if nothing had been drawn."""
     devices = [] if device.type in ("cpu", "mps") else [device]  # MPS keeps a single state, which PyTorch cannot fork
     return torch.random.fork_rng(devices, device_type=device.type)
-
-
-def checked(optimizer: torch.optim.Optimizer | None, model: nn.Module) -> torch.optim.Optimizer | None:
-    """The same, if it holds no parameters of another model."""
-    own = set(map(id, model.parameters()))
-    if optimizer and any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
-        raise ValueError(
-            "the optimizer holds parameters of another model: make it from model.parameters(), "
-            "or leave it out if shard=True"
-        )
-    return optimizer
 
 
 class RunState:
@@ -182,9 +159,11 @@ class RunState:
         default = r_drop if config.consistency else own_loss(config.smoothing)
         self.objective = parallel(Objective(model, loss or default), config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = checked(optimizer, model) or torch.optim.Adam(
-            self.parameters, lr=0.0, betas=config.betas, eps=config.eps, fused=True
-        )
+        adam = partial(torch.optim.Adam, lr=0.0, betas=config.betas, eps=config.eps, fused=True)
+        self.optimizer = optimizer or adam(self.parameters)
+        own = set(map(id, model.parameters()))
+        if any(id(p) not in own for group in self.optimizer.param_groups for p in group["params"]):
+            raise ValueError("the optimizer holds parameters of another model, or of one before shard=True")
         self.batches = batch_loader(train, config, model, transforms, self.device, shuffle=True)
         self.validation_batches = batch_loader(validation, config, model, (), self.device)
         self.total = config.epochs * math.ceil(len(self.batches) / config.accumulate)
@@ -199,18 +178,14 @@ class RunState:
 
     # ------------------------------------------------------------ during an epoch
 
-    def epoch(self, progress_bar: bool = False) -> Iterator[Batch]:
-        """The rest of the batches of this epoch."""
-        progress, sampler = self.progress, self.batches.batch_sampler
-        sampler.epoch = self.batches.dataset.epoch = progress.epoch
-        sampler.start = progress.batch
-        label, silent = f"epoch {progress.epoch + 1}", not progress_bar or process()[0] > 0
-        done = progress.batch
-        yield from tqdm(self.batches, label, len(sampler), False, initial=done, unit=" batches", disable=silent)
-
     def groups(self, progress_bar: bool = False) -> Iterator[list[Batch]]:
         """The rest of this epoch, in groups of the batches whose gradients are added up for one update."""
-        batches = self.epoch(progress_bar)
+        progress, sampler = self.progress, self.batches.batch_sampler
+        sampler.epoch = self.batches.dataset.epoch = progress.epoch
+        sampler.start = done = progress.batch
+        label, silent = f"epoch {progress.epoch + 1}", not progress_bar or process()[0] > 0
+        bar = tqdm(self.batches, label, len(sampler), False, initial=done, unit=" batches", disable=silent)
+        batches = iter(bar)
         while group := list(islice(batches, self.config.accumulate)):
             yield group
 
@@ -404,15 +379,13 @@ class RunState:
         Raises:
             ValueError: if it cannot be read, or belongs to another model, corpus or configuration.
         """
-        if self.folder is None:
-            raise ValueError("folder is None: this run keeps nothing that it could resume from")
         total(0.0)  # rank 0 may still be writing
         path = self.folder / "last.safetensors"
         tensors, notes = load_tensors(path)
         identity = self.identity()
         stored = {"translator": self.translator} | notes.get("identity", {})  # version 0.2 did not note it
         for name, config in (("configuration", self.config), ("model", getattr(self.model, "config", None))):
-            stored[name] = completed(stored.get(name), identity[name], config)
+            stored[name] = completed(stored.get(name, {}), identity[name], config)
         if differs := [name for name in identity if stored.get(name) != identity[name]]:
             raise ValueError(f"{path} belongs to a run with another {' and another '.join(differs)}")
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "ema": {}, "optimizer": {}}
@@ -458,9 +431,8 @@ def completed(stored: Any, own: dict[str, Any], config: Any) -> Any:
     """Stored settings, with the defaults of those that have been added to the configuration since."""
     if isinstance(stored, str):  # version 0.2: a checksum, which every new setting would change
         return own
-    stored, settings = stored or {}, fields(config) if is_dataclass(config) else ()
-    made = {one.name: one.default_factory() for one in settings if one.default_factory is not MISSING}
-    defaults = {one.name: made.get(one.name, one.default) for one in settings if one.name in own}
+    known = fields(config) if is_dataclass(config) else ()
+    defaults = {one.name: one.default for one in known if one.name in own}
     nested = {name: asdict(part) | stored.get(name, {}) for name, part in defaults.items() if is_dataclass(part)}
     return plain(defaults | stored | nested)
 

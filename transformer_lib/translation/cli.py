@@ -95,7 +95,7 @@ class Download:
     def run(self) -> int:
         """Fetch the files."""
         for file in {"multi30k": list(MULTI30K.values()), "zapier": [ZAPIER]}[self.data]:
-            write(f"{fetch(file)}\n")
+            print(fetch(file), flush=True)
         return 0
 
 
@@ -253,8 +253,6 @@ class Translate:
     @contextmanager
     def streams(self) -> Iterator[tuple[Any, Any]]:
         """Input and output as streams of bytes; a file of output is begun anew."""
-        if (self.input == "-" and sys.stdin is None) or (self.output is None and sys.stdout is None):
-            raise OSError(f"standard {'out' if sys.stdin else 'in'}put is closed: name a file")
         with ExitStack() as stack:
             stream = sys.stdin.buffer if self.input == "-" else stack.enter_context(open(self.input, "rb"))
             if self.output is None:
@@ -329,8 +327,8 @@ class Evaluate:
         """Print the scores."""
         given: dict[str, Any] = {"device": self.device, "weights": self.weights, "data": self.data}
         scores = evaluate_run(self.translator, self.part, **given, **typed(self.search))
-        lines = "".join(f"{name}: {value}\n" for name, value in scores.items())
-        write(json.dumps(scores) + "\n" if self.json else lines)
+        lines = [f"{name}: {value}" for name, value in scores.items()]
+        print(*[json.dumps(scores)] if self.json else lines, sep="\n", flush=True)
         return 0
 
 
@@ -358,7 +356,7 @@ class Average:
             raise ValueError(f"{folder} keeps {len(epochs)} epochs to average (train with --average), not {last}")
         epochs = epochs[-last:]
         average_run(folder, epochs)
-        write(f"{folder}/averaged.safetensors: epochs {', '.join(map(str, epochs))}\n")
+        print(f"{folder}/averaged.safetensors: epochs {', '.join(map(str, epochs))}", flush=True)
         return 0
 
 
@@ -383,17 +381,8 @@ class Export:
 
     def run(self) -> int:
         """Write the folder."""
-        folder = export_run(self.translator, self.output, self.weights, **typed(self.search))
-        write(f"{folder}\n")
+        print(export_run(self.translator, self.output, self.weights, **typed(self.search)))
         return 0
-
-
-def write(text: str) -> None:
-    """Write to standard output at once."""
-    if sys.stdout is None:
-        raise OSError("standard output is closed: give --output")
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def fail(error: Exception) -> int:
@@ -429,8 +418,6 @@ def train_command(arguments: Sequence[str]) -> Any:
 
 def parse(arguments: list[str]) -> Any:
     """The command that the arguments name, with its options."""
-    if any(word == "None" or word.endswith("=None") for word in arguments):
-        raise ValueError("None is not a valid value for an option: leave the option out")
     commands = {one.__name__.lower(): one for one in (Download, Train, Translate, Evaluate, Average, Export)}
     commands["train"] = train_command(arguments if arguments[:1] == ["train"] else ())
     if arguments[:1] in (["--help"], ["-h"]):  # one line for each
@@ -457,7 +444,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(sys.stdout, io.TextIOWrapper):  # elsewhere than on Unix a pipe may not be UTF-8
             sys.stdout.reconfigure(encoding="utf-8")
         if rest[:1] == ["--version"]:
-            write(f"transformer-lib {importlib.import_module('transformer_lib').__version__}\n")
+            print(f"transformer-lib {importlib.import_module('transformer_lib').__version__}")
             return 0
         return parse(rest).run()
     except BrokenPipeError:  # nobody reads on; nor shall the interpreter try when it ends

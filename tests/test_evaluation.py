@@ -33,7 +33,7 @@ def test_a_changed_file_is_not_scored(tmp_path):
     again = evaluate_run(folder, device="cpu", data=str(moved), beam_size=1)
     assert again == evaluate_run(folder, device="cpu", beam_size=1) | {"data": "moved.tsv"}
     moved.write_text(moved.read_text(encoding="utf-8").replace("\t", "\tja "), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"moved\.tsv has changed since the training began: its test part"):
+    with pytest.raises(ValueError, match=r"moved\.tsv has changed since the training: its test part"):
         evaluate_run(folder, device="cpu", data=str(moved))
 
 

@@ -141,7 +141,7 @@ def test_a_configuration_that_does_not_fit_its_weights_is_noticed(case, kind, tm
     with pytest.raises(ValueError, match=r"config\.json is not the one that \w+\.safetensors was saved with"):
         Translator.from_pretrained(folder, device="cpu")
     if kind == "run":
-        with pytest.raises(ValueError, match=r"belongs to a run with another (model and another )?translator"):
+        with pytest.raises(ValueError, match=r"is of a run with another (model and another )?translator"):
             open_run(folder, CPU)
 
 

@@ -631,7 +631,7 @@ def test_a_checkpoint_continues_only_its_own_run(tmp_path, change, named):
     other = change()
     other.folder = tmp_path
     before = {name: tensor.clone() for name, tensor in other.model.state_dict().items()}
-    with pytest.raises(ValueError, match=f"belongs to a run with another {named}$"):
+    with pytest.raises(ValueError, match=f"is of a run with another {named}$"):
         other.resume()
     assert other.progress == Progress()
     assert all(torch.equal(tensor, before[name]) for name, tensor in other.model.state_dict().items())

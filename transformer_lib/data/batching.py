@@ -181,11 +181,9 @@ class TokenBatches(Sampler[list[int]]):
         self.lengths = np.asarray(lengths)
         if not len(self.lengths):
             raise ValueError("there are no examples to make batches of")
-        if self.lengths.max() > max_tokens:
-            raise ValueError(
-                f"max_tokens={max_tokens} is less than the {self.lengths.max()} tokens of example "
-                f"{self.lengths.argmax()}: raise max_tokens, or leave out long examples"
-            )
+        longest = self.lengths.argmax()
+        if self.lengths[longest] > max_tokens:
+            raise ValueError(f"{max_tokens=}: example {longest} has {self.lengths[longest]} tokens")
         self.seed, self.rank, self.world = seed, rank, world
         self.epoch = self.start = 0  # start: the number of batches to skip
         self.cuts, first = [], 0

@@ -36,7 +36,8 @@ class TokenCorpus(Sequence[Example]):
         if not (folder / "corpus.json").is_file():
             raise ValueError(f"{folder} holds no tokenised corpus: there is no corpus.json")
         notes = json.loads((folder / "corpus.json").read_bytes())
-        sums = notes["sha256"]  # of each file; in version 0.2 of both together, which cannot be computed again
+        # of each file; in version 0.2 of both together, which cannot be computed again
+        sums = notes["sha256"]
         self.fingerprint: str = sums if isinstance(sums, str) else " ".join(sums.values())
         self.joined: int = notes.get("joined", 0)
         whole = isinstance(sums, str) or all(checksum(folder / name) == sums[name] for name in sums)

@@ -116,7 +116,8 @@ def fetch(file: DataFile, directory: Folder = None) -> Path:
 
     cache = Path(os.environ.get("TRANSFORMER_LIB_CACHE") or "~/.cache/transformer_lib")
     path = cache.expanduser() / inside
-    get = pooch.HTTPDownloader(timeout=30, stream=False)  # which closes the connection after an error, too
+    # without streaming, it closes the connection after an error, too
+    get = pooch.HTTPDownloader(timeout=30, stream=False)
     try:
         pooch.retrieve(file.url, f"sha256:{file.sha256}", path.name, path.parent, downloader=get)
     except ValueError as error:

@@ -115,7 +115,8 @@ class Phrase:
         return not self.noun.tags.isdisjoint(tags.split())
 
 
-BEFORE_NOUNS = "size age youth colour mood kind"  # the dimensions of adjectives that stand before nouns
+# the dimensions of adjectives that stand before nouns
+BEFORE_NOUNS = "size age youth colour mood kind"
 
 
 @cache

@@ -240,7 +240,7 @@ def load_zapier(split: str, directory: Folder = None, *, text: str = "title") ->
     """
     splits: dict[str, list[int]] = {"test": [], "val": [], "train": []}
     if split not in splits or text not in ("title", "description"):
-        raise ValueError(f"split={split!r}, text={text!r}: expected train, val or test, and title or description")
+        raise ValueError(f"{split=}, {text=}: expected train, val, test; title, description")
     rows = json.loads(fetch(ZAPIER, directory).read_bytes())
     groups = group_twins(rows)
     for title in sorted(groups, key=lambda title: hashlib.sha256(title.encode()).hexdigest()):

@@ -29,11 +29,7 @@ def check_vocabulary(level: str, pieces: Pieces, merges: Merges, letters: Collec
         "bpe": alphabet <= known >= joined and alphabet >= set("".join(known)),
     }
     if not fits.get(level) or len(known) < len(pieces):
-        raise ValueError(
-            f"pieces and merges do not make a vocabulary of level {level!r}: "
-            'at level "word", words without white space and no merges; at level '
-            '"bpe", the 256 byte letters and what the merges join; nothing twice'
-        )
+        raise ValueError(f"pieces and merges do not make a vocabulary of level {level!r}")
 
 
 def check_size(texts: list[str], size: int | None, least: int, optional: bool) -> int:
@@ -50,9 +46,7 @@ def check_size(texts: list[str], size: int | None, least: int, optional: bool) -
 def check_dropout(dropout: float, seed: int | None, level: str) -> None:
     """Refuse what is no probability, and dropout for whole words or without a seed."""
     if not 0 <= dropout < 1 or (dropout and level == "word") or seed is None:
-        raise ValueError(
-            f"dropout={dropout}, seed={seed}: expected 0 <= dropout < 1, no dropout for whole words, and a seed"
-        )
+        raise ValueError(f"{dropout=}, {seed=}: expected a probability, subwords and a seed")
 
 
 def check_ids(ids: Iterable[int], vocab_size: int) -> Iterable[int]:

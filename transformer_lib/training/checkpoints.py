@@ -109,7 +109,7 @@ def average_checkpoints(paths: Sequence[Path | str]) -> dict[str, Tensor]:
     for path in paths[1:]:
         weights, _ = load_tensors(path)
         if _layout(weights) != layout:
-            raise ValueError(f"{path} and {paths[0]} are not of the same model: their names, shapes or ties differ")
+            raise ValueError(f"{path} and {paths[0]} are not of the same model")
         for name, tensor in total.items():
             tensor += weights[name]
     mean = {name: (tensor / len(paths)).to(first[name].dtype) for name, tensor in total.items()}

@@ -103,7 +103,8 @@ def parallel(objective: nn.Module, config: Any) -> nn.Module:
         return objective
     if config.shard:
         return shard(objective)
-    objective._ddp_params_and_buffers_to_ignore = [name for name, _ in objective.named_buffers()]  # the same everywhere
+    # buffers are the same everywhere
+    objective._ddp_params_and_buffers_to_ignore = [name for name, _ in objective.named_buffers()]
     return DistributedDataParallel(objective)
 
 
@@ -122,7 +123,8 @@ def skipping(optimizer: torch.optim.Optimizer, bad: Tensor) -> Iterator[None]:
 
 def own_random_state(device: torch.device) -> AbstractContextManager[None]:
     """A block after which the random numbers of the CPU and of this device go on as if nothing had been drawn."""
-    devices = [] if device.type in ("cpu", "mps") else [device]  # MPS keeps a single state, which PyTorch cannot fork
+    # MPS keeps a single state, which PyTorch cannot fork
+    devices = [] if device.type in ("cpu", "mps") else [device]
     return torch.random.fork_rng(devices, device_type=device.type)
 
 
@@ -163,18 +165,20 @@ class RunState:
         self.optimizer = optimizer or adam(self.parameters)
         own = set(map(id, model.parameters()))
         if any(id(p) not in own for group in self.optimizer.param_groups for p in group["params"]):
-            raise ValueError("the optimizer holds parameters of another model, or of one before shard=True")
+            raise ValueError("the optimizer holds other parameters (with shard=True, leave it out)")
         self.batches = batch_loader(train, config, model, transforms, self.device, shuffle=True)
         self.validation_batches = batch_loader(validation, config, model, (), self.device)
         self.total = config.epochs * math.ceil(len(self.batches) / config.accumulate)
         if config.warmup >= self.total:
-            raise ValueError(f"warmup={config.warmup} must be less than the {self.total} updates of the run")
+            raise ValueError(f"warmup={config.warmup} must be less than the {self.total} updates")
         # not AveragedModel, which copies the module: a sharded one cannot be copied
         self.ema = [p.detach().clone() for p in self.parameters] if config.ema else None
         self.loss = torch.zeros((), device=self.device)  # not yet in the progress
-        self.first_bad = torch.full_like(self.loss, math.inf)  # the first update whose gradient was not finite
+        # the first update whose gradient was not finite
+        self.first_bad = torch.full_like(self.loss, math.inf)
         self.clock, self._fingerprint = time.perf_counter(), ""
-        self.translator: str | None = None  # a checksum of the configuration that the weights belong to
+        # a checksum of the configuration that the weights belong to
+        self.translator: str | None = None
 
     # ------------------------------------------------------------ during an epoch
 
@@ -279,7 +283,7 @@ class RunState:
             return
         last = self.folder / "last.safetensors"
         if last.exists() and load_tensors(last)[1].get("progress", {}).get("step"):
-            raise ValueError(f"{last} is of a run that has begun: resume() goes on with it, or choose another folder")
+            raise ValueError(f"{last} is of a run that has begun: resume(), or take another folder")
         self.save()
 
     @contextmanager
@@ -383,11 +387,12 @@ class RunState:
         path = self.folder / "last.safetensors"
         tensors, notes = load_tensors(path)
         identity = self.identity()
-        stored = {"translator": self.translator} | notes.get("identity", {})  # version 0.2 did not note it
+        # version 0.2 did not note the translator
+        stored = {"translator": self.translator} | notes.get("identity", {})
         for name, config in (("configuration", self.config), ("model", getattr(self.model, "config", None))):
             stored[name] = completed(stored.get(name, {}), identity[name], config)
         if differs := [name for name in identity if stored.get(name) != identity[name]]:
-            raise ValueError(f"{path} belongs to a run with another {' and another '.join(differs)}")
+            raise ValueError(f"{path} is of a run with another {' and another '.join(differs)}")
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "ema": {}, "optimizer": {}}
         for name, tensor in tensors.items():
             kind, _, rest = name.partition("/")

@@ -144,7 +144,7 @@ class Train:
         fixed = sorted({**options, **training, **model}.keys() - {"epochs", "patience"})
         with runs.locked(self.output):
             if self.resume and fixed:
-                raise ValueError(f"--resume goes on with the run's own options; leave out {', '.join(fixed)}")
+                raise ValueError(f"--resume keeps the run's options; leave out {', '.join(fixed)}")
             if not self.resume:
                 plan = TrainOptions(**options, training=training, model_options=model)
                 for note in runs.create_run(plan, self.output):
@@ -260,7 +260,7 @@ class Translate:
                 return
             with suppress(io.UnsupportedOperation):  # a stream in memory has no file number
                 if self.output.is_file() and os.path.samestat(os.fstat(stream.fileno()), self.output.stat()):
-                    raise ValueError(f"{self.output} is the input: name another file for the output")
+                    raise ValueError(f"{self.output} is the input: name another file")
             self.output.parent.mkdir(parents=True, exist_ok=True)
             yield stream, stack.enter_context(self.output.open("wb"))
 

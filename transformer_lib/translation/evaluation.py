@@ -60,13 +60,13 @@ def evaluate_run(
     translator = Translator.from_pretrained(folder, device=device, weights=weights)
     corpus = load_corpus(options, stored.text)
     if (stored.data or {}).get("fingerprint", {}).get(part) != corpus.fingerprint(part):
-        raise ValueError(f"{options.data} has changed since the training began: its {part} part holds other sentences")
+        raise ValueError(f"{options.data} has changed since the training: its {part} part differs")
     pairs, longest = getattr(corpus, part), longest_pair(translator.model, options)
     encoded = encode_pairs(pairs, translator.source_tokenizer, translator.target_tokenizer, special=translator.special)
     fitting = [i for i, example in enumerate(encoded) if max(map(len, example)) <= longest]
     kept, examples = [pairs[i] for i in fitting], [encoded[i] for i in fitting]
     if not kept:
-        raise ValueError(f"{options.data} has no pairs of at most {longest} tokens in its {part} part")
+        raise ValueError(f"{options.data}: no pair of the {part} part has at most {longest} tokens")
     config = replace(translator.decoding, n_best=1, **search)
     best = translator.search([pair.source for pair in kept], config, prepared=True)
     log, text = folder / "log.jsonl", translator.text

@@ -103,7 +103,7 @@ class TrainOptions:
         if self.start_from is None:
             model_config(self, 300, 300)  # refuses options that the model does not have
         elif self.preset or self.vocab_size or self.text or self.model_options:
-            raise ValueError(f"start_from={self.start_from!r} brings model, vocabularies and text: leave these out")
+            raise ValueError("start_from brings model, vocabularies and text: leave out your own")
         training_config(self)
 
     def preparation(self) -> TextPreparation:
@@ -138,7 +138,7 @@ def model_config(options: TrainOptions, source_vocab_size: int, target_vocab_siz
     if not hasattr(entry.model_class, "encode"):
         raise ValueError(f"model {options.model!r} does not translate")
     if unknown := sorted(chosen.keys() - names):
-        raise ValueError(f"{', '.join(unknown)}: no option of the model {options.model!r}; leave it out")
+        raise ValueError(f"{', '.join(unknown)}: no option of the model {options.model!r}")
     return make(**sizes, **chosen)
 
 
@@ -169,9 +169,10 @@ def training_config(options: TrainOptions, lengths: Sequence[int] | np.ndarray =
         if "epochs" not in options.training and options.start_from is None:
             chosen["epochs"] = max(chosen["epochs"], math.ceil(900 / updates))
         rises = chosen["schedule"] in ("linear", "inverse-sqrt")
-        chosen.setdefault("warmup", rises * min(4000, chosen["epochs"] * updates // 10))
-        if chosen["warmup"] >= chosen["epochs"] * updates:
-            raise ValueError(f"warmup={chosen['warmup']} must be less than the {chosen['epochs'] * updates} updates")
+        total = chosen["epochs"] * updates
+        chosen.setdefault("warmup", rises * min(4000, total // 10))
+        if chosen["warmup"] >= total:
+            raise ValueError(f"warmup={chosen['warmup']} must be less than the {total} updates")
     return TrainingConfig(**chosen)
 
 
@@ -199,7 +200,7 @@ def turned(options: TrainOptions, text: TextPreparation) -> Callable[[Pair], Pai
         ValueError: for other languages.
     """
     if {text.source, text.target} != {"en", "de"}:
-        raise ValueError(f"{options.data}: the languages are en and de, not {text.source!r} and {text.target!r}")
+        raise ValueError(f"{options.data} is en and de, not {text.source!r} and {text.target!r}")
     if text.source == "en":
         return lambda pair: pair
     return lambda pair: Pair(pair.target, pair.source, tuple((t, s) for s, t in pair.alignment))
@@ -258,7 +259,7 @@ class PairStream:
                 hashes, self.most = set(heapq.nsmallest(2000, hashes)), 1000
         held = self.most or min(1000, len(hashes) // 20)
         if len(hashes) < 40:
-            raise ValueError(f"{self.data} has {len(hashes)} different sentences; at least 40 are needed")
+            raise ValueError(f"{self.data} has {len(hashes)} different sentences, less than 40")
         self.part = {number: 1 + i // held for i, number in enumerate(heapq.nsmallest(2 * held, hashes))}
 
     def number(self, source: str) -> int:
@@ -288,7 +289,7 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
     if options.data in CORPORA:
         return CORPORA[options.data](options, text)
     if not options.data.startswith("hf:") and not Path(options.data).is_file():
-        raise ValueError(f"data={options.data!r} is not a file (has it moved?) or one of {', '.join(CORPORA)}, hf:NAME")
+        raise ValueError(f"data={options.data!r} is no file, nor hf:NAME, {', '.join(CORPORA)}")
     stream = PairStream(options, text)
     skipped = stream.skipped or []
     note = f"left out {len(skipped):,} lines that are no pair: {shown([*map(str, skipped)])}"
@@ -335,7 +336,7 @@ def resolve(options: TrainOptions) -> Plan:
     """
     own = options.n_captions, options.simple
     if options.data != "captions" and own != (TrainOptions.n_captions, TrainOptions.simple):
-        raise ValueError(f"n_captions and simple are for data=captions, not {options.data!r}; leave them out")
+        raise ValueError(f"n_captions and simple are for data=captions, not {options.data!r}")
     if Path(options.data).is_file():
         options = replace(options, data=str(Path(options.data).absolute()))
     if options.start_from is None:
@@ -344,7 +345,7 @@ def resolve(options: TrainOptions) -> Plan:
     start = Translator.from_pretrained(place, device="cpu")
     name, text = model_name(start.model), start.text
     if options.model not in (TrainOptions.model, name):
-        raise ValueError(f"start_from={options.start_from!r} is a {name!r} model, not {options.model!r}")
+        raise ValueError(f"{options.start_from!r} is a {name!r} model, not {options.model!r}")
     start.text = replace(text, source=options.source or text.source, target=options.target or text.target)
     kept = place.name if place.parent == SHIPPED else str(place.absolute())
     return Plan(replace(options, model=name, start_from=kept), start.text, start)
@@ -358,7 +359,7 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
     """
     folder = Path(folder)
     if (folder / "config.json").exists():
-        raise ValueError(f"{folder} holds a run already: add --resume to go on with it, or choose another folder")
+        raise ValueError(f"{folder} holds a run already: add --resume, or choose another folder")
     part = folder / PART
     shutil.rmtree(part, ignore_errors=True)  # of a run that was killed before it was complete
     check_empty(folder, LOCK)
@@ -414,10 +415,7 @@ def tokenize(pairs: Iterable[Any], part: str, translator: Translator, options: T
     corpus = tokenize_corpus(counted, *tokenizers, path, progress_bar=bar, **more)
     left = next(numbers) - (len(corpus) - corpus.joined)
     if left and not (options.skip_bad or options.max_length):
-        raise ValueError(
-            f"{options.data}: {left:,} pairs have more tokens than the {longest} there is room for; "
-            "leave out such pairs with --skip-bad"
-        )
+        raise ValueError(f"{left:,} pairs have over {longest} tokens; --skip-bad leaves them out")
     return [f"left out {left:,} pairs of the {part} part that are too long"] * (left > 0)
 
 
@@ -446,7 +444,7 @@ def read_options(folder: Path | str, data: str | None = None) -> tuple[Translato
     """
     config = read_config(folder)
     if config.options is None or config.data is None:
-        raise ValueError(f"{folder} was not trained by 'transformer-lib train': its config.json holds no options")
+        raise ValueError(f"{folder} was not trained by the command: there are no options in it")
     moved = {} if data is None else {"data": str(Path(data).absolute())}
     before = {"capitals": config.options.get("noise", 0.0)}  # once, noise included them
     try:
@@ -490,7 +488,7 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     if last.is_file():
         trainer.resume()
     if planned.epochs < trainer.progress.epoch:
-        raise ValueError(f"epochs={planned.epochs}: the run has trained for {trainer.progress.epoch} already")
+        raise ValueError(f"epochs={planned.epochs}: it has trained for {trainer.progress.epoch}")
     if planned != TrainingConfig(**config.training) and process()[0] == 0:
         notes = config.notes | {"resumed": [*config.notes.get("resumed", []), changes]}
         write_config(folder, replace(config, training=asdict(planned), notes=notes))

@@ -119,9 +119,9 @@ class TranslatorConfig:
         """One of the vocabularies, if it is the one that was saved with the model."""
         path = folder / Path(self.tokenizers[side]).name
         if not path.is_file():
-            raise ValueError(f"{folder} has no file {path.name}, the vocabulary of the {side} language")
+            raise ValueError(f"{folder} has no vocabulary {path.name} of the {side} language")
         if self.sha256.get(path.name, checksum(path)) != checksum(path):
-            raise ValueError(f"{path} is not the vocabulary that was saved with the model: copy the folder again")
+            raise ValueError(f"{path} is not the vocabulary that was saved with the model")
         return Tokenizer.load(path)
 
     def identity(self) -> str:
@@ -158,10 +158,7 @@ def find_pretrained(name_or_path: str | Path) -> Path:
         return folder
     if str(folder) in pretrained_names():
         return SHIPPED / folder
-    raise ValueError(
-        f"{folder} holds no run (there is no config.json), and is not the name of a shipped model: "
-        + ", ".join(pretrained_names())
-    )
+    raise ValueError(f"{folder} holds no run, nor is it one of {', '.join(pretrained_names())}")
 
 
 def read_config(name_or_path: str | Path) -> TranslatorConfig:
@@ -242,7 +239,7 @@ class Translator:
         decoding: SearchConfig | None = None,
     ) -> None:
         if not hasattr(model, "step"):
-            raise TypeError(f"model is {type(model).__name__}, expected a Seq2Seq or a language model with a step")
+            raise TypeError(f"model is {type(model).__name__}, which has no method step")
         for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
             n, size = tokenizer.vocab_size, vocab_size(model, side)
             if size not in (None, n):
@@ -268,7 +265,7 @@ class Translator:
         config, path = read_config(folder), weights_file(folder, weights)
         tensors, notes = load_tensors(path)
         if notes.get("translator") not in (None, config.identity()):  # version 0.2 did not note it
-            raise ValueError(f"{folder / 'config.json'} is not the one that {path.name} was saved with: copy both")
+            raise ValueError(f"{folder}/config.json is not the one that {path.name} was saved with")
         tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
         model = config.build(folder / "config.json")
         load_weights(model, tensors, path)
@@ -296,7 +293,7 @@ class Translator:
     def save_vocabularies(self, folder: Path) -> dict[str, str]:
         """Write both vocabularies; their checksums."""
         if not isinstance(self.source_tokenizer, Tokenizer):
-            raise ValueError("the tokenizers of an Opus-MT model stay in its folder: load it with from_marian")
+            raise ValueError("an Opus-MT model stays in its own folder: load it with from_marian")
         folder.mkdir(parents=True, exist_ok=True)
         self.source_tokenizer.save(folder / "source.json")
         self.target_tokenizer.save(folder / "target.json")
@@ -318,7 +315,7 @@ class Translator:
         weights = (deepcopy(self.model).half() if half else self.model).state_dict()
         for name, tensor in weights.items():
             if not tensor.isfinite().all():
-                raise ValueError(f"{name} holds numbers that are not finite{' in half precision' * half}")
+                raise ValueError(f"{name} is not finite{' in half precision' * half}")
         config = replace(config, sha256=self.save_vocabularies(folder))
         save_tensors(folder / "weights.safetensors", weights, {"translator": config.identity()})
         write_config(folder, config)
@@ -363,7 +360,7 @@ class Translator:
             options: fields of ``SearchConfig``, such as ``beam_size=8``.
         """
         if not isinstance(config, SearchConfig | None):
-            raise TypeError(f"config is {config!r}, expected a SearchConfig, or options such as beam_size=3")
+            raise TypeError(f"config is {config!r}, expected a SearchConfig")
         config = replace(config or self.decoding, **options)
         lines = check_texts(texts)
         ready = [one_line(line) if prepared else self.text.prepare(line, self.source_tokenizer) for line in lines]
@@ -386,7 +383,8 @@ class Translator:
                     text = one_line(self.target_tokenizer.decode(tokens))
                     text = text if prepared else self.text.restore(text, lines[row], ready[row])
                     best[row].append(Translation(text, log_p, score, unknown))
-        return [[one for one in row if one.score > -math.inf] for row in best]  # there may be fewer than n_best
+        # there may be fewer than n_best
+        return [[one for one in row if one.score > -math.inf] for row in best]
 
     def attention(self, text: str, translation: str | None = None) -> AttentionMap:
         """The attention of the model while it writes the translation of a sentence, on the CPU.
@@ -425,10 +423,7 @@ class Translator:
             return {kind: torch.stack(weights).float().cpu() for kind, weights in kinds.items()}
         if hasattr(self.model, "align"):
             return {"cross": self.model.align(source, target)[:, None].float().cpu()}  # type: ignore[operator]
-        raise ValueError(
-            f"{type(self.model).__name__} has no attention to show: it has neither MultiHeadAttention "
-            "nor a method align(source, target)"
-        )
+        raise ValueError(f"{type(self.model).__name__} has no attention to show and no align()")
 
     def prepare(self, text: str) -> str:
         """A sentence as the model reads it."""

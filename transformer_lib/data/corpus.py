@@ -43,7 +43,8 @@ class TokenCorpus(Sequence[Example]):
         whole = isinstance(sums, str) or all(checksum(folder / name) == sums[name] for name in sums)
         if whole:
             self.tokens = np.memmap(folder / "tokens.bin", dtype=notes["dtype"], mode="r")
-            self.lengths = np.memmap(folder / "lengths.bin", dtype=np.uint32, mode="r").reshape(-1, 2)
+            lengths = np.memmap(folder / "lengths.bin", dtype=np.uint32, mode="r")
+            self.lengths = lengths.reshape(-1, 2)
             self.ends = self.lengths.sum(axis=1, dtype=np.int64).cumsum()
         if not whole or len(self.ends) != notes["pairs"] or self.ends[-1] != len(self.tokens):
             raise ValueError(f"{folder} is damaged: tokenise the corpus again, in another folder")

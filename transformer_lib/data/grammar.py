@@ -4,6 +4,7 @@ __all__: list[str] = []  # the inside of data.captions
 
 import random
 from bisect import bisect
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -450,16 +451,8 @@ def shapes_of(size: int, first: bool, final: bool) -> tuple[tuple[Shape, int], .
     return tuple(shapes)
 
 
-class Sizes(NamedTuple):
-    """The number of English words of each part of a clause."""
-
-    front: int
-    subject: int
-    verb: int
-    adverb: int
-    receiver: int
-    object: int
-    place: int
+# the numbers of English words of the parts of a clause
+Sizes = namedtuple("Sizes", "front subject verb adverb receiver object place")
 
 
 def suits(verb: Verb, progressive: bool, shape: Shape, sizes: Sizes, alone: bool) -> bool:
@@ -703,13 +696,8 @@ def is_so(w: Writer) -> Text:
     phrase = simple_phrase(w, any_noun(w))
     first = quality(w, phrase)
     gradual = first.dimension != "colour"
-    degrees = (
-        ((), 64),
-        (("not", "nicht"), 18),
-        (("very", "sehr"), 12 * gradual),
-        (("too", "zu"), 6 * gradual),
-    )
-    degree = w.weighted(degrees)
+    able = (row for row in TABLES["degrees"] if gradual or row[3] == "any")
+    degree = w.weighted([(row[:2] if row[0] != "-" else None, int(row[2])) for row in able])
     text = (linked(*degree) if degree else Text()) + linked(first.english, first.german)
     if not degree and w.below(100) < 20:
         second = quality(w, phrase, first)

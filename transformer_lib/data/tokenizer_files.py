@@ -59,16 +59,15 @@ def check_ids(ids: Iterable[int], vocab_size: int) -> Iterable[int]:
         yield index
 
 
-def checksum(level: str, pieces: Pieces, merges: Merges) -> str:
-    """A hash that changes when a piece or a merge changes, or its place."""
+def checked(level: str, pieces: Pieces, merges: Merges) -> dict[str, Any]:
+    """A vocabulary with a hash that changes when a piece or a merge changes, or its place."""
     content = {"level": level, "pieces": pieces, "merges": merges}
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return content | {"sha256": hashlib.sha256(json.dumps(content).encode()).hexdigest()}
 
 
 def save_vocabulary(path: str | os.PathLike[str], level: str, pieces: Pieces, merges: Merges) -> None:
     """Write a vocabulary to one JSON file, completely or not at all."""
-    content = {"format": FORMAT, "version": VERSION, "level": level, "pieces": pieces, "merges": merges}
-    content["sha256"] = checksum(level, pieces, merges)
+    content = {"format": FORMAT, "version": VERSION} | checked(level, pieces, merges)
     write_atomically(Path(path), json.dumps(content, ensure_ascii=False).encode("utf-8"))
 
 
@@ -81,7 +80,7 @@ def load_vocabulary(path: str | os.PathLike[str], make: Callable[..., Any]) -> A
         level, pieces = content["level"], tuple(check_texts([*content["pieces"]]))
         merges = tuple((left, right) for left, right in content["merges"])
         loaded = make(level, pieces, merges)
-        expected = checksum(level, pieces, merges)
+        expected = checked(level, pieces, merges)["sha256"]
         if content.get("sha256", expected) != expected:
             raise ValueError("its pieces are not those that were saved")
         return loaded

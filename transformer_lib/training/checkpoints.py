@@ -120,7 +120,8 @@ def average_run(folder: Path, epochs: Sequence[int]) -> None:
     """Average the weights that a run kept of some epochs into ``averaged.safetensors``."""
     paths = [folder / f"epoch-{epoch}.safetensors" for epoch in epochs]
     mean, (_, notes) = average_checkpoints(paths), load_tensors(paths[-1])
-    save_tensors(folder / "averaged.safetensors", mean, {"epochs": [*epochs], "translator": notes.get("translator")})
+    about = {"epochs": [*epochs], "translator": notes.get("translator")}
+    save_tensors(folder / "averaged.safetensors", mean, about)
 
 
 def _layout(weights: dict[str, Tensor]) -> dict[str, tuple[str, torch.Size]]:

@@ -156,7 +156,8 @@ class RunState:
     ) -> None:
         self.model, self.config, self.progress = model, config, Progress()
         self.train, self.validation = train, validation
-        self.folder, self.device = None if folder is None else Path(folder), next(model.parameters()).device
+        self.folder = None if folder is None else Path(folder)
+        self.device = next(model.parameters()).device
         r_drop = partial(r_drop_loss, smoothing=config.smoothing, weight=config.consistency)
         default = r_drop if config.consistency else own_loss(config.smoothing)
         self.objective = parallel(Objective(model, loss or default), config)
@@ -314,7 +315,8 @@ class RunState:
             "seconds": round(progress.seconds, 1),
         }
         better = measured < progress.best
-        progress.best, progress.bad_epochs = (measured, 0) if better else (progress.best, progress.bad_epochs + 1)
+        progress.best = min(measured, progress.best)
+        progress.bad_epochs = 0 if better else progress.bad_epochs + 1
         if config.schedule == "plateau" and not better:
             progress.lr_scale /= 2
         progress.epoch, progress.batch = progress.epoch + 1, 0
@@ -336,7 +338,8 @@ class RunState:
         with self.averaged():
             weights = whole_weights(self.model) if names else {}
             for name in names if process()[0] == 0 else ():
-                save_tensors(self.folder / f"{name}.safetensors", weights, line | {"translator": self.translator})
+                notes = line | {"translator": self.translator}
+                save_tensors(self.folder / f"{name}.safetensors", weights, notes)
         if process()[0] == 0:
             log = "".join(json.dumps(entry) + "\n" for entry in self.progress.log)
             write_atomically(self.folder / "log.jsonl", log.encode())

@@ -54,8 +54,8 @@ def optional(owner: type, *, hidden: Sequence[str] = (), defaults: dict[str, Any
         flag = hint is bool and name not in hidden
         default = defaults.get(name) if defaults else entry.default
         plain = default is not False and isinstance(default, int | float | str | tuple | list)
-        names: dict[str, Any] = {"metavar": _metavar(hint), "help_behavior_hint": f"(default: {default})" * plain}
-        say = arg(name="from" if name == "start_from" else None, **names)
+        alias, shown_default = "from" if name == "start_from" else None, f"(default: {default})" * plain
+        say = arg(name=alias, metavar=_metavar(hint), help_behavior_hint=shown_default)
         body[name] = entry.default if flag else field(default=None, init=name not in hidden)
         body["__annotations__"][name] = Annotated[bool if flag else hint | None, say]
     return dataclass(frozen=True)(type(owner.__name__, (owner,), body))
@@ -217,7 +217,8 @@ class Translate:
                     for ready in read_lines(stream):
                         self.translate(ready, translator, config, out, bar)
                 except KeyboardInterrupt as stop:
-                    _tell(bar, f"stopped after {bar.n:,} lines{f' of {self.output}' if self.output else ''}")
+                    place = f" of {self.output}" if self.output else ""
+                    _tell(bar, f"stopped after {bar.n:,} lines{place}")
                     return 143 if stop.args else 130
         return 0
 
@@ -254,7 +255,9 @@ class Translate:
     def streams(self) -> Iterator[tuple[Any, Any]]:
         """Input and output as streams of bytes; a file of output is begun anew."""
         with ExitStack() as stack:
-            stream = sys.stdin.buffer if self.input == "-" else stack.enter_context(open(self.input, "rb"))
+            stream: Any = sys.stdin.buffer
+            if self.input != "-":
+                stream = stack.enter_context(open(self.input, "rb"))
             if self.output is None:
                 yield stream, sys.stdout.buffer
                 return
@@ -418,7 +421,8 @@ def train_command(arguments: Sequence[str]) -> Any:
 
 def parse(arguments: list[str]) -> Any:
     """The command that the arguments name, with its options."""
-    commands = {one.__name__.lower(): one for one in (Download, Train, Translate, Evaluate, Average, Export)}
+    kinds = (Download, Train, Translate, Evaluate, Average, Export)
+    commands = {one.__name__.lower(): one for one in kinds}
     commands["train"] = train_command(arguments if arguments[:1] == ["train"] else ())
     if arguments[:1] in (["--help"], ["-h"]):  # one line for each
         short = {name: {"__doc__": str(one.__doc__).split("\n")[0]} for name, one in commands.items()}

@@ -113,7 +113,8 @@ class TrainOptions:
             other = {"en": "de", "de": "en", "fr": "en"}
             source = source or other.get(target or "de", "en")
             target = target or other.get(source, "en")
-        return TextPreparation(self.text or ("captions" if self.data == "captions" else "raw"), source, target)
+        kind: Any = self.text or ("captions" if self.data == "captions" else "raw")
+        return TextPreparation(kind, source, target)
 
 
 def model_config(options: TrainOptions, source_vocab_size: int, target_vocab_size: int) -> Any:
@@ -164,8 +165,10 @@ def training_config(options: TrainOptions, lengths: Sequence[int] | np.ndarray =
     start = TABLES["training"]["fine_tuning"] if options.start_from else {}
     chosen = recipe(options.model) | {"seed": options.seed} | start | options.training
     if len(lengths):
-        chosen.setdefault("max_tokens", max(int(max(lengths)), min(2000, int(sum(lengths)) // 12), 100))
-        updates = math.ceil(len(TokenBatches(lengths, chosen["max_tokens"])) / chosen.get("accumulate", 1))
+        share = min(2000, int(sum(lengths)) // 12)
+        chosen.setdefault("max_tokens", max(int(max(lengths)), share, 100))
+        n_batches = len(TokenBatches(lengths, chosen["max_tokens"]))
+        updates = math.ceil(n_batches / chosen.get("accumulate", 1))
         if "epochs" not in options.training and options.start_from is None:
             chosen["epochs"] = max(chosen["epochs"], math.ceil(900 / updates))
         rises = chosen["schedule"] in ("linear", "inverse-sqrt")
@@ -193,8 +196,8 @@ class Corpus(NamedTuple):
         return hashlib.sha256(rows.encode()).hexdigest()
 
 
-def turned(options: TrainOptions, text: TextPreparation) -> Callable[[Pair], Pair]:
-    """What makes pairs of English and German into those that the options ask for.
+def turned(pairs: Iterable[Pair], options: TrainOptions, text: TextPreparation) -> list[Pair]:
+    """Pairs of English and German in the direction that is asked for.
 
     Raises:
         ValueError: for other languages.
@@ -202,14 +205,14 @@ def turned(options: TrainOptions, text: TextPreparation) -> Callable[[Pair], Pai
     if {text.source, text.target} != {"en", "de"}:
         raise ValueError(f"{options.data} is en and de, not {text.source!r} and {text.target!r}")
     if text.source == "en":
-        return lambda pair: pair
-    return lambda pair: Pair(pair.target, pair.source, tuple((t, s) for s, t in pair.alignment))
+        return list(pairs)
+    return [Pair(one.target, one.source, tuple((t, s) for s, t in one.alignment)) for one in pairs]
 
 
 def load_captions(options: TrainOptions, text: TextPreparation) -> Corpus:
     """Generated captions: 500 to choose by, 1,000 to report on, the rest to train on."""
-    turn = turned(options, text)
-    pairs = [*map(turn, make_captions(options.n_captions + 1500, seed=options.seed, simple=options.simple))]
+    captions = make_captions(options.n_captions + 1500, options.seed, simple=options.simple)
+    pairs = turned(captions, options, text)
     test = pairs[500:1500]
     reserved = {pair.source for pair in test}
     validation = [pair for pair in pairs[:500] if pair.source not in reserved]
@@ -229,9 +232,9 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
 
 def load_visitors(options: TrainOptions, text: TextPreparation) -> Corpus:
     """Everyday sentences with what visitors type besides; 1,000 pairs to choose by, 1,000 to report on."""
-    turn, pairs = turned(options, text), visitors_corpus(load_everyday("train"), options.seed)
-    train, validation, test = ([*map(turn, part)] for part in (pairs, load_everyday("val"), load_everyday("test")))
-    return Corpus(train, validation, test)
+    train = visitors_corpus(load_everyday("train"), options.seed)
+    parts = (train, load_everyday("val"), load_everyday("test"))
+    return Corpus(*(turned(part, options, text) for part in parts))
 
 
 CORPORA: dict[str, Callable[[TrainOptions, TextPreparation], Corpus]] = {
@@ -264,7 +267,8 @@ class PairStream:
 
     def number(self, source: str) -> int:
         """A hash of a source, another one for each seed."""
-        return int.from_bytes(hashlib.blake2b(f"{self.seed} {source}".encode(), digest_size=8).digest())
+        digest = hashlib.blake2b(f"{self.seed} {source}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest)
 
     def held_back(self) -> tuple[list[Pair], list[Pair]]:
         """The pairs of the validation and of the test part."""

@@ -79,7 +79,8 @@ def unknown_words(text: str, tokenizer: Any) -> tuple[str, ...]:
 def shown(words: Sequence[str], most: int = 10) -> str:
     """A few words for a message: cut, and without characters that a terminal would obey."""
     cut = [word if len(word) <= 40 else word[:40] + "…" for word in words[:most]]
-    return ", ".join(word if word.isprintable() else repr(word) for word in cut) + ", …" * (len(words) > most)
+    cut += ["…"] * (len(words) > most)
+    return ", ".join(word if word.isprintable() else repr(word) for word in cut)
 
 
 # ---------------------------------------------------------------- the folder
@@ -182,11 +183,11 @@ def weights_file(folder: Path, weights: str | None = None) -> Path:
     Raises:
         ValueError: if there is no such file.
     """
-    names = [f"{name}.safetensors" for name in ([weights] if weights else ["weights", "averaged", "best"])]
+    names = [weights] if weights else ["weights", "averaged", "best"]
     for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    raise ValueError(f"{folder} has no weights: there is no file {' or '.join(names)}")
+        if (path := folder / f"{name}.safetensors").is_file():
+            return path
+    raise ValueError(f"{folder} has no weights: there is no file {' or '.join(names)}.safetensors")
 
 
 # ---------------------------------------------------------------- the translator
@@ -339,7 +340,8 @@ class Translator:
         for (one,) in best:
             unknown |= dict.fromkeys(one.unknown)
         if unknown:
-            warnings.warn(f"the model does not know {shown([*unknown])}", UnknownWordWarning, stacklevel=2)
+            text = f"the model does not know {shown([*unknown])}"
+            warnings.warn(text, UnknownWordWarning, stacklevel=2)
         return [one.text for (one,) in best]
 
     def search(
@@ -363,13 +365,14 @@ class Translator:
             raise TypeError(f"config is {config!r}, expected a SearchConfig")
         config = replace(config or self.decoding, **options)
         lines = check_texts(texts)
-        ready = [one_line(line) if prepared else self.text.prepare(line, self.source_tokenizer) for line in lines]
+        ready = [*map(one_line if prepared else self.prepare, lines)]
         ids = [[*one, *self.special.eos[:1]] for one in self.source_tokenizer.encode_batch(ready)]
         for index, source in enumerate(ids):
             if problem := self._too_long(source):
                 raise ValueError(f"texts[{index}] has {problem}")
         best = [[Translation("")] * config.n_best for _ in lines]
-        left = [row for _, row in sorted([(len(ids[row]), row) for row, text in enumerate(ready) if text.strip()])]
+        rows = [row for row, text in enumerate(ready) if text.strip()]
+        left = sorted(rows, key=lambda row: len(ids[row]))
         while left:  # the longest first, with as many others as fit beside it
             size = max(1, max_tokens // (config.beam_size * len(ids[left[-1]])))
             rows, left = left[-size:], left[:-size]
@@ -462,4 +465,5 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
 
 def write_config(folder: Path, config: TranslatorConfig) -> None:
     """Write ``config.json``, as ``read_config`` reads it."""
-    write_json(folder / "config.json", TypeAdapter(TranslatorConfig).dump_python(config, mode="json"))
+    content = TypeAdapter(TranslatorConfig).dump_python(config, mode="json")
+    write_json(folder / "config.json", content)

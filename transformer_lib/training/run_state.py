@@ -315,7 +315,7 @@ class RunState:
             "seconds": round(progress.seconds, 1),
         }
         better = measured < progress.best
-        progress.best = min(measured, progress.best)
+        progress.best = min(progress.best, measured)  # which NaN never is
         progress.bad_epochs = 0 if better else progress.bad_epochs + 1
         if config.schedule == "plateau" and not better:
             progress.lr_scale /= 2

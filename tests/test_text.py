@@ -143,7 +143,8 @@ def test_other_columns_get_advice_that_works(tmp_path):
 
 
 def published(monkeypatch, rows):
-    module = SimpleNamespace(load_dataset=lambda *name, split: rows)
+    asked = ("me/it", "x", "train")
+    module = SimpleNamespace(load_dataset=lambda *name, split: rows if (*name, split) == asked else [])
     monkeypatch.setitem(sys.modules, "datasets", module)
 
 
@@ -155,10 +156,10 @@ def test_a_data_set_is_read_by_its_languages(nested, monkeypatch):
         [{"id": str(n), "translation": row} if nested else {"id": str(n), **row} for n, row in enumerate(texts)],
     )
     for source, target, expected in (("en", "de", ("number", "Nummer")), ("de", "en", ("Nummer", "number"))):
-        corpus = load_corpus(TrainOptions(data="hf:me/it", source=source, target=target))
+        corpus = load_corpus(TrainOptions(data="hf:me/it:x", source=source, target=target))
         for first, second in corpus.train:
             assert (first.split()[0], second.split()[0]) == expected and first.split()[1] == second.split()[1]
         assert {(one.source.split()[0], one.target.split()[0]) for one in corpus.test} == {expected}
     for source, target in (("en", "es"), ("xx", "yy"), (None, None), ("en", None)):
         with pytest.raises(ValueError, match=r"has (id, )?de, en, fr, not texts in .*--source and --target"):
-            load_corpus(TrainOptions(data="hf:me/it", source=source, target=target))
+            load_corpus(TrainOptions(data="hf:me/it:x", source=source, target=target))

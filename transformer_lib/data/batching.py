@@ -141,7 +141,8 @@ def collate(
     if not len(examples):
         raise ValueError("examples is empty: a batch needs at least one example")
     for i, (source, target) in enumerate(examples):
-        closed = len(source) > 0 and len(target) > 1 and {int(source[-1]), int(target[-1])} <= {*special.eos}
+        closed = len(source) > 0 and len(target) > 1
+        closed = closed and {int(source[-1]), int(target[-1])} <= {*special.eos}
         if not closed or target[0] != special.bos or special.padding < 0:
             what = "no source with EOS and target between BOS and EOS, to be padded"
             raise ValueError(f"examples[{i}] is {what}; the special ids are {special}")

@@ -75,7 +75,7 @@ def other_names(pair: Pair, generator: random.Random) -> Pair:
         new = (2 * generator.choice(PHRASES[kind]))[:2]  # most names are alike in both languages
         patterns = [re.compile(rf"\b{name}(?=s?\b)") for name in (english, german)]
         if all(map(re.Pattern.search, patterns, texts)):
-            texts = [pattern.sub(name, text) for pattern, name, text in zip(patterns, new, texts, strict=True)]
+            texts = [*map(re.Pattern.sub, patterns, new, texts)]
     return Pair(texts[0], texts[1])
 
 

@@ -126,7 +126,8 @@ def adjective_choices(
 ) -> tuple[tuple[Adjective, ...], ...]:
     """Every way to put n adjectives before a noun: none in ``clash``, and all of the
     dimensions in ``only``."""
-    able = [word for word in noun.adjectives if word.english not in clash and word.dimension in only.split()]
+    wanted = [word for word in noun.adjectives if word.dimension in only.split()]
+    able = [word for word in wanted if word.english not in clash]
     if n < 2:
         return tuple((word,) for word in able) if n else ((),)
     couples = ((a, b) for a in able for b in able)

@@ -13,7 +13,7 @@ from typing import Any
 from transformer_lib.data.files import write_atomically
 from transformer_lib.data.text import check_texts as check_texts  # which the page of the tokenizer imports from here
 
-__all__ = ["check_dropout", "check_ids", "check_size", "check_vocabulary", "load_vocabulary", "save_vocabulary"]
+__all__: list[str] = []  # the inside of data.tokenizer
 
 Pieces = tuple[str, ...]
 Merges = tuple[tuple[str, str], ...]

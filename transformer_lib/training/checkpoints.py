@@ -56,7 +56,7 @@ def load_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         parsed = json.loads(text)
         tensors |= {name: tensors[owner] for name, owner in parsed["aliases"].items()}
         return tensors, parsed["notes"]
-    except (SafetensorError, KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a readable checkpoint ({error}): copy it again, or train again") from error
 
 

@@ -60,7 +60,8 @@ class Interrupt:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupt":
-        if threading.current_thread() is threading.main_thread():  # only there can signals be caught
+        # only there can signals be caught
+        if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._request)
         return self
@@ -70,7 +71,8 @@ class Interrupt:
             signal.signal(number, handler or signal.SIG_DFL)
 
     def _request(self, *_: object) -> None:
-        if self.requested and time.monotonic() - self._since > 1:  # torchrun repeats a signal at once
+        # torchrun repeats a signal at once
+        if self.requested and time.monotonic() - self._since > 1:
             raise KeyboardInterrupt
         if not self.requested:
             self.requested, self._since = True, time.monotonic()
@@ -251,7 +253,7 @@ class RunState:
 
         @torch.no_grad()
         def swap() -> None:
-            for parameter, average in zip(self.parameters, self.ema or (), strict=self.ema is not None):
+            for parameter, average in zip(self.parameters, self.ema or (), strict=False):
                 current = parameter.clone()
                 parameter.copy_(average)
                 average.copy_(current)
@@ -392,7 +394,8 @@ class RunState:
         identity = self.identity()
         # version 0.2 did not note the translator
         stored = {"translator": self.translator} | notes.get("identity", {})
-        for name, config in (("configuration", self.config), ("model", getattr(self.model, "config", None))):
+        configs = {"configuration": self.config, "model": getattr(self.model, "config", None)}
+        for name, config in configs.items():
             stored[name] = completed(stored.get(name, {}), identity[name], config)
         if differs := [name for name in identity if stored.get(name) != identity[name]]:
             raise ValueError(f"{path} is of a run with another {' and another '.join(differs)}")
@@ -404,7 +407,8 @@ class RunState:
         for index, average in enumerate(self.ema or ()):
             average.copy_(share(parts["ema"][str(index)], average))
         slots: dict[int, dict[str, Any]] = {}
-        for name, value in sorted((parts["optimizer"] | notes["plain"]).items()):  # every process in the same order
+        # every process in the same order
+        for name, value in sorted((parts["optimizer"] | notes["plain"]).items()):
             index, slot = name.split("/")
             parameter = self.parameters[int(index)]
             same = isinstance(value, Tensor) and value.shape == parameter.shape

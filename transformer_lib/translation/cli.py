@@ -48,14 +48,16 @@ def optional(owner: type, *, hidden: Sequence[str] = (), defaults: dict[str, Any
         defaults: for the help; None for those of the class.
     """
     hints = get_type_hints(owner, include_extras=True)
-    body: dict[str, Any] = {"__annotations__": {}, "__post_init__": lambda self: None, "__module__": owner.__module__}
+    body: dict[str, Any] = {"__annotations__": {}, "__module__": owner.__module__}
+    body["__post_init__"] = lambda self: None
     for entry in fields(owner):
         name, hint = entry.name, hints[entry.name]
         flag = hint is bool and name not in hidden
         default = defaults.get(name) if defaults else entry.default
         plain = default is not False and isinstance(default, int | float | str | tuple | list)
-        alias, shown_default = "from" if name == "start_from" else None, f"(default: {default})" * plain
-        say = arg(name=alias, metavar=_metavar(hint), help_behavior_hint=shown_default)
+        alias = "from" if name == "start_from" else None
+        hint_of_default = f"(default: {default})" * plain
+        say = arg(name=alias, metavar=_metavar(hint), help_behavior_hint=hint_of_default)
         body[name] = entry.default if flag else field(default=None, init=name not in hidden)
         body["__annotations__"][name] = Annotated[bool if flag else hint | None, say]
     return dataclass(frozen=True)(type(owner.__name__, (owner,), body))
@@ -427,9 +429,9 @@ def parse(arguments: list[str]) -> Any:
     if arguments[:1] in (["--help"], ["-h"]):  # one line for each
         short = {name: {"__doc__": str(one.__doc__).split("\n")[0]} for name, one in commands.items()}
         commands = {name: dataclass(type(name, (), body)) for name, body in short.items()}
-    about = "Train translators and translate with them."
     make: Any = tyro.extras.subcommand_cli_from_dict
-    return make(commands, prog="transformer-lib", description=about, args=arguments, config=(OmitArgPrefixes,))
+    about = {"prog": "transformer-lib", "description": "Train translators and translate with them."}
+    return make(commands, args=arguments, config=(OmitArgPrefixes,), **about)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -445,7 +447,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         rest = import_modules(sys.argv[1:] if arguments is None else arguments)
-        if isinstance(sys.stdout, io.TextIOWrapper):  # elsewhere than on Unix a pipe may not be UTF-8
+        # elsewhere than on Unix a pipe may not be UTF-8
+        if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
         if rest[:1] == ["--version"]:
             print(f"transformer-lib {importlib.import_module('transformer_lib').__version__}")

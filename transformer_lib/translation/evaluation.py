@@ -99,9 +99,12 @@ def _scores(
         "signature": score.signature,
         "chrf": round(CHRF().corpus_score(texts, [references]).score, 2),
     }
-    if data == "multi30k":  # without regard to case, and as most papers count: split by Moses's rules
-        split = [[moses_tokenize(text, str(translator.text.target)) for text in x] for x in (texts, references)]
+    # without regard to case, and as most papers count: split by Moses's rules
+    if data == "multi30k":
+        language = str(translator.text.target)
+        split = ([moses_tokenize(text, language) for text in side] for side in (texts, references))
         lower = bleu(texts, references, tokenize="13a", lowercase=True)
-        for name, one in (("bleu_lowercase", lower), ("bleu_moses_lowercase", bleu(*split, tokenize="none"))):
+        moses = bleu(*split, tokenize="none")
+        for name, one in (("bleu_lowercase", lower), ("bleu_moses_lowercase", moses)):
             scores |= {name: round(one.score, 2), f"{name}_signature": one.signature}
     return scores

@@ -15,7 +15,8 @@ MODEL_CARD = (Path(__file__).parent / "card.md").read_text("utf-8")
 
 def command(options: TrainOptions) -> str:
     """The options that are not the default, as they are typed."""
-    values = {name: value for name, value in asdict(options).items() if value != getattr(TrainOptions, name, {})}
+    rows = asdict(options).items()
+    values = {name: value for name, value in rows if value != getattr(TrainOptions, name, {})}
     values |= values.pop("model_options", {}) | values.pop("training", {})
     return typed(values)
 

@@ -225,9 +225,9 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
 
     Source: Elliott et al. (2016).
     """
-    parts = (load_multi30k(split, str(text.source), str(text.target)) for split in ("train", "val", "test_2016_flickr"))
-    train, validation, test = ([Pair(one_line(pair.source), one_line(pair.target)) for pair in part] for part in parts)
-    return Corpus(train, validation, test)
+    languages, splits = (str(text.source), str(text.target)), ("train", "val", "test_2016_flickr")
+    parts = (load_multi30k(split, *languages) for split in splits)
+    return Corpus(*([Pair(one_line(x.source), one_line(x.target)) for x in part] for part in parts))
 
 
 def load_visitors(options: TrainOptions, text: TextPreparation) -> Corpus:

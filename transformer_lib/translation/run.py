@@ -227,14 +227,16 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
     """
     languages, splits = (str(text.source), str(text.target)), ("train", "val", "test_2016_flickr")
     parts = (load_multi30k(split, *languages) for split in splits)
-    return Corpus(*([Pair(one_line(x.source), one_line(x.target)) for x in part] for part in parts))
+    train, val, test = ([Pair(one_line(x.source), one_line(x.target)) for x in part] for part in parts)
+    return Corpus(train, val, test)
 
 
 def load_visitors(options: TrainOptions, text: TextPreparation) -> Corpus:
     """Everyday sentences with what visitors type besides; 1,000 pairs to choose by, 1,000 to report on."""
-    train = visitors_corpus(load_everyday("train"), options.seed)
-    parts = (train, load_everyday("val"), load_everyday("test"))
-    return Corpus(*(turned(part, options, text) for part in parts))
+    pairs = visitors_corpus(load_everyday("train"), options.seed)
+    parts = (pairs, load_everyday("val"), load_everyday("test"))
+    train, val, test = (turned(part, options, text) for part in parts)
+    return Corpus(train, val, test)
 
 
 CORPORA: dict[str, Callable[[TrainOptions, TextPreparation], Corpus]] = {

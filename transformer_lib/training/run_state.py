@@ -137,7 +137,7 @@ class RunState:
         loss: returns the sum over the target tokens of a batch, and their number; None for ``model.loss``, or for
             R-Drop if the configuration asks for it.
         transforms: what changes the training examples, such as noise; see ``training.transforms``.
-        optimizer: None for Adam. The schedule sets its learning rate.
+        optimizer: None for Adam, and with ``shard=True``. The schedule sets its learning rate.
 
     Raises:
         ValueError: if every parameter is frozen, the optimiser holds parameters of another model, or nothing follows
@@ -168,7 +168,7 @@ class RunState:
         self.optimizer = optimizer or adam(self.parameters)
         own = set(map(id, model.parameters()))
         if any(id(p) not in own for group in self.optimizer.param_groups for p in group["params"]):
-            raise ValueError("the optimizer holds other parameters (with shard=True, leave it out)")
+            raise ValueError("the optimizer holds parameters of another model")
         self.batches = batch_loader(train, config, model, transforms, self.device, shuffle=True)
         self.validation_batches = batch_loader(validation, config, model, (), self.device)
         self.total = config.epochs * math.ceil(len(self.batches) / config.accumulate)

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -365,7 +366,8 @@ class Translator:
             raise TypeError(f"config is {config!r}, expected a SearchConfig")
         config = replace(config or self.decoding, **options)
         lines = check_texts(texts)
-        ready = [*map(one_line if prepared else self.prepare, lines)]
+        prepare = partial(self.text.prepare, tokenizer=self.source_tokenizer)
+        ready = [*map(one_line if prepared else prepare, lines)]
         ids = [[*one, *self.special.eos[:1]] for one in self.source_tokenizer.encode_batch(ready)]
         for index, source in enumerate(ids):
             if problem := self._too_long(source):

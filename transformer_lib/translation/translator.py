@@ -373,8 +373,8 @@ class Translator:
             if problem := self._too_long(source):
                 raise ValueError(f"texts[{index}] has {problem}")
         best = [[Translation("")] * config.n_best for _ in lines]
-        rows = [row for row, text in enumerate(ready) if text.strip()]
-        left = sorted(rows, key=lambda row: len(ids[row]))
+        sizes = sorted([(len(ids[row]), row) for row, text in enumerate(ready) if text.strip()])
+        left = [row for _, row in sizes]
         while left:  # the longest first, with as many others as fit beside it
             size = max(1, max_tokens // (config.beam_size * len(ids[left[-1]])))
             rows, left = left[-size:], left[:-size]

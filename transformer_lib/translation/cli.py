@@ -257,8 +257,9 @@ class Translate:
     def streams(self) -> Iterator[tuple[Any, Any]]:
         """Input and output as streams of bytes; a file of output is begun anew."""
         with ExitStack() as stack:
-            stream: Any = sys.stdin.buffer
-            if self.input != "-":
+            if self.input == "-":
+                stream: Any = sys.stdin.buffer
+            else:
                 stream = stack.enter_context(open(self.input, "rb"))
             if self.output is None:
                 yield stream, sys.stdout.buffer

@@ -270,6 +270,25 @@ def test_shapes_are_shown_as_they_are_written() -> None:
     assert made.startswith("(source_vocab_size: int = 37000, ") and "Annotated" not in made
 
 
+def test_a_signature_over_several_lines_is_a_term_of_its_list(tmp_path: Path) -> None:
+    from sphinx.application import Sphinx
+
+    (tmp_path / "index.rst").write_text(".. py:function:: f(one: int, two: int) -> int\n\n   Adds.\n", encoding="utf-8")
+    (tmp_path / "conf.py").write_text("", encoding="utf-8")
+    settings = {"extensions": ["sphinx.ext.autodoc", "sphinx_autodoc_typehints", "book_api"]}
+    places = [tmp_path, None, tmp_path / "out", tmp_path / "trees", "html"]
+    settings |= {"maximum_signature_line_length": 9}
+    Sphinx(*places, confoverrides=settings, status=None, warning=None).build()
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r"<dl[^>]*>\s*<(\w+)", page) == ["dt"] and re.search('<dt class="[^"]*sig-lines', page)
+
+
+def test_a_printed_table_that_a_phone_can_show_in_smaller_type_is_known() -> None:
+    rows = f"{'loss':>53}\n{'2014  1.54':<53}\n2017  1.50"
+    assert book_cells.is_wide_table(rows) and not book_cells.is_wide_table(rows.replace(" " * 9, ""))
+    assert not book_cells.is_wide_table(rows + " " * 70 + "|") and not book_cells.is_wide_table("word " * 11)
+
+
 @pytest.mark.slow
 @pytest.mark.xdist_group("small book")
 def test_how_sure_we_are_is_told_in_a_box_and_on_the_page_of_claims(small_book: Path) -> None:

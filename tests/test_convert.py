@@ -12,6 +12,7 @@ from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.models.attention import causal_mask
 from transformer_lib.models.convert import from_hf, from_torch, to_hf, to_torch
+from transformer_lib.models.gpt import CausalAttention
 from transformer_lib.models.marian import load_marian
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.transformer import (
@@ -162,7 +163,7 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_what_ours_would_compute_differently_is_refused(name):
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises((ValueError, RuntimeError), match=name):
         from_torch(ODD[name]())
 
 
@@ -172,7 +173,7 @@ def test_layers_of_a_stack_that_differ_are_refused():
     with pytest.raises(ValueError, match=r"eps=0\.1"):
         from_torch(stack)
     stack.layers[1] = nn.TransformerEncoderLayer(16, 2, 32)
-    with pytest.raises(ValueError, match="n_heads=2"):
+    with pytest.raises(ValueError, match=r"layers\.1\.self_attn\.num_heads=2"):
         from_torch(stack)
 
 
@@ -184,15 +185,18 @@ def test_a_class_of_ones_own_is_refused():
         from_torch(Mine(16, 4, 32))
     stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32), 2, enable_nested_tensor=False)
     stack.layers[1] = Mine(16, 4, 32)
-    with pytest.raises(ValueError, match=r"Mine at layers\.1"):
+    with pytest.raises(ValueError, match=r"class of layers\.1='Mine'"):
         from_torch(stack)
 
 
-@pytest.mark.parametrize("changes", [{"d_key": 5}, {"bias": False}])
-def test_what_pytorch_cannot_compute_is_refused(changes):
+def test_what_pytorch_cannot_compute_is_refused():
     sizes = {"source_vocab_size": 30, "target_vocab_size": 30, "d_model": 16, "n_heads": 4, "d_ff": 32}
-    with pytest.raises((ValueError, RuntimeError), match=r"in_proj|size of tensor"):
-        to_torch(Transformer(TransformerConfig(**sizes, **changes)).encoder)
+    with pytest.raises(RuntimeError, match="in_proj"):
+        to_torch(Transformer(TransformerConfig(**sizes, d_key=5)).encoder)
+    encoder = Transformer(TransformerConfig(**sizes)).encoder
+    encoder.layers[1].self_attn = CausalAttention(16, 4)  # the same parameters
+    with pytest.raises(TypeError, match="CausalAttention has no counterpart"):
+        to_torch(encoder)
 
 
 # ---------------------------------------------------------------- Marian
@@ -331,7 +335,7 @@ def test_a_folder_with_pickled_weights_is_read_safely(opus_folder, tmp_path):
     with pytest.raises(Exception, match=r"[Uu]nsafe|weights_only|Unsupported"):
         load_marian(tmp_path)
     (tmp_path / "vocab.json").unlink()
-    with pytest.raises(ValueError, match=r"has no vocab.json: is it the folder of an Opus-MT model\?"):
+    with pytest.raises(FileNotFoundError, match=r"vocab\.json"):
         load_marian(tmp_path)
     (tmp_path / "pytorch_model.bin").unlink()
     with pytest.raises(ValueError, match=r"neither model\.safetensors nor pytorch_model\.bin"):

@@ -343,19 +343,19 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         page.click(".tl-changes button:text-is('wide')")
         assert page.inner_text(".tl-state") == "sie ← street 100 %" and asked == []  # recorded, nothing loaded
         assert page.locator(".tl-picture path").count() == 1
-        assert "(3.0 MB)" in page.inner_text(".tl-form button") and "no terms" in page.inner_text(".tl-terms")
         page.select_option(MODEL, label="Captions, English to German")
+        assert "(3.0 MB)" in page.inner_text(".tl-form button") and "no terms" in page.inner_text(".tl-terms")
 
-        page.focus("input")  # from here on by keyboard alone
+        page.focus("textarea")  # from here on by keyboard alone
         page.keyboard.press("Enter")
         page.wait_for_function(READY)
         page.wait_for_function(SPOKEN, arg="Der Hund überquert die Straße nicht, weil sie zu breit ist.")
-        page.fill("input", "TWO hungry dogs are eating the spaceship. The cat sleeps.")
+        page.fill("textarea", "TWO hungry dogs are eating the spaceship. The cat sleeps.")
         page.keyboard.press("Enter")
         page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('spaceship')")
         assert page.locator(".tl-source .tl-unknown").all_inner_texts() == ["spaceship."]
         assert "here the first" in page.inner_text(".tl-notice")
-        page.fill("input", "The cat sleeps because it is tired.")
+        page.fill("textarea", "The cat sleeps because it is tired.")
         page.wait_for_function(SPOKEN, arg="Die Katze schläft, weil sie müde ist.")  # without Enter
         page.focus(".tl-target button[tabindex='0']")
         page.keyboard.press("Home")
@@ -367,31 +367,31 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         page.select_option(".tl-settings label:nth-child(2) select", "1")
         page.wait_for_function(SPOKEN, arg="Die Katze schläft, weil sie müde ist.")
 
-        page.fill("input", "cat " * 200)  # too long: refused, and the old translation does not stay
+        page.fill("textarea", "cat " * 200)  # too long: refused, and the old translation does not stay
         page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('takes 500')")
         assert page.locator(".tl-target button").count() == 0
 
         page.select_option(MODEL, label="Multi30k, German to English")
         assert (
-            page.input_value("input") == "Zwei Hunde spielen im Schnee."
+            page.input_value("textarea") == "Zwei Hunde spielen im Schnee."
             and page.locator(".tl-changes:visible").count() == 0
         )
         assert page.locator(".tl-target button").count() == 0 and "photographs only" in page.inner_text(".tl-terms")
         page.click(".tl-tries button:nth-child(3)")  # loads and translates
         page.wait_for_function(SPOKEN, arg="Three children are sitting on a bench.")
-        page.fill("input", "Zwei Hunde spielen im Schnee. " * 16)
+        page.fill("textarea", "Zwei Hunde spielen im Schnee. " * 16)
         page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('after 100 tokens')")
-        page.fill("input", "Ein ZXQWVKPT isst Pizza.")
+        page.fill("textarea", "Ein ZXQWVKPT isst Pizza.")
         page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('seen ZXQWVKPT, so')")
         page.select_option(MODEL, label="Multi30k, English to German")
-        assert page.input_value("input") == "Two dogs are playing in the snow."
+        assert page.input_value("textarea") == "Two dogs are playing in the snow."
         page.select_option(MODEL, label="Captions, English to German")
         assert page.inner_text(".tl-state") == "sie ← street 100 %"  # the recorded example again
 
         asked.clear()
         page.goto("about:blank")
         page.goto(f"{root}light.html")
-        page.click(".tl-changes button:text-is('wide')")
+        page.select_option(MODEL, label="Captions, English to German")
         page.wait_for_function("() => document.querySelector('.tl-form button').textContent.includes('kept here')")
         page.click(".tl-form button")
         page.wait_for_function(READY)
@@ -405,11 +405,16 @@ def test_a_visitor_is_answered_by_the_translator_of_everyday_sentences(site: Pat
         page, problems = opened(browser, f"{root}light.html", reduced_motion="reduce")
         chosen = f"() => document.querySelector('{MODEL}').selectedOptions[0].textContent"
         assert page.evaluate(chosen) == "Everyday, English to German" and "tatoeba.org" in page.inner_text(".tl-terms")
-        page.click(".tl-changes button:text-is('wide')")  # recorded with another model
-        assert page.evaluate(chosen) == "Captions, English to German"
-        page.fill("input", "Hello!")
+        lines = page.locator(".tl-settings label:nth-child(3) select")
+        page.click(".tl-changes button:text-is('wide')")  # recorded with another model, as it says
+        assert page.evaluate(chosen) == "Everyday, English to German"
+        assert lines.inner_text() == "Captions: layer 4, head 3" and lines.is_disabled()
+        page.click(".tl-copy")
+        assert "#captions-en-de/" in page.url
+        page.fill("textarea", "Hello!")
         page.keyboard.press("Enter")
         page.wait_for_function(SPOKEN, arg="Hallo!")
+        assert page.input_value("textarea") == "Hello!" and not lines.is_disabled()
         assert page.evaluate(chosen) == "Everyday, English to German" and page.inner_text(".tl-notice") == ""
         assert page.locator(".tl-changes:visible").count() == 0
         page.evaluate(WATCH)
@@ -429,11 +434,11 @@ def test_the_widget_fits_a_phone_and_degrades(site: Path, browser: Any, mode: st
         page, problems = opened(browser, f"{root}{mode}.html", viewport=NARROW, reduced_motion="reduce")
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
         assert page.evaluate(HIDDEN) == 0
-        boxes = [page.locator(name).bounding_box() for name in ("input", ".tl-plain", ".tl-picture")]
+        boxes = [page.locator(name).bounding_box() for name in ("textarea", ".tl-plain", ".tl-picture")]
         ends = [box["y"] + box["height"] for box in boxes]
         assert ends[0] <= boxes[1]["y"] and ends[1] <= boxes[2]["y"]
         page.evaluate("document.body.style.padding = '467px 0 900px'")
-        page.focus("input")
+        page.focus("textarea")
         box = page.locator(".tl-plain").bounding_box()
         assert box["y"] + box["height"] < 844 - 336  # input and translation stand above a keyboard
         page.route("**/*.safetensors*", lambda route: route.abort())
@@ -450,6 +455,30 @@ def test_the_widget_fits_a_phone_and_degrades(site: Path, browser: Any, mode: st
         page.context.close()
 
 
+SHIFTS = """() => { window.shifts = []; new PerformanceObserver((list) => {
+  for (const { value } of list.getEntries()) shifts.push(value);
+}).observe({ type: "layout-shift", buffered: true }); }"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_sentence_can_be_read_and_nothing_moves_when_the_page_or_the_translator_is_there(
+    site: Path, browser: Any, width: int
+) -> None:
+    with serve(site) as root:
+        look = {"viewport": {"width": width, "height": 900}, "reduced_motion": "reduce"}
+        page, _ = opened(browser, f"{root}light.html", **look)
+        hidden = page.locator("textarea").evaluate("(it) => it.scrollHeight - it.clientHeight")
+        assert hidden <= 0
+        page.evaluate(SHIFTS)
+        page.click(".tl-form button")
+        page.wait_for_function(READY)
+        page.wait_for_function("() => document.querySelector('.tl-says').textContent.endsWith('ist.')")
+        page.wait_for_timeout(300)
+        assert page.evaluate("shifts.reduce((sum, one) => sum + one, 0)") < 0.005
+        page.context.close()
+
+
 NOTICE = "(text) => document.querySelector('.tl-notice').textContent.includes(text)"
 
 
@@ -463,7 +492,7 @@ def test_what_the_model_does_not_know_is_not_translated(site: Path, browser: Any
         page.select_option(MODEL, label="Captions, English to German")
 
         def typed(text: str, told: str) -> list[str]:
-            page.fill("input", text)
+            page.fill("textarea", text)
             page.keyboard.press("Enter")
             page.wait_for_function(NOTICE, arg=told)
             page.wait_for_selector(".tl-offers:not([hidden])")
@@ -486,10 +515,10 @@ def test_what_the_model_does_not_know_is_not_translated(site: Path, browser: Any
         offers.first.click()  # the model that knows these words
         page.wait_for_function(SPOKEN, arg="Two dogs are playing in the snow.")
         assert page.inner_text(".tl-notice") == "" and page.locator(".tl-offers:visible").count() == 0
-        page.fill("input", "ZWEI HUNDE SPIELEN. Ein Junge isst Pizza.")  # no false alarm
+        page.fill("textarea", "ZWEI HUNDE SPIELEN. Ein Junge isst Pizza.")  # no false alarm
         page.wait_for_function("() => location.hash.includes('Pizza')")
         assert "know" not in page.inner_text(".tl-notice") and page.locator(".tl-unknown").count() == 0
-        page.fill("input", "Wie geht es dir?")  # known words, but nothing that a caption would say
+        page.fill("textarea", "Wie geht es dir?")  # known words, but nothing that a caption would say
         page.wait_for_function(NOTICE, arg="less sure of it than of 99 in 100 sentences")
         assert page.locator(".tl-unsure").count() == 1
         assert problems == []
@@ -509,7 +538,7 @@ def test_an_address_carries_model_and_sentence(site: Path, browser: Any) -> None
         page.evaluate("() => { location.hash = '#multi30k-en-de/Two%20dogs%20play.' }")
         page.wait_for_function(READY)
         page.wait_for_function(SPOKEN, arg="Zwei Hunde spielen.")
-        page.fill("input", "A 100% red/blue dog #1?")
+        page.fill("textarea", "A 100% red/blue dog #1?")
         page.click(".tl-copy")
         page.wait_for_function("() => document.querySelector('.tl-copy').textContent === 'Copied'")
         copied = page.evaluate("() => navigator.clipboard.readText()")
@@ -521,7 +550,7 @@ def test_an_address_carries_model_and_sentence(site: Path, browser: Any) -> None
         page.goto("about:blank")
         page.goto(copied)
         page.wait_for_function(READY)
-        assert page.input_value("input") == "A 100% red/blue dog #1?" and problems == []
+        assert page.input_value("textarea") == "A 100% red/blue dog #1?" and problems == []
         page.context.close()
 
 
@@ -615,7 +644,7 @@ def test_the_wall_translates_and_shows_what_each_model_attends_to(site: Path, br
           .map((word) => Number(word.style.getPropertyValue('--tl-weight')))"""
         for index, name in enumerate(record["models"]):
             words[index].last.hover()
-            expected = record["examples"][page.input_value("input")][name]["weights"][-1]
+            expected = record["examples"][page.input_value("textarea")][name]["weights"][-1]
             found = {i: round(1000 * w) for i, w in enumerate(page.evaluate(weights)) if w}
             assert found == dict(map(tuple, expected)) and bool(found) == (index > 0)
         assert page.inner_text(".tl-state").startswith("Transformer: ")
@@ -625,7 +654,7 @@ def test_the_wall_translates_and_shows_what_each_model_attends_to(site: Path, br
         page.click(".tl-tries button:has-text('short')")
         assert page.inner_text(".tl-gloss") == "In English: Two dogs are playing in the snow." and asked == []
 
-        page.fill("input", own)
+        page.fill("textarea", own)
         page.keyboard.press("Enter")
         page.wait_for_function("() => document.querySelector('.tl-says').textContent")
         for index, name in enumerate(record["models"]):
@@ -646,7 +675,7 @@ def test_the_wall_fits_a_phone_and_degrades(site: Path, browser: Any, mode: str)
         page, problems = opened(browser, f"{root}wall-{mode}.html", viewport=NARROW, reduced_motion="reduce")
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
         page.route("**/*.safetensors*", lambda route: route.abort())
-        page.fill("input", "Ein Hund spielt.")
+        page.fill("textarea", "Ein Hund spielt.")
         page.click(".tl-form button")
         page.wait_for_function(NOTICE, arg="could not be loaded")
         assert all("Failed to load" in one or "ERR_FAILED" in one for one in problems)

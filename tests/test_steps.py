@@ -37,7 +37,7 @@ def test_the_beam_finds_what_beam_search_finds(translator: Translator, text: str
     best = beam_search(translator.model, source_of(translator, text), **options)
     assert viewer.summary.endswith(f": {translator.target_tokenizer.decode(best.tokens[0, 0].tolist())} <eos>")
     assert f"finished, score {best.scores[0, 0]:.2f}" in viewer.html
-    assert all(step.count("goes on") <= beam_size for step in steps_of(viewer))
+    assert all(step.count("goes on") <= beam_size for step in steps_of(viewer)[0][0])
     assert 'data-begin="0"' in viewer.html
     assert 'data-begin="1"' in viz.beam_viewer(translator, text, beam_size=beam_size, step=2).html
 

@@ -132,7 +132,7 @@ def test_the_scale_begins_at_zero_whatever_the_weights(ax):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_tensors_of_any_kind_draw_the_same(ax, dtype):
     weights = torch.tensor([[0.25, 0.75], [1.0, 0.0]], dtype=dtype, requires_grad=True)
-    for given_as in (weights, [row for row in weights], weights.detach().double().numpy(), weights.tolist()):
+    for given_as in (weights, weights.detach().double().numpy(), weights.tolist()):
         assert np.array_equal(viz.heatmap(ax, given_as, ["ab"] * 2, ["c", "d"]).get_array(), weights.tolist())
 
 
@@ -207,22 +207,23 @@ def test_dollar_signs_are_no_formulas(horizontal):
 
 def test_boxes_hold_their_text():
     figure, ax = viz.canvas(8, 2)
-    boxes = viz.draw_boxes(ax, ["h", "encoder", "$h_1$"], y=1, width=1.3, colours=["blue", "#00FF00", "grey"])
+    places = [8 / 6, 4, 40 / 6]
+    boxes = viz.draw_boxes(ax, ["h", "encoder", "$h_1$"], 1, places, width=1.3, colours=["blue", "#00FF00", "grey"])
     figure.canvas.draw()
     frames = [patch.get_window_extent() for patch in ax.patches]
     texts = [text.get_window_extent() for text in ax.texts]
     assert [text.get_text() for text in ax.texts] == ["h", "encoder", "$h_1$"]
     for frame, text in zip(frames, texts, strict=True):
         assert frame.x0 <= text.x0 and text.x1 <= frame.x1 and frame.y0 <= text.y0 and text.y1 <= frame.y1
-    assert [box.x for box in boxes] == pytest.approx([8 / 6, 4, 40 / 6])
+    assert [box.x for box in boxes] == places
 
 
 def test_a_long_text_becomes_smaller_and_then_is_refused():
     _, ax = viz.canvas(10, 2)
-    viz.draw_boxes(ax, ["probability"], y=1, width=1.3)
+    viz.draw_boxes(ax, ["probability"], 1, [5], width=1.3)
     assert 8 <= ax.texts[0].get_fontsize() < 11
     with pytest.raises(ValueError, match="too long for a box"):
-        viz.draw_boxes(ax, ["a very long name indeed"], y=1, width=1.0)
+        viz.draw_boxes(ax, ["a very long name indeed"], 1, [5], width=1.0)
 
 
 def test_tokens_are_as_wide_as_their_words_and_stay_apart():
@@ -268,7 +269,7 @@ def test_the_viewer_holds_words_and_weights():
     assert "html" not in repr(viewer) and " at 0x" not in repr(viewer)
 
 
-def test_heads_layers_and_named_maps_have_menus():
+def test_heads_and_layers_have_menus():
     def menus(weights):
         html = viz.attention_viewer(weights, ["x"], ["a", "b"]).html
         return [
@@ -280,7 +281,6 @@ def test_heads_layers_and_named_maps_have_menus():
     assert menus(one) == []
     assert menus(one.expand(3, 1, 2)) == [("Head", ["1", "2", "3"])]
     assert menus(one.expand(2, 3, 1, 2)) == [("Layer", ["1", "2"]), ("Head", ["1", "2", "3"])]
-    assert menus({"first": one, "<b>": one}) == [("Weights", ["first", "&lt;b&gt;"])]
 
 
 def test_the_viewer_opens_at_the_map_that_reaches_most():
@@ -336,7 +336,7 @@ REFUSED = {
     "negative": (lambda ax: viz.heatmap(ax, [[-0.1]], ["x"], ["y"]), "-0.1 to -0.1: expected numbers from 0 to 1"),
     "above one": (lambda ax: viz.heatmap(ax, [[3.0]], ["x"], ["y"]), "3 to 3: expected numbers from 0 to 1"),
     "a box without place": (lambda ax: viz.draw_boxes(ax, ["a"], 0, x=[]), "zip"),
-    "a NaN map": (lambda ax: viz.attention_viewer({"a": [[NAN]]}, ["x"], ["y"]), r"weights\['a'\] holds nan"),
+    "a NaN map": (lambda ax: viz.attention_viewer([[NAN]], ["x"], ["y"]), "weights holds nan"),
     "viewer words": (lambda ax: viz.attention_viewer(WEIGHTS, COLUMNS, ROWS), "rows=.*expected 3 words"),
 }
 

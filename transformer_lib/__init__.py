@@ -54,7 +54,8 @@ if os.environ.get("TRANSFORMER_LIB_STRICT") == "1":
     from . import strict  # noqa: F401
 
     _CHECKED = "metrics data.tokenizer data.batching models training decoding translation viz"
-    install_import_hook([f"{__name__}.{name}" for name in _CHECKED.split()], "transformer_lib.strict.check")
+    _PLACES = [f"{__name__}.{name}" for name in _CHECKED.split()]
+    install_import_hook(_PLACES, "transformer_lib.strict.check")
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,7 @@ def extends(cls: type) -> Any:
         if isinstance(method, cached_property):
             method.__set_name__(cls, name)
         update_abstractmethods(cls)
-        return sys._getframe(1).f_globals.get(name, method)  # a function of the same name stays what it was
+        # a function of the same name stays what it was
+        return sys._getframe(1).f_globals.get(name, method)
 
     return attach

@@ -16,8 +16,10 @@ from typing import Any, TypeVar, get_type_hints
 
 from book_chapters import chapters
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
+from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.inspect import stringify_signature
 from sphinx_autodoc_typehints import process_signature
@@ -172,6 +174,18 @@ class LibraryTable(SphinxDirective):
         return self.parse_text_to_nodes(text)
 
 
+class LongSignatures(SphinxPostTransform):
+    """A signature over several lines is a term whose lines the style sheet breaks, not a list without terms inside it."""
+
+    default_priority = 700
+
+    def run(self, **kwargs: Any) -> None:
+        for node in self.document.findall(addnodes.desc_parameterlist):
+            if node.get("multi_line_parameter_list"):
+                node["multi_line_parameter_list"] = False
+                node.parent["classes"].append("sig-lines")
+
+
 def _docstring(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
@@ -208,6 +222,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     )
     app.add_directive("library-modules", LibraryModules)
     app.add_directive("library-table", LibraryTable)
+    app.add_post_transform(LongSignatures)
     app.connect("config-inited", _configure)
     app.connect("autodoc-process-docstring", _docstring, priority=400)
     app.connect("autodoc-process-docstring", _plain, priority=600)

@@ -29,6 +29,13 @@ def installs_on_colab(source: str) -> bool:
     return source.lstrip().startswith("import sys") and "%pip install" in source
 
 
+def is_wide_table(text: str) -> bool:
+    """Whether a printed table is too wide for a phone, but fits one in smaller type."""
+    lines = text.splitlines()
+    in_columns = sum("  " in line.strip() for line in lines)
+    return in_columns > 1 and 52 < max(map(len, lines)) <= 60
+
+
 def is_element(name: str) -> Callable[[nodes.Node], bool]:
     """A condition for ``findall``: the container that myst-nb made for this part of a cell."""
     return lambda node: (
@@ -68,6 +75,10 @@ class TidyCells(SphinxTransform):
                 cell["prompt_show"] = cell["prompt_hide"] = label
             elif cell.get("hide_mode"):
                 cell["prompt_show"] = cell["prompt_hide"] = "The output"
+            for part in cell.findall(is_element("cell_code_output")):
+                for printed in part.findall(nodes.literal_block):
+                    if is_wide_table(printed.astext()):
+                        printed["classes"].append("wide-table")
             for block in blocks:
                 block.rawsource = shown(block.astext())
                 block.children = []

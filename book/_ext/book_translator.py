@@ -149,7 +149,7 @@ def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> s
         "translator",
         shipped[:1],
         {"files": f"{files}/", "models": own} | kept,
-        **kept | more,
+        **kept | more | {"head": record["head"]},
     )
 
 

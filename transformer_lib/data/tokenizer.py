@@ -96,8 +96,8 @@ class Tokenizer:
 
         Args:
             texts: the sentences; for a joint vocabulary those of both languages.
-            vocab_size: the largest number of ids, the four special ones included.
-                At level "word" None stands for all words.
+            vocab_size: the largest number of ids, including the four special ones.
+                At level "word", None means all words.
         """
         lines, bpe = check_texts(texts), level == "bpe"
         least = _N_SPECIAL + (256 if bpe else 1)
@@ -136,7 +136,7 @@ class Tokenizer:
         Args:
             dropout: at level "bpe", the probability of skipping a merge
                 (BPE-dropout).
-            seed: of the dropout, for all texts together.
+            seed: for the dropout; one seed for all texts.
         """
         lines = check_texts(texts)
         check_dropout(dropout, seed, self.level)
@@ -162,7 +162,7 @@ class Tokenizer:
         """The text of the ids up to the first EOS, without PAD and BOS.
 
         Words are joined by single spaces; subwords give back the text exactly, and
-        bytes that are no valid UTF-8 become U+FFFD.
+        bytes that aren't valid UTF-8 become U+FFFD.
         """
         pieces: list[bytes] = []
         for index in check_ids(ids, self.vocab_size):
@@ -175,7 +175,7 @@ class Tokenizer:
         return b"".join(pieces).decode("utf-8", "replace").removeprefix(" ")
 
     def tokens(self, text: str) -> list[str]:
-        """The pieces of a text: ▁ is a space, \\xf0 a byte that is no letter."""
+        """The pieces of a text: ▁ is a space, \\xf0 a byte that isn't a whole character."""
         return [self._bytes[i].decode("utf-8", "backslashreplace").replace(" ", "▁") for i in self.encode(text)]
 
     def save(self, path: str | PathLike[str]) -> None:

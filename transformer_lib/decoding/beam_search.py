@@ -54,10 +54,10 @@ class SearchConfig:
     length_penalty: Exponent = 0.6  # lambda
     max_length: Size = 100  # the limit on the tokens, EOS included
     n_best: Size = 1  # hypotheses to return for each sentence
-    min_length: Count = 0  # no EOS among the first so many tokens
+    min_length: Count = 0  # EOS is not allowed among the first min_length tokens
     repetition_penalty: Positive = 1.0  # above 1: repeated tokens are less likely
     normalization: Literal["wu", "mean"] = "wu"
-    max_ratio: Positive | None = None  # most tokens for each token of the source
+    max_ratio: Positive | None = None  # the most target tokens per source token
     lookahead: Size | None = 8  # tokens that the stopping rule looks ahead
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class SearchConfig:
 class Hypotheses(NamedTuple):
     """Hypotheses of each sentence, best first and padded.
 
-    A score of minus infinity means none.
+    A score of minus infinity means that there is no hypothesis.
     """
 
     tokens: Int[Tensor, "B n T"]
@@ -89,7 +89,7 @@ class Hypotheses(NamedTuple):
         return Hypotheses(self.tokens.gather(1, rows), scores, log_probs), index
 
     def only(self, mask: Bool[Tensor, "B n"], first: int | None = None) -> "Hypotheses":
-        """The first of them, where those outside the mask count as none."""
+        """The first ones; those outside the mask count as missing."""
         scores = self.scores.masked_fill(~mask, -math.inf)
         tokens, log_probs = self.tokens[:, :first], self.log_probs[:, :first]
         return Hypotheses(tokens, scores[:, :first], log_probs)
@@ -117,7 +117,7 @@ def log_probabilities(
 ) -> Float[Tensor, "N V"]:
     """Log-probabilities of the next token, adjusted as the config says.
 
-    What is ruled out or forced comes after the softmax. In float32 at least.
+    Tokens are ruled out or forced after the softmax. Computed in float32 or better.
     """
     logits = penalize_repetition(logits, written, config.repetition_penalty)
     precision = torch.promote_types(logits.dtype, torch.float32)
@@ -149,9 +149,9 @@ def finish(
     divisor: float | Float[Tensor, " M"],
     fill: int = PAD,
 ) -> tuple[Hypotheses, Hypotheses]:
-    """The best translations, with those that have just ended.
+    """The best translations, updated with those that have just ended.
 
-    Of all sentences, and of those with the numbers ``left``.
+    For all sentences, and for those with the indices ``left``.
     """
     tokens, scores, log_probs = best
     tokens = F.pad(tokens, (0, 1), value=fill)
@@ -176,7 +176,7 @@ def unfinished(
 ) -> Int[Tensor, " G"]:
     """The sentences whose live hypotheses may still reach a better score.
 
-    At most ``lookahead`` tokens later, even if these cost nothing.
+    Within ``lookahead`` more tokens, even if each of them had probability 1.
     """
     if config.lookahead is not None:
         limits = limits.clamp(max=length + config.lookahead)
@@ -243,12 +243,12 @@ def beam_search(
             written = live.tokens.flatten(0, 1)
             log_p = log_probabilities(logits, written, forced, config, special)
             candidates, rows = extend(live, log_p, (1 + len(special.eos)) * K)
+            limit, prompt = limits[left], given[left]
             ends = special.ends(candidates.tokens[:, :, -1])
-            ends &= (length > given[left])[:, None]  # a prompt may hold ends
+            ends &= (length > prompt)[:, None]  # a prompt may hold ends
             # NaN ends a hypothesis, and `checked` refuses it
-            ends |= (length >= limits[left])[:, None] | candidates.scores.isnan()
-            bounds = length, limits[left], given[left]
-            size, most = scored_lengths(*bounds, special)
+            ends |= (length >= limit)[:, None] | candidates.scores.isnan()
+            size, most = scored_lengths(length, limit, prompt, special)
             ended, divisor = candidates.only(ends, K), config.normalizer(size)
             best, top = finish(best, left, ended, divisor, fill)
             live, rank = candidates.only(~ends).best(K)
@@ -261,7 +261,6 @@ def beam_search(
             kept = going if len(going) < len(left) else None
             if K > 1 or kept is not None:
                 state = reorder(state, rows.gather(1, rank)[going].flatten(), kept)
-            tokens, scores, log_probs = live
-            live = Hypotheses(tokens[going], scores[going], log_probs[going])
+            live = Hypotheses(*(part[going] for part in live))
             left, token = left[going], live.tokens[:, :, -1].flatten()
     return best.checked()

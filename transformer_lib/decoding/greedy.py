@@ -41,7 +41,7 @@ def penalize_repetition(
 
 
 def rule_out_(
-    scores: Float[Tensor, "N V"], written: Int[Tensor, "N T"], min_length: int = 0, special: SpecialIds = SPECIAL
+    scores: Float[Tensor, "N V"], written: Int[Tensor, "N T"], min_length: int, special: SpecialIds
 ) -> Float[Tensor, "N V"]:
     """Set forbidden ids to minus infinity, in place, and the ends too among the first `min_length` tokens."""
     for token in special.forbidden + special.eos * (written.shape[1] < min_length):
@@ -71,7 +71,6 @@ def check_search(
     """The length limit and the prefix of a search, after checking that they fit.
 
     Raises:
-        TypeError: if the prefix holds no integers.
         ValueError: if the limit is below 1, or the prefix is longer, of another batch, not padded
             on the right, or holds BOS or EOS; if a prompt is empty, and the model has no BOS; on a device, also
             for ids outside the vocabulary, which a model can only refuse on the CPU.
@@ -83,20 +82,19 @@ def check_search(
             raise ValueError("the prompt of a language model is its prefix: give one of them")
         prefix = source
     prefix = source[:, :0] if prefix is None else prefix
-    if prefix.dtype not in (torch.uint8, torch.int16, torch.int32, torch.int64):
-        raise TypeError(f"prefix is {prefix.dtype}, expected token ids")
     if prefix.dim() != 2 or len(prefix) != len(source):
         raise ValueError(f"prefix of shape {tuple(prefix.shape)} for {len(source)} sentences")
     if max_length < max(1, prefix.shape[1] + (special.bos is None)):
         raise ValueError(f"{max_length=} for a prefix of {prefix.shape[1]} tokens")
     if source.device.type != "cpu":
         check_ids(source, vocab_size(model, "source"), "source")
+    given = prefix.shape[1] > 0  # without a prefix, nothing waits for the device
     valid = prefix != special.padding
-    if prefix.shape[1] and (valid[:, 1:] & ~valid[:, :-1]).any():
+    if given and (valid[:, 1:] & ~valid[:, :-1]).any():
         raise ValueError("prefix must be padded on the right")
-    if special.bos is None and not (prefix.shape[1] and valid[:, 0].all()):
+    if special.bos is None and not (given and valid[:, 0].all()):
         raise ValueError("a prompt is empty, and this model has no BOS to begin with")
-    if special.bos is not None and prefix.shape[1] and ((prefix == special.bos) | special.ends(prefix)).any():
+    if given and special.bos is not None and ((prefix == special.bos) | special.ends(prefix)).any():
         raise ValueError("prefix holds BOS or EOS: BOS is added, and nothing follows EOS")
     return max_length, prefix
 
@@ -175,7 +173,8 @@ def generate(
         with quick:
             logits, state = model.step(token, state)
         logits = penalize_repetition(logits, written, repetition_penalty)
-        scores = rule_out_(logits.clone(), written, min_length, special)  # the logits may still be the model's
+        # the logits may still be the model's
+        scores = rule_out_(logits.clone(), written, min_length, special)
         if length < prefix.shape[1]:
             scores = force(scores, prefix[rows, length], special)
         possible, token = scores.amax(-1).isfinite(), choose(scores).to(source.dtype)
@@ -189,7 +188,8 @@ def generate(
         if not any(fate):
             return
         if not all(fate):  # finished sentences leave the batch
-            left = torch.tensor([row for row, on in enumerate(fate) if on]).to(rows.device, non_blocking=True)
+            left = torch.tensor([row for row, on in enumerate(fate) if on])
+            left = left.to(rows.device, non_blocking=True)
             state = reorder(state, left, left)
             rows, token, written = rows[left], token[left], written[left]
 
@@ -219,18 +219,13 @@ def translate(
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
     *,
-    batch_size: int = 64,
     max_length: int = 100,
 ) -> list[str]:
-    """Translate sentences greedily, in batches of similar length."""
+    """Translate sentences greedily, all in one batch."""
+    if not sentences:
+        return []
     device, special = next(model.parameters()).device, special_ids(model)
-    ids = [torch.tensor([*source_tokenizer.encode(one_line(text)), *special.eos[:1]]) for text in sentences]
-    order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
-    translations = [""] * len(ids)
-    for first in range(0, len(order), batch_size):
-        group = order[first : first + batch_size]
-        source = nn.utils.rnn.pad_sequence([ids[i] for i in group], True, special.fill)
-        tokens = greedy_decode(model, source.to(device), max_length=max_length)
-        for index, row in zip(group, tokens.tolist(), strict=True):
-            translations[index] = target_tokenizer.decode(row)
-    return translations
+    ids = [[*source_tokenizer.encode(one_line(text)), *special.eos[:1]] for text in sentences]
+    source = nn.utils.rnn.pad_sequence(list(map(torch.tensor, ids)), True, special.fill)
+    tokens = greedy_decode(model, source.to(device), max_length=max_length)
+    return [target_tokenizer.decode(row) for row in tokens.tolist()]

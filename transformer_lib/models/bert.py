@@ -178,12 +178,7 @@ class BertClassifier(nn.Module):
         self.pooler, self.dropout = nn.Linear(D, D), bert.dropout
         self.classifier = nn.Linear(D, n_classes)
 
-    def forward(
-        self,
-        tokens: Int[Tensor, "B S"],
-        segments: Int[Tensor, "B S"] | None = None,
-        mask: Bool[Tensor, "#B #H #S #S"] | None = None,
-    ) -> Float[Tensor, "B C"]:
+    def forward(self, tokens: Int[Tensor, "B S"], segments: Int[Tensor, "B S"] | None = None) -> Float[Tensor, "B C"]:
         """Logits of every class; see ``Bert.encode``."""
-        first = self.bert.encode(tokens, segments, mask)[:, 0]
+        first = self.bert.encode(tokens, segments)[:, 0]
         return self.classifier(self.dropout(self.pooler(first).tanh()))

@@ -24,7 +24,8 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, loss: Callable, hidden, weight, bias, target, rows: int):
-        leaves = [None if x is None else x.detach().requires_grad_() for x in (hidden, weight, bias)]
+        given = hidden, weight, bias
+        leaves = [None if x is None else x.detach().requires_grad_() for x in given]
         hidden, weight, bias = leaves
         dtype = torch.promote_types(hidden.dtype, torch.float32)
         total = hidden.new_zeros((), dtype=dtype)
@@ -54,11 +55,11 @@ def chunked_loss(
 
     A chunk has about a million logits, or 67 million on a GPU.
     """
-    run = torch.compiler.disable(_in_chunks)  # a compiled model calls it as it is
-    return run(loss, hidden, output, target, padding)
+    # a compiled model calls it as it is
+    return torch.compiler.disable(_in_chunks)(loss, hidden, output, target, padding)
 
 
-def _in_chunks(loss: Callable, hidden: Tensor, output: nn.Linear, target: Tensor, padding: int) -> Tensor:
+def _in_chunks(loss: Callable, hidden, output, target, padding: int) -> Tensor:
     if target.device.type == "cpu":  # a GPU would make the host wait for the count
         valid = target != padding
         hidden, target = hidden[valid], target[valid]

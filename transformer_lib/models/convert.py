@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from transformer_lib.models.bert import BertClassifier
-from transformer_lib.models.families import FAMILIES, Settings, marian_vocabularies, require, their_ids
+from transformer_lib.models.families import FAMILIES, Settings, read_settings, require, their_ids
 from transformer_lib.models.layers import ACTIVATIONS, LayerNorm
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.transformer import (
@@ -21,6 +20,7 @@ from transformer_lib.models.transformer import (
     DecoderLayer,
     Encoder,
     EncoderLayer,
+    Stack,
     Transformer,
     TransformerConfig,
 )
@@ -31,20 +31,11 @@ UNUSED = re.compile(  # weights of theirs that are tied to others, rebuilt, or b
 )
 
 
-def read_settings(folder: Path) -> Settings:
-    """The configuration in a folder, with what it states about generation."""
-    settings, generation = json.loads((folder / "config.json").read_text("utf-8")), folder / "generation_config.json"
-    if generation.is_file():
-        settings["generation"] = json.loads(generation.read_text("utf-8"))
-    if settings.get("model_type") == "marian":
-        settings["unk"] = [vocabulary["<unk>"] for vocabulary in marian_vocabularies(folder)]
-    return settings
-
-
 def read_hf(model_or_folder: nn.Module | Path | str) -> tuple[Settings, Mapping[str, Tensor]]:
     """Configuration and weights; nothing in a folder is executed."""
     if isinstance(model_or_folder, nn.Module):
-        settings, generation = model_or_folder.config.to_dict(), getattr(model_or_folder, "generation_config", None)
+        settings = model_or_folder.config.to_dict()
+        generation = getattr(model_or_folder, "generation_config", None)
         settings["generation"] = generation and generation.to_dict()
         return settings, model_or_folder.state_dict()
     folder = Path(model_or_folder)
@@ -116,7 +107,8 @@ def to_hf(model: nn.Module) -> nn.Module:
     if getattr(c, "qk_norm", False):
         name = "Qwen3ForCausalLM"
     if isinstance(model, BertClassifier):
-        settings |= {"num_labels": model.classifier.out_features, "classifier_dropout": model.dropout.p}
+        settings["num_labels"] = model.classifier.out_features
+        settings["classifier_dropout"] = model.dropout.p
     kind = getattr(transformers, name)
     theirs, like = kind(kind.config_class(**settings)), next(model.parameters())
     tensors = theirs.to(like.device, like.dtype).eval().state_dict()
@@ -145,16 +137,12 @@ PEERS: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
-def torch_name(name: str) -> str:
-    """PyTorch's name for a parameter or module of ours."""
-    return re.sub(r"(^|\.)feed_forward\.", r"\1", name).replace("cross_attn", "multihead_attn")
-
-
-def torch_names(model: nn.Module) -> dict[str, str]:
-    """PyTorch's name for each of our parameters; of a Transformer, those of its two stacks."""
-    names = [name for name, _ in model.named_parameters()]
-    stacks = ("encoder.", "decoder.") if isinstance(model, Transformer) else ""
-    return {name: torch_name(name) for name in names if name.startswith(stacks)}
+def torch_state(ours: nn.Module) -> dict[str, Tensor]:
+    """Our parameters under PyTorch's names; of a Transformer, those of its two stacks."""
+    stacks = ("encoder.", "decoder.") if isinstance(ours, Transformer) else ""
+    found = {name: tensor for name, tensor in ours.named_parameters() if name.startswith(stacks)}
+    plain = {re.sub(r"(^|\.)feed_forward\.", r"\1", name): tensor for name, tensor in found.items()}
+    return {name.replace("cross_attn", "multihead_attn"): tensor for name, tensor in plain.items()}
 
 
 def activation_name(layer: Any) -> str:
@@ -165,59 +153,37 @@ def activation_name(layer: Any) -> str:
     return next(same, "unknown")
 
 
-def computes(part: Any) -> dict[str, Any]:
-    """Settings of a module, ours or PyTorch's, that its parameters do not show."""
-    if isinstance(part, MultiHeadAttention):
-        return {"n_heads": part.n_heads, "add_zero_attn": False, "dropout of attention": part.dropout}
-    if isinstance(part, nn.MultiheadAttention):
-        found = {"n_heads": part.num_heads, "add_zero_attn": part.add_zero_attn}
-        return found | {"dropout of attention": part.dropout}
-    if isinstance(part, (LayerNorm, nn.LayerNorm)):
-        return {"eps": part.eps}
-    if isinstance(part, (EncoderLayer, DecoderLayer)):
-        found = {"norm_first": part.norm_first, "activation": activation_name(part.feed_forward)}
-        sublayers = ("dropout1", "dropout2", "dropout3") if isinstance(part, DecoderLayer) else ("dropout1", "dropout2")
-        return found | dict.fromkeys(sublayers, part.dropout.p) | {"dropout": part.feed_forward.dropout.p}
-    if isinstance(part, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
-        found = {"norm_first": part.norm_first, "activation": activation_name(part)}
-        return found | {name: one.p for name, one in part.named_children() if isinstance(one, nn.Dropout)}
-    return {}
-
-
-def matched(ours: nn.Module, theirs: nn.Module) -> list[tuple[Tensor, Tensor]]:
-    """Our parameters and theirs, in pairs; refuses modules that would not compute the same."""
-    names, weights = torch_names(ours), dict(theirs.named_parameters())
-    if odd := set(names.values()) ^ set(weights):
-        raise ValueError(f"only one of the two models has {min(odd)}")
-    for name, part in ours.named_modules():
-        if not computes(part) or (isinstance(ours, Transformer) and not name):
-            continue
-        other = theirs.get_submodule(torch_name(name))
-        if PEERS.get(type(other), LayerNorm) is not type(part):  # a class of one's own computes something else
-            raise ValueError(f"{type(other).__name__} at {name or 'the top'}")
-        require(computes(other), computes(part))
-    return [(ours.get_parameter(name), weights[other]) for name, other in names.items()]
+def traits(model: nn.Module) -> Settings:
+    """What the parts of a module of PyTorch compute, as far as their parameters don't show it."""
+    found: Settings = {}
+    for place, part in model.named_modules():
+        found[f"class of {place or 'the module'}"] = type(part).__name__
+        for name in ("norm_first", "num_heads", "add_zero_attn", "dropout", "p", "eps"):
+            if isinstance(value := getattr(part, name, None), (int, float)):
+                found[f"{place}.{name}"] = value
+        if hasattr(part, "activation"):
+            found[f"{place}.activation"] = activation_name(part)
+    return found
 
 
 def torch_config(theirs: nn.Module, sizes: Settings) -> TransformerConfig:
     """Our configuration for PyTorch's layers and stacks."""
     parts = list(theirs.modules())
-    encoders = [part for part in parts if isinstance(part, nn.TransformerEncoderLayer)]
-    decoders = [part for part in parts if isinstance(part, nn.TransformerDecoderLayer)]
-    stacks = (nn.TransformerEncoder, nn.TransformerDecoder)
-    layer = (encoders + decoders)[0]
+    kinds = nn.TransformerEncoderLayer, nn.TransformerDecoderLayer
+    layer = next(part for part in parts if isinstance(part, kinds))
+    n_encoders, n_decoders = (sum(isinstance(part, kind) for part in parts) for kind in kinds)
     fields = {
         "d_model": layer.self_attn.embed_dim,
         "n_heads": layer.self_attn.num_heads,
-        "n_encoder_layers": max(len(encoders), 1),
-        "n_decoder_layers": max(len(decoders), 1),
+        "n_encoder_layers": max(n_encoders, 1),
+        "n_decoder_layers": max(n_decoders, 1),
         "d_ff": layer.linear1.out_features,
         "dropout": layer.dropout1.p,  # of the sublayers
         "attention_dropout": layer.self_attn.dropout,
         "activation_dropout": layer.dropout.p,
         "activation": activation_name(layer),
         "norm_first": layer.norm_first,
-        "final_norm": any(part.norm is not None for part in parts if isinstance(part, stacks)),
+        "final_norm": any(getattr(part, "norm", None) is not None for part in parts),
         "eps": layer.norm1.eps,
     }
     return TransformerConfig(**fields | sizes)
@@ -231,7 +197,7 @@ def from_torch(theirs: nn.Module, **sizes: Any) -> nn.Module:
 
     Raises:
         TypeError: for another kind of module.
-        ValueError: if ours cannot compute the same.
+        RuntimeError, ValueError: if ours has other parameters, or cannot compute the same.
     """
     kind = PEERS.get(type(theirs))
     if kind is None:
@@ -243,48 +209,41 @@ def from_torch(theirs: nn.Module, **sizes: Any) -> nn.Module:
     else:
         ours = kind(torch_config(theirs, sizes))
     ours = ours.to(like.device, like.dtype).train(theirs.training)
-    for parameter, other in matched(ours, theirs):
-        parameter.copy_(other)
+    again, weights = to_torch(ours), theirs.state_dict()
+    require(traits(theirs), traits(again))
+    again.load_state_dict(weights)  # refuses other names and shapes
+    for name, parameter in torch_state(ours).items():
+        parameter.copy_(weights[name])
     return ours
 
 
 def empty_peer(ours: Any) -> nn.Module:
     """PyTorch's module of the same kind and sizes."""
+    kind: Any = next((theirs for theirs, own in PEERS.items() if own is type(ours)), None)
+    if kind is None:
+        raise TypeError(f"{type(ours).__name__} has no counterpart in PyTorch")
     if isinstance(ours, MultiHeadAttention):
-        bias = ours.in_proj_bias is not None
-        D, H = ours.out_proj.out_features, ours.n_heads
-        require({"width": ours.out_proj.in_features}, {"width": D})
-        return nn.MultiheadAttention(D, H, ours.dropout, bias=bias, batch_first=True)
+        D, bias = ours.out_proj.out_features, ours.in_proj_bias is not None
+        return kind(D, ours.n_heads, ours.dropout, bias=bias, batch_first=True)
     if isinstance(ours, Transformer):
-        stacks = empty_peer(ours.encoder), empty_peer(ours.decoder)
-        sizes = ours.config.d_model, ours.config.n_heads, 1, 1, 1
-        coders = dict(zip(("custom_encoder", "custom_decoder"), stacks, strict=True))
-        return nn.Transformer(*sizes, **coders, batch_first=True)
-    if isinstance(ours, (Encoder, Decoder)):
-        norm = ours.norm
+        c, encoder, decoder = ours.config, empty_peer(ours.encoder), empty_peer(ours.decoder)
+        stacks = {"custom_encoder": encoder, "custom_decoder": decoder}
+        return kind(c.d_model, c.n_heads, 1, 1, 1, **stacks, batch_first=True)
+    if isinstance(ours, Stack):
+        norm, layers = ours.norm, [empty_peer(layer) for layer in ours.layers]
         last = nn.LayerNorm(norm.weight.shape, norm.eps) if isinstance(norm, LayerNorm) else None
-        kind = nn.TransformerEncoder if isinstance(ours, Encoder) else nn.TransformerDecoder
         nested = {"enable_nested_tensor": False} if isinstance(ours, Encoder) else {}
-        return kind(empty_peer(ours.layers[0]), len(ours.layers), last, **nested)
-    if isinstance(ours, (EncoderLayer, DecoderLayer)):
-        encodes = isinstance(ours, EncoderLayer)
-        kind = nn.TransformerEncoderLayer if encodes else nn.TransformerDecoderLayer
-        attention = empty_peer(ours.self_attn)
-        theirs = kind(
-            attention.embed_dim,
-            attention.num_heads,
-            ours.feed_forward.linear1.out_features,
-            ours.dropout.p,
-            ACTIVATIONS[activation_name(ours.feed_forward)],
-            layer_norm_eps=ours.norm1.eps,
-            norm_first=ours.norm_first,
-            batch_first=True,
-        )
-        theirs.dropout.p = ours.feed_forward.dropout.p
-        for name in ("self_attn", "multihead_attn")[: 2 - encodes]:
-            theirs.get_submodule(name).dropout = attention.dropout
+        theirs = kind(layers[0], len(layers), last, **nested)
+        theirs.layers = nn.ModuleList(layers)
         return theirs
-    raise TypeError(f"{type(ours).__name__} has no counterpart in PyTorch")
+    attention, inside = empty_peer(ours.self_attn), ours.feed_forward
+    sizes = attention.embed_dim, attention.num_heads, inside.linear1.out_features
+    options = {"layer_norm_eps": ours.norm1.eps, "norm_first": ours.norm_first, "batch_first": True}
+    theirs = kind(*sizes, ours.dropout.p, inside.activation, **options)
+    theirs.dropout.p, theirs.self_attn = inside.dropout.p, attention
+    if isinstance(ours, DecoderLayer):
+        theirs.multihead_attn = empty_peer(ours.cross_attn)
+    return theirs
 
 
 @torch.no_grad()
@@ -293,10 +252,9 @@ def to_torch(model: nn.Module) -> nn.Module:
 
     Raises:
         TypeError: for another kind of module.
-        ValueError: if PyTorch's cannot compute the same.
+        RuntimeError: if PyTorch's has other parameters.
     """
     like = next(model.parameters())
     theirs = empty_peer(model).to(like.device, like.dtype).train(model.training)
-    for parameter, other in matched(model, theirs):
-        other.copy_(parameter)
+    theirs.load_state_dict(torch_state(model))
     return theirs

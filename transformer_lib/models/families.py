@@ -7,7 +7,6 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +46,9 @@ class Family:
     split: Sequence[str] = ("q_proj", "k_proj", "v_proj")
     load: Callable[[str, Tensor, Settings], Tensor] = lambda name, tensor, settings: tensor
     save: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor
-    more: Callable[[Settings], Settings] = lambda theirs: {"special": special_ids(theirs)}  # computed fields of ours
-    their_more: Callable[[Any], Settings] = lambda ours: {}  # and of theirs
+    # computed fields of ours, and of theirs
+    more: Callable[[Settings], Settings] = lambda theirs: {"special": special_ids(theirs)}
+    their_more: Callable[[Any], Settings] = lambda ours: {}
 
     def their_names(self, name: str) -> list[str]:
         """Their names for a parameter of ours: three for one matrix of queries, keys and values."""
@@ -75,6 +75,19 @@ class Family:
         return self.fixed | theirs | self.their_more(ours)
 
 
+def read_settings(folder: Path) -> Settings:
+    """The configuration in a folder, with what it states about generation, and Marian's vocabularies."""
+    settings = json.loads((folder / "config.json").read_text("utf-8"))
+    generation = folder / "generation_config.json"
+    if generation.is_file():
+        settings["generation"] = json.loads(generation.read_text("utf-8"))
+    if settings.get("model_type") == "marian":
+        shared, target = folder / "vocab.json", folder / "target_vocab.json"
+        paths = shared, target if target.is_file() else shared
+        settings["vocabularies"] = [json.loads(path.read_text("utf-8")) for path in paths]
+    return settings
+
+
 def stated(settings: Settings) -> Settings:
     """What a model of theirs generates by: its generation_config, or else, as in old files, the configuration."""
     return settings.get("generation") or settings
@@ -82,15 +95,13 @@ def stated(settings: Settings) -> Settings:
 
 def special_ids(settings: Settings) -> SpecialIds:
     """Their ids for ours; nothing is put before a prompt, and nothing is forbidden."""
-    theirs = stated(settings)
-
-    def ids(name: str) -> tuple[int, ...]:  # a number, a list or a tensor; none outside the vocabulary, such as -1
-        given = theirs.get(name)
-        found = [] if given is None else torch.as_tensor(given).flatten().tolist()
-        return tuple(i for i in found if 0 <= i < settings["vocab_size"])
-
-    pad = next(iter(ids("pad_token_id")), None)
-    return SpecialIds(pad=pad, bos=None, eos=ids("eos_token_id"), unk=None, forbidden=ids("suppress_tokens"))
+    found = []
+    for name in ("pad_token_id", "eos_token_id", "suppress_tokens"):
+        given = stated(settings).get(name)  # a number, a list or a tensor, or none
+        ids = [] if given is None else torch.as_tensor(given).flatten().tolist()
+        found.append(tuple(i for i in ids if 0 <= i < settings["vocab_size"]))  # not -1
+    pad, eos, forbidden = found
+    return SpecialIds(pad=pad[0] if pad else None, bos=None, eos=eos, unk=None, forbidden=forbidden)
 
 
 def their_ids(c: Any) -> Settings:
@@ -112,8 +123,8 @@ def rotary_base(settings: Settings) -> float:
 def llama_fields(settings: Settings) -> Settings:
     """What sets Llama and Qwen3 apart."""
     require(settings, {"layer_types": ["full_attention"] * settings["num_hidden_layers"]})
-    qk_norm = settings["model_type"] == "qwen3"
-    return {"rotary_base": rotary_base(settings), "qk_norm": qk_norm, "special": special_ids(settings)}
+    found = {"rotary_base": rotary_base(settings), "special": special_ids(settings)}
+    return found | {"qk_norm": settings["model_type"] == "qwen3"}
 
 
 def their_llama_fields(c: LlamaConfig) -> Settings:
@@ -129,21 +140,11 @@ def their_llama_fields(c: LlamaConfig) -> Settings:
 
 def marian_ids(settings: Settings, side: int) -> list[int]:
     """Their id for each of ours: padding, beginning, end and unknown come first."""
-    size = (settings["vocab_size"], settings.get("decoder_vocab_size"))[side]
-    size = size or settings["vocab_size"]
+    size = (side and settings.get("decoder_vocab_size")) or settings["vocab_size"]
     special = [settings[f"{name}_token_id"] for name in ("pad", "decoder_start", "eos")]
     others = [i for i in range(size) if i not in special]
-    unk = settings.get("unk", others[:1] * 2)[side]
+    unk = settings.get("vocabularies", [{}, {}])[side].get("<unk>", others[0])
     return [*special, unk, *(i for i in others if i != unk)]
-
-
-def marian_vocabularies(folder: Path) -> list[dict[str, int]]:
-    """The id of each piece, of source and target."""
-    files = [folder / "vocab.json", folder / "target_vocab.json"]
-    if not files[0].is_file():
-        raise ValueError(f"{folder} has no vocab.json: is it the folder of an Opus-MT model?")
-    source = json.loads(files[0].read_text("utf-8"))
-    return [source, json.loads(files[1].read_text("utf-8")) if files[1].is_file() else source]
 
 
 def reordered(name: str, tensor: Tensor, *shape: int) -> Tensor:
@@ -189,7 +190,7 @@ def their_marian_fields(c: TransformerConfig) -> Settings:
     }
 
 
-TABLES = tomllib.loads((files("transformer_lib") / "models" / "families.toml").read_text(encoding="utf-8"))
+TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 LLAMA = Family(
     LlamaConfig,
     {Llama: "LlamaForCausalLM"},

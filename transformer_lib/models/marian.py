@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK
-from transformer_lib.models.convert import from_hf, read_settings
-from transformer_lib.models.families import marian_ids, marian_vocabularies, require, stated
+from transformer_lib.models.convert import from_hf
+from transformer_lib.models.families import marian_ids, read_settings, require, stated
 from transformer_lib.models.transformer import Transformer
 
 
@@ -59,13 +59,14 @@ def load_marian(folder: Path | str) -> tuple[Transformer, MarianTokenizer, Maria
 
     Raises:
         ImportError: if ``sentencepiece`` is not installed.
-        ValueError: if a file is missing, or the model cannot be converted.
+        OSError, ValueError: if a file is missing, or the model cannot be converted.
     """
     folder = Path(folder)
     model, settings = from_hf(folder), read_settings(folder)
+    require(settings, {"model_type": "marian"})
     source, target = (
-        MarianTokenizer(folder / f"{name}.spm", vocab, marian_ids(settings, side))
-        for side, (name, vocab) in enumerate(zip(("source", "target"), marian_vocabularies(folder), strict=True))
+        MarianTokenizer(folder / f"{name}.spm", settings["vocabularies"][side], marian_ids(settings, side))
+        for side, name in enumerate(("source", "target"))
     )
     return model, source, target
 
@@ -81,9 +82,9 @@ def search_options(folder: Path | str) -> dict[str, Any]:
     theirs = stated(read_settings(Path(folder)))
     require(theirs, {"do_sample": False, "no_repeat_ngram_size": 0, "num_beam_groups": 1})
     theirs = {name: value for name, value in theirs.items() if value is not None}
-    options = {"beam_size": theirs.get("num_beams", 1), "length_penalty": theirs.get("length_penalty", 1.0)}
-    options |= {"normalization": "mean", "min_length": max(0, theirs.get("min_length", 0) - 1)}
-    options["repetition_penalty"] = theirs.get("repetition_penalty", 1.0)
+    options = {"beam_size": theirs.get("num_beams", 1), "normalization": "mean"}
+    options |= {name: theirs.get(name, 1.0) for name in ("length_penalty", "repetition_penalty")}
+    options["min_length"] = max(0, theirs.get("min_length", 0) - 1)
     longest = theirs.get("max_new_tokens", theirs.get("max_length", 0) - 1)
     if longest > 0:
         options["max_length"] = longest - ("forced_eos_token_id" in theirs)

@@ -1,6 +1,5 @@
 """Names for kinds of models: what a saved model is built from, and what ``--model`` takes."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from importlib import import_module
@@ -53,19 +52,14 @@ def register_model(name: str, config_class: type[Any], model_class: type[nn.Modu
 
     Raises:
         TypeError: if the configuration is no dataclass, or the model no ``nn.Module``.
-        ValueError: if the name is taken by another class, or could not be typed.
+        ValueError: if the name is taken by another class.
     """
-    classes = isinstance(config_class, type) and isinstance(model_class, type)
-    if not (classes and is_dataclass(config_class) and issubclass(model_class, nn.Module)):
+    if not is_dataclass(config_class) or not issubclass(model_class, nn.Module):
         given = f"config_class={config_class!r}, model_class={model_class!r}"
         raise TypeError(f"{given}: expected a dataclass of plain values, and a class of nn.Module")
-    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]*", name):
-        raise ValueError(f"name={name!r} must be a word of letters, digits, dots and hyphens")
-    taken = _BUILT_IN[name][2] if name in _BUILT_IN else None
-    if name in _REGISTERED:
-        taken = _REGISTERED[name].model_class.__qualname__
-    if taken not in (None, model_class.__qualname__):
-        raise ValueError(f"name={name!r} is taken by {taken}; choose another")
+    taken = model_entry(name).model_class if name in model_names() else model_class
+    if taken.__qualname__ != model_class.__qualname__:
+        raise ValueError(f"name={name!r} is taken by {taken.__qualname__}; choose another")
     _REGISTERED[name] = Entry(config_class, model_class)
 
 
@@ -96,14 +90,11 @@ def model_name(model: nn.Module) -> str:
     Raises:
         ValueError: for a class that is not registered.
     """
-    kind = type(model)
-    for name, entry in _REGISTERED.items():
-        if kind is entry.model_class:
+    for name in (*_REGISTERED, *_BUILT_IN):
+        if type(model) is model_entry(name).model_class:
             return name
-    for name, (module, _, own) in _BUILT_IN.items():
-        if (kind.__module__, kind.__name__) == (f"transformer_lib.models.{module}", own):
-            return name
-    raise ValueError(f"{kind.__name__} has no name; give it one with register_model(name, config_class, model_class)")
+    told = "give it one with register_model(name, config_class, model_class)"
+    raise ValueError(f"{type(model).__name__} has no name; {told}")
 
 
 def build_model(name: str, config: Any) -> nn.Module:
@@ -123,6 +114,6 @@ def build_model(name: str, config: Any) -> nn.Module:
         except (TypeError, ValueError) as error:  # a field is unknown, missing or out of range
             raise ValueError(f"config of model {name!r}: {error}") from error
     if not isinstance(config, entry.config_class):
-        expected = entry.config_class.__name__
-        raise TypeError(f"config is {type(config).__name__}, expected {expected} or a mapping of its fields")
+        expected = f"{entry.config_class.__name__} or a mapping of its fields"
+        raise TypeError(f"config is {type(config).__name__}, expected {expected}")
     return entry.model_class(config)

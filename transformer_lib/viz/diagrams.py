@@ -55,14 +55,10 @@ def canvas(width: float, height: float, unit: float | None = None) -> tuple[Any,
 
 def text_width(ax: Any, text: str, size: float) -> float:
     """The width of a text in the units of the axes."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import TextPath
-
-    font = FontProperties(size=size)
-    lines = [TextPath((0, 0), line, prop=font) for line in text.split("\n") if line.strip()]
-    points = max((line.get_extents().width for line in lines), default=0.0)
-    (left, _), (right, _) = ax.transData.transform([(0, 0), (1, 0)])
-    return points / 72 * ax.figure.dpi / abs(right - left)
+    drawn = ax.text(0, 0, text, fontsize=size)
+    extent = drawn.get_window_extent().transformed(ax.transData.inverted())
+    drawn.remove()
+    return extent.width
 
 
 def draw_box(ax: Any, box: Box, text: str, colour: str, size: float) -> None:
@@ -88,7 +84,7 @@ def draw_boxes(
     ax: Any,
     labels: Sequence[str],
     y: float,
-    x: Sequence[float] | None = None,
+    x: Sequence[float],
     width: float = 0.8,
     height: float = 0.6,
     colours: str | Sequence[str] = "blue",
@@ -99,14 +95,11 @@ def draw_boxes(
     Args:
         labels: the N texts; mathematics between dollar signs works.
         y: the height of the boxes' centres, in the drawing's units.
-        x: the N centres from left to right; None spaces the boxes evenly over the sheet.
+        x: the N centres, from left to right.
         colours: one colour or N, from the palette or any others.
         size: of the text in points; what is too long for its box becomes smaller.
     """
-    left, right = ax.get_xlim()
-    step = (right - left) / max(1, len(labels))
-    centres = [left + step * (i + 0.5) for i in range(len(labels))] if x is None else x
-    boxes = [Box(float(centre), y, width, height) for centre in centres]
+    boxes = [Box(float(centre), y, width, height) for centre in x]
     for box, name, colour in zip(boxes, labels, colours_for(colours, len(labels)), strict=True):
         draw_box(ax, box, name, colour, size)
     return boxes

@@ -52,20 +52,15 @@ def _query_row(words: Sequence[str], word: str, *numbers: list[Any]) -> list[Any
         return ", ".join(f"{one} {number}\N{NO-BREAK SPACE}%" for number, one in best if number > 0)
 
     _, weights, shares = numbers
-    cells: list[Any] = [f"“{word}” attends to {most(weights)}. Its output comes from {most(shares)}.", *weights]
+    said = f"“{word}” attends to {most(weights)}. Its output comes from {most(shares)}."
+    cells: list[Any] = [said, *weights]
     for score, weight, share in zip(*numbers, strict=True):
         percents = [f"{number}\N{NO-BREAK SPACE}%" for number in (weight, share)]
         cells += [f"{score:.1f}", weight, percents[0], max(share, 0), percents[1]]
     return cells
 
 
-def heads_viewer(
-    sentences: Mapping[str, tuple[Any, ...]],
-    *,
-    watched: int = 0,
-    head: int = 0,
-    title: str = "One head, and the words without it",
-) -> Viewer:
+def heads_viewer(sentences: Mapping[str, tuple[Any, ...]], *, watched: int = 0, head: int = 0) -> Viewer:
     """The heads of one layer: what each attends to, and what is written when it is silenced.
 
     Args:
@@ -73,35 +68,37 @@ def heads_viewer(
             without head 2 and so on; and as often the probabilities of some forms of the watched word.
         watched: the place of that word.
         head: the head that is chosen at first.
-        title: what the viewer shows.
     """
     texts, maps, outcomes = [], [], []
     for words, weights, written, chances in sentences.values():
         texts.append(["", *words])
         maps.append(percent(weights))
-        with_all, *without = [_silenced_row(n, words, watched, written, chances) for n in range(len(written))]
-        outcomes.append([[with_all, row] for row in without])
+        heads = range(len(written))  # 0: with all of them
+        rows = [_silenced_row(n, words, watched, written, chances) for n in heads]
+        outcomes.append([[rows[0], row] for row in rows[1:]])
+    places = [HTML["heads word"]] * len(words)
     controls = [
         Control("Sentence", list(sentences)),
         Control("Head", range(1, len(outcomes[0]) + 1), start=head),
         Control("Silence it", ["no", "yes"]),
-        Control("Attention from", words, "words", watched, labels=[HTML["heads word"]] * len(words)),
+        Control("Attention from", words, "words", watched, labels=places),
     ]
     scene = HTML["heads"].format(rows=HTML["heads row"] * len(chances[0]))
     parts = [Part((0,), texts), Part((0, 1, 3), maps, weights=True), Part((0, 1, 2), outcomes)]
-    return make_viewer(title, controls, scene, parts)
+    return make_viewer("One head, and the words without it", controls, scene, parts)
 
 
 def _silenced_row(head: int, words: Sequence[str], watched: int, written: Any, chances: Any) -> list[Any]:
     """What is said of the words written without a head (0: with all of them), and their cells."""
-    forms, whole, chance = written[head], written[0], chances[head]
-    likely = ", ".join(f"{form} {100 * p:.0f}\u00a0%" for form, p in chance.items())
-    said = f"{f'Without head {head}' if head else 'With all heads'}, “{words[watched]}” becomes {likely}."
+    forms, whole = written[head], written[0]
+    chance = {f"{form} {100 * p:.0f}\u00a0%": round(100 * p) for form, p in chances[head].items()}
+    heads = f"Without head {head}" if head else "With all heads"
+    said = f"{heads}, “{words[watched]}” becomes {', '.join(chance)}."
     pairs = list(zip(words, forms, whole, strict=True))
     changed = [f"{word}: {form} instead of {old}" for word, form, old in pairs if form != old]
     if head:
         said += f" Changed: {'; '.join(changed)}." if changed else " No word changes."
-    bars = [cell for form, p in chance.items() for cell in (round(100 * p), f"{form} {100 * p:.0f}\u00a0%")]
+    bars = [cell for text, size in chance.items() for cell in (size, text)]
     return [said, *(f"{'≠ ' * (form != old)}{form}" for _, form, old in pairs), *bars]
 
 
@@ -127,10 +124,10 @@ def position_viewer(table: Tensor, *, position: int = 5, title: str = "One posit
     names = f"hands {chosen[0]}, {chosen[1]} and {chosen[2]}"
     rows = []
     for p, (hands, row, product) in enumerate(zip(angles, cells, products, strict=True)):
-        near = ", ".join(f"{product[r]} with position {r}" for r in (p + 1, p + 10) if r < len(table))
+        others = [f"{product[r]} with position {r}" for r in (p + 1, p + 10) if r < len(table)]
         told = f"Position {p}: {names} stand at {hands[0]}, {hands[1]} and {hands[2]} degrees."
-        if near:
-            told += f" Its product is 100 with itself, {near}."
+        if others:
+            told += f" Its product is 100 with itself, {', '.join(others)}."
         rows.append([told, *hands, f"position {p}", *row, *product])
     shown = {"row": HTML["cell"] * table.shape[1], "products": HTML["cell"] * len(table)}
     scene = HTML["position"].format(clock=HTML["clock"], last=len(table) - 1, **shown)
@@ -138,19 +135,13 @@ def position_viewer(table: Tensor, *, position: int = 5, title: str = "One posit
     return make_viewer(title, [slider], scene, [Part((0,), rows)])
 
 
-def rotary_viewer(
-    methods: Mapping[str, tuple[Tensor, Tensor]],
-    *,
-    distances: int = 8,
-    title: str = "Two words that move together",
-) -> Viewer:
+def rotary_viewer(methods: Mapping[str, tuple[Tensor, Tensor]], *, distances: int = 8) -> Viewer:
     """Two words to shift: the hands of the query and of the key, and their score.
 
     Args:
         methods: for each name the query and the key of the two words at every position, (P, D) each, the columns in
             pairs; the hands are those of the first.
         distances: how far the key may stand before the query.
-        title: what the viewer shows.
     """
     hands = [_hands(one)[1] for one in next(iter(methods.values()))]
     scores = {name: (queries @ keys.T).tolist() for name, (queries, keys) in methods.items()}
@@ -172,4 +163,4 @@ def rotary_viewer(
         Control("Distance", range(distances + 1), "slider", 3),
     ]
     scene = HTML["rotary"].format(clocks=HTML["clock"] * 2, rows=HTML["rotary row"] * len(methods))
-    return make_viewer(title, controls, scene, [Part((0, 1), table)])
+    return make_viewer("Two words that move together", controls, scene, [Part((0, 1), table)])

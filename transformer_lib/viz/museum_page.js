@@ -14,14 +14,13 @@ import {
   megabytes,
   neighbour,
   pause,
+  sends,
   unknownAmong,
   unpack,
   wordsOf,
 } from "./page_parts.js";
 
 const LONGEST = 500; // characters; a longer text is refused
-const HINT =
-  "Choose a word of a translation, and the words that its model attended to light up.";
 
 class Museum {
   constructor(root) {
@@ -38,7 +37,8 @@ class Museum {
       "says",
     ])
       this[name] = find(`.tl-${name}`);
-    [this.input, this.button] = [find("input"), find("form button")];
+    [this.input, this.button] = [find("textarea"), find("form button")];
+    this.hint = this.state.textContent;
     this.rows = [...root.querySelectorAll(".tl-wall > li")].map((row, index) => {
       const target = row.querySelector(".tl-target");
       target.addEventListener("keydown", (event) => this.move(event, index));
@@ -54,6 +54,7 @@ class Museum {
       event.preventDefault();
       this.submit(this.input.value.trim());
     });
+    sends(this.input, this.button);
     for (const button of this.tries.children)
       button.addEventListener("click", () =>
         this.show(this.sentences[button.dataset.index]),
@@ -161,7 +162,8 @@ class Museum {
       this.button.textContent = `${megabytes(sum)} of ${whole}`;
     };
     const label = this.button.textContent;
-    this.say(`Loading ${whole}.`);
+    this.say("");
+    this.state.textContent = `Loading ${whole}.`;
     try {
       const { Translator, meanOfLayer } = await import("./translator.js");
       const load = (model) =>
@@ -178,6 +180,7 @@ class Museum {
       this.say(`The models could not be loaded (${error.message}). Try again?`);
     }
     this.button.disabled = false;
+    this.state.textContent = this.hint;
     return this.translators.length > 0;
   }
 
@@ -198,7 +201,7 @@ class Museum {
     }
     this.shown = this.models.map(() => null);
     for (const row of this.rows) row.replaceChildren();
-    this.state.textContent = HINT;
+    this.state.textContent = this.hint;
   }
 
   write(index, picture) {

@@ -17,6 +17,14 @@ export function element(name, attributes = {}, text = "") {
   return made;
 }
 
+// The return key sends what stands in a field, though it may fill several lines.
+export const sends = (field, button) =>
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.isComposing) return;
+    event.preventDefault();
+    button.click();
+  });
+
 // ---- files that the browser keeps ----
 
 // Where the files are kept; nowhere if the browser does not allow it.

@@ -1,5 +1,6 @@
 """One palette, one style and a handful of plotting functions for every picture of the book."""
 
+import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,25 +9,8 @@ import numpy as np
 
 __all__ = ["CURVES", "HEAT", "PALETTE", "attention_colours", "bars", "heatmap", "use_style"]
 
-PALETTE: dict[str, str] = {
-    # for lines, markers and text
-    "blue": "#0072B2",
-    "red": "#D55E00",
-    "green": "#009E73",
-    "purple": "#882E72",
-    "brown": "#5C3317",
-    "grey": "#7F7F7F",
-    # for filled areas only: too light for a thin line
-    "orange": "#E69F00",
-    "sky": "#56B4E9",
-    "pink": "#CC79A7",
-    "yellow": "#F0E442",
-    # the page
-    "ink": "#22262B",
-    "muted": "#5F646A",
-    "grid": "#D9D6CF",
-    "paper": "#FBFAF7",
-}
+FOLDER = Path(__file__).parent
+PALETTE: dict[str, str] = tomllib.loads((FOLDER / "palette.toml").read_text("utf-8"))
 CURVES = ("blue", "red", "green", "purple", "brown")  # the colours of curves, in this order
 HEAT = "#FBFAF7 #D6DEEA #B0C3DD #8AA9D0 #5F90C3 #2478B5 #075C94 #0A3F6E #08254A".split()  # noqa: SIM905
 
@@ -40,7 +24,7 @@ def use_style() -> None:
     """Set matplotlib's defaults to the style of the book: its background, fonts, sizes and colours."""
     import matplotlib.pyplot as plt
 
-    plt.style.use(Path(__file__).with_name("book.mplstyle"))
+    plt.style.use(FOLDER / "book.mplstyle")
 
 
 def attention_colours() -> Any:
@@ -54,16 +38,12 @@ def attention_colours() -> Any:
 
 
 def as_weights(values: Any, name: str, largest: float = 1.0) -> np.ndarray:
-    """Tensors, arrays or nested lists as an array of numbers from zero to ``largest``."""
-
-    def plain(one: Any) -> Any:
-        if hasattr(one, "detach"):
-            return one.detach().cpu().double().numpy()
-        return [plain(x) for x in one] if isinstance(one, list | tuple) else one
-
-    array = np.asarray(plain(values), dtype=np.float64)
+    """A tensor, an array or nested lists as an array of numbers from zero to ``largest``."""
+    plain = values.detach().cpu().double() if hasattr(values, "detach") else values
+    array = np.asarray(plain, dtype=np.float64)
     if not ((array >= 0) & (array <= 1.001 * largest)).all():  # NaN, too
-        raise ValueError(f"{name} holds {array.min():.4g} to {array.max():.4g}: expected numbers from 0 to {largest}")
+        found = f"{name} holds {array.min():.4g} to {array.max():.4g}"
+        raise ValueError(f"{found}: expected numbers from 0 to {largest}")
     return array
 
 
@@ -94,7 +74,7 @@ def heatmap(
         columns: the S source words, from left to right; None leaves them out.
         gold: (source, target) pairs, such as ``Pair.alignment``, whose cells are framed.
         colorbar: whether to add the scale.
-        largest: the weight of the darkest shade; None takes the largest of the matrix.
+        largest: the weight of the darkest shade.
         numbers: whether to write each weight into its cell.
     """
     from matplotlib.patches import Rectangle
@@ -102,7 +82,7 @@ def heatmap(
     array = as_weights(matrix, "matrix", largest)
     n_rows, n_columns = array.shape
     down, across = check_words(rows, "rows", n_rows), check_words(columns, "columns", n_columns)
-    image = ax.imshow(array, cmap=attention_colours(), vmin=0, vmax=largest, interpolation="nearest")
+    image = ax.imshow(array, attention_colours(), vmin=0, vmax=largest, interpolation="nearest")
     ax.grid(False)
     ax.spines[:].set_visible(False)
     box, inches = ax.get_position(), ax.figure.get_size_inches()

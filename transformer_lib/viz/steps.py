@@ -21,7 +21,7 @@ def _encode(translator: Any, text: str) -> tuple[Tensor, list[str]]:
     if not ready.strip():
         raise ValueError("text is blank: there is nothing to translate")
     source = torch.tensor([[*tokenizer.encode(ready), *translator.special.eos[:1]]])
-    return source.to(next(translator.model.parameters()).device), [*tokenizer.tokens(ready), "<eos>"]
+    return source.to(translator.device), [*tokenizer.tokens(ready), "<eos>"]
 
 
 def _decode(translator: Any, tokens: Sequence[int]) -> str:
@@ -45,8 +45,8 @@ def decoding_viewer(translator: Any, text: str, *, choices: int = 5, max_length:
         best = scores[0].softmax(-1).topk(choices)
         step: list[Any] = [f"{_decode(translator, tokens)} …" if tokens else "…"]
         for rank, (p, token) in enumerate(zip(*(part.tolist() for part in best), strict=True)):
-            fate = "" if rank else "written"
-            step += [int(not rank), round(100 * p), _decode(translator, [token]), f"{100 * p:.1f}\u00a0%", fate]
+            told = f"{100 * p:.1f}\u00a0%", "" if rank else "written"
+            step += [int(not rank), round(100 * p), _decode(translator, [token]), *told]
         steps.append([f"Most likely next: {step[3]}, {step[4]}.", *step])
         return best.indices[:1]
 
@@ -57,7 +57,8 @@ def decoding_viewer(translator: Any, text: str, *, choices: int = 5, max_length:
         weights = model.align(source, target)[0] if hasattr(model, "align") else None
     parts, scene = [], HTML["greedy"].format(rows=HTML["step row"] * choices)
     if weights is not None:
-        steps = [[step[0], *row, *step[1:]] for step, row in zip(steps, percent(weights.cpu()), strict=True)]
+        rows = zip(steps, percent(weights.cpu()), strict=True)
+        steps = [[step[0], *row, *step[1:]] for step, row in rows]
         parts = [Part((), ["", *words])]
         scene = HTML["read"].format(words=HTML["read word"] * len(words)) + scene
     slider = Control("Step", range(1, len(steps) + 1), "slider", len(steps) - 1, begin=0)
@@ -86,7 +87,8 @@ def beam_viewer(
     beams, penalties = _control("Beam", beam_size), _control("Length penalty", length_penalty)
     most = 2 * max(beams.options)  # candidates
     source, _ = _encode(translator, text)
-    model = deepcopy(translator.model).cpu().double()  # the last digit shown is the same on every machine
+    # the last digit shown is the same on every machine
+    model = deepcopy(translator.model).cpu().double()
     table, longest = [], 0
     for size in beams.options:
         row = []
@@ -99,16 +101,10 @@ def beam_viewer(
             longest = max(longest, len(steps))
         table.append(row)
     opened = table[beams.start][penalties.start]
-    last, (summary, *_) = len(opened) - 1, opened[-1]
-    controls = [control for control in (beams, penalties) if len(control.options) > 1]
-    if penalties not in controls:
-        table = [row[0] for row in table]
-    rows: Any = table if beams in controls else table[0]
-    controls.append(Control("Step", range(1, longest + 1), "slider", last, begin=step - 1))
-    scene = HTML["beam"].format(rows=HTML["step row"] * most)
-    title = f"Beam search for “{text}”"
-    page = make_viewer(title, controls, scene, [Part(tuple(range(len(controls))), rows)])
-    return Viewer(f"{title}: {summary.split(': ', 1)[1].rsplit(', score', 1)[0]}", page.html)
+    slider = Control("Step", range(1, longest + 1), "slider", len(opened) - 1, begin=step - 1)
+    scene, title = HTML["beam"].format(rows=HTML["step row"] * most), f"Beam search for “{text}”"
+    page = make_viewer(title, [beams, penalties, slider], scene, [Part((0, 1, 2), table)])
+    return Viewer(f"{title}: {opened[-1][0].split(': ', 1)[1].rsplit(', score', 1)[0]}", page.html)
 
 
 def _control(name: str, values: Any) -> Control:
@@ -123,20 +119,21 @@ def _beam_steps(translator: Any, steps: Sequence[Step], config: SearchConfig) ->
     for length, step in enumerate(steps, start=1):
         rows: list[Any] = []
         parts = (step.candidates.tokens, step.candidates.scores, step.ended, step.live)
-        for rank, (tokens, total, ended, live) in enumerate(zip(*(part[0].tolist() for part in parts), strict=True)):
+        found = zip(*(part[0].tolist() for part in parts), strict=True)
+        for rank, (tokens, total, ended, live) in enumerate(found):
             fate = "goes on" if live else "dropped"
             if ended and rank < config.beam_size:
                 fate = f"finished, score {total / config.normalizer(length):.2f}"
                 n_finished += 1
             text = _decode(translator, tokens)
             text = text if len(text) < 45 else f"…{text[-42:]}"
-            rows += [int(fate != "dropped"), round(100 * math.exp(total)), text, f"{total:.2f}", fate]
-        n_live = int(step.live.sum())
-        caption = f"{n_live} go on, {n_finished} finished so far. The numbers are log-probabilities."
-        shown.append([caption, *rows])
-    best = steps[-1].best
+            told = text, f"{total:.2f}", fate
+            rows += [int(fate != "dropped"), round(100 * math.exp(total)), *told]
+        caption = f"{int(step.live.sum())} go on, {n_finished} finished so far."
+        shown.append([f"{caption} The numbers are log-probabilities.", *rows])
+    best, score = steps[-1].best, steps[-1].best.scores.flatten()[0]
     text = _decode(translator, [token for token in best.tokens[0, 0].tolist() if token])
-    shown[-1][0] = f"The best of {n_finished} finished: {text}, score {best.scores[0, 0].item():.2f}."
+    shown[-1][0] = f"The best of {n_finished} finished: {text}, score {score:.2f}."
     return shown
 
 
@@ -167,20 +164,15 @@ def translation_viewer(
     for found in maps:
         source, target = ([w.replace("▁", "") for w in one] for one in (found.source, found.target))
         read = ["<bos>", *target[:-1]]
-        pairs = {
-            "cross": (target, source),
-            "encoder": (source, source),
-            "decoder": (target, read),
-        }
-        filled = [[word for one in pairs[k] for word in one + [""] * (longest - len(one))] for k in kinds]
-        words.append([["", *both] for both in filled])
+        sides = {"cross": (target, source), "encoder": (source, source), "decoder": (target, read)}
+        filled = {k: [one + [""] * (longest - len(one)) for one in sides[k]] for k in kinds}
+        words.append([["", *rows, *columns] for rows, columns in filled.values()])
         weights.append([percent(getattr(found, k)) for k in kinds])
-    sizes = [max(len(one[k]) for one in weights) for k in range(len(kinds))]
-    heads = max(len(layer) for one in weights for kind in one for layer in kind)
+    layers, heads = max(map(len, weights[0])), max(len(maps[0]) for maps in weights[0])
     controls = [
         Control("Sentence", texts, "menu"),
         Control("Attention from", list(kinds.values()), "menu"),
-        Control("Layer", range(1, max(sizes) + 1), start=layer),
+        Control("Layer", range(1, layers + 1), start=layer),
         Control("Head", range(1, heads + 1), start=head),
         Control("From", range(longest), "words", labels=[HTML["from word"]] * longest),
     ]

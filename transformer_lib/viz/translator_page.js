@@ -18,6 +18,7 @@ import {
   mostlyUnknown,
   neighbour,
   pause,
+  sends,
   shelf,
   unknownAmong,
   unpack,
@@ -50,14 +51,14 @@ class TranslatorInPage {
       this[name] = find(`.tl-${name}`);
     }
     this.lines = find("svg");
-    this.input = find("input");
+    this.input = find("textarea");
     this.button = find("form button");
     [this.model, this.search, this.heads] = root.querySelectorAll("select");
     this.words = this.start.slice();
     this.listen();
     this.root.classList.add("tl-ready");
     this.offer();
-    this.show(this.recorded(), { final: true });
+    this.show(this.recorded(), { final: true, recorded: true });
     this.arrive();
   }
 
@@ -76,7 +77,7 @@ class TranslatorInPage {
     this.input.value = text;
     this.offer();
     if (!this.wanted.captions || !this.press()) return this.submit();
-    this.show(this.recorded(), { final: true });
+    this.show(this.recorded(), { final: true, recorded: true });
   }
 
   listen() {
@@ -84,6 +85,7 @@ class TranslatorInPage {
       event.preventDefault();
       this.submit();
     });
+    sends(this.input, this.button);
     this.input.addEventListener("input", () => {
       clearTimeout(this.waiting);
       this.waiting = setTimeout(() => this.write(), 400);
@@ -103,7 +105,7 @@ class TranslatorInPage {
     const copy = this.root.querySelector(".tl-copy");
     copies(
       copy,
-      () => this.wanted.name,
+      () => (this.isRecorded ? this.models.find((one) => one.captions) : this.wanted).name,
       () => this.input.value.trim(),
     );
     addEventListener("hashchange", () => this.arrive());
@@ -126,15 +128,10 @@ class TranslatorInPage {
     return { ...found, weights, unknown: [] };
   }
 
-  // The recorded answers are those of the model of captions, until something else is typed.
+  // The recorded answers are those of the model of captions, until another one is loaded.
   async change(slot, word) {
     this.words[slot] = word;
     this.input.value = this.sentence();
-    if (!this.wanted.captions && this.loaded !== this.wanted) {
-      this.before = this.model.selectedIndex;
-      this.model.selectedIndex = this.models.findIndex((one) => one.captions);
-      this.offer();
-    }
     if (this.loaded === this.wanted) return this.write();
     this.press();
     this.offers.hidden = true;
@@ -143,12 +140,12 @@ class TranslatorInPage {
     for (let count = 1; count < picture.target.length && !calm(); count++) {
       this.show(
         { ...picture, target: picture.target.slice(0, count) },
-        { all: picture.target },
+        { all: picture.target, recorded: true },
       );
       await pause(60);
       if (run !== this.run) return;
     }
-    this.show(picture, { final: true });
+    this.show(picture, { final: true, recorded: true });
   }
 
   // Which words are chosen, if the sentence is one of the pattern's; is it?
@@ -160,7 +157,8 @@ class TranslatorInPage {
     for (const one of this.tries.children)
       one.hidden = one.textContent === this.input.value;
     if (ours) this.words = key.split(" ");
-    this.changes.hidden = !this.wanted.captions && !(ours && this.wanted.source === "en");
+    const { captions, source, target } = this.wanted;
+    this.changes.hidden = !captions && !(ours && `${source} ${target}` === "en de");
     for (const one of this.changes.querySelectorAll("button")) {
       const chosen = ours && this.words[one.dataset.slot] === one.textContent;
       one.setAttribute("aria-pressed", String(chosen));
@@ -177,7 +175,6 @@ class TranslatorInPage {
   // Another model: its own examples, and no result of the one before.
   pick() {
     this.run++;
-    this.before = undefined;
     this.input.value = this.wanted.captions
       ? this.sentence()
       : this.wanted.sentences[0];
@@ -185,7 +182,7 @@ class TranslatorInPage {
     this.offers.hidden = true;
     this.clear("");
     if (this.wanted.captions && this.loaded !== this.wanted)
-      this.show(this.recorded(), { final: true });
+      this.show(this.recorded(), { final: true, recorded: true });
     else this.write();
   }
 
@@ -225,6 +222,7 @@ class TranslatorInPage {
     this.press();
     const ready = this.loaded === this.wanted;
     this.settings.classList.toggle("tl-loaded", ready);
+    this.search.disabled = this.heads.disabled = !ready;
     this.button.textContent = ready
       ? "Translate"
       : `Load the translator (${megabytes(bytes)})`;
@@ -232,8 +230,7 @@ class TranslatorInPage {
       await shelf()
     )?.match(address(this.files, this.wanted, "weights.safetensors"));
     if (kept && this.loaded !== this.wanted && this.wanted.name === name) {
-      const size = megabytes(bytes);
-      this.button.textContent = `Start the translator (${size}, kept here)`;
+      this.button.textContent = `Start it (${megabytes(bytes)}, kept here)`;
     }
   }
 
@@ -245,7 +242,8 @@ class TranslatorInPage {
     const { wanted } = this; // another may be, by the time that it is there
     const { bytes, name } = wanted;
     this.button.disabled = this.model.disabled = true;
-    this.say(`Loading ${megabytes(bytes)}.`);
+    this.say("");
+    this.state.textContent = `Loading ${megabytes(bytes)}.`;
     let sum = 0;
     const arrived = (count) => {
       sum += count;
@@ -302,12 +300,7 @@ class TranslatorInPage {
     clearTimeout(this.waiting);
     const run = ++this.run;
     const typed = this.input.value.trim();
-    const ours = this.press();
-    if (this.before !== undefined && !ours) {
-      this.model.selectedIndex = this.before;
-      this.before = undefined;
-      this.offer();
-    }
+    this.press();
     const text = this.wanted.captions ? firstSentence(typed) : typed;
     this.offers.hidden = true;
     if (!text) return this.clear("");
@@ -421,9 +414,16 @@ class TranslatorInPage {
   // Words and lines; `all` are the words that will stand there, to keep their room.
   show(
     picture,
-    { final = false, cut = false, unsure = false, all = picture.target },
+    {
+      final = false,
+      cut = false,
+      unsure = false,
+      recorded = false,
+      all = picture.target,
+    },
   ) {
-    this.shown = picture;
+    Object.assign(this, { shown: picture, isRecorded: recorded });
+    this.settings.classList.toggle("tl-recorded", recorded);
     this.source.replaceChildren(
       ...picture.source.flatMap((word, i) => [
         element("span", picture.unknown[i] ? { class: "tl-unknown" } : {}, word),

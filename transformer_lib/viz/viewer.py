@@ -3,9 +3,9 @@
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,9 @@ from transformer_lib.viz.plots import as_weights, check_words
 __all__ = ["Control", "Part", "Viewer", "attention_viewer", "make_viewer", "percent", "widest_map"]
 
 
-FOLDER = files("transformer_lib") / "viz"
-STYLE, SCRIPT, TEXT = ((FOLDER / f"viewer.{kind}").read_text(encoding="utf-8") for kind in ("css", "js", "html"))
-HTML: dict[str, str] = dict(
-    re.findall(r"<!-- (.+?) -->\n(.*?)\n(?=<!-- |\Z)", TEXT, re.DOTALL)
-)  # the parts of a viewer
+STYLE, SCRIPT, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
+# the parts of a viewer
+HTML: dict[str, str] = dict(re.findall(r"<!-- (.+?) -->\n(.*?)\n(?=<!-- |\Z)", TEXT, re.DOTALL))
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,8 @@ class Control:
         shape = "menu" if self.kind == "menu" else "buttons"
         if shape == "buttons":
             options = list(self.labels or (HTML["text"].format(text=option) for option in options))
-        items = [HTML[f"{shape} item{' at first' * (i == self.start)}"].format(item=o) for i, o in enumerate(options)]
+        kinds = [f"{shape} item{' at first' * (i == self.start)}" for i in range(len(options))]
+        items = [HTML[kind].format(item=item) for kind, item in zip(kinds, options, strict=True)]
         return HTML[shape].format(number=number, name=name, kind=self.kind, items="".join(items))
 
 
@@ -109,7 +108,11 @@ def make_viewer(
         note: a sentence below the title.
     """
     above = "".join(one.html(k) for k, one in enumerate(controls) if f"<!--{k}-->" not in scene)
-    body = above + re.sub(r"<!--(\d+)-->", lambda mark: controls[int(mark[1])].html(int(mark[1])), scene)
+
+    def control(mark: re.Match[str]) -> str:
+        return controls[int(mark[1])].html(int(mark[1]))
+
+    body = above + re.sub(r"<!--(\d+)-->", control, scene)
     rows = [part.row(controls) for part in parts]
     values = [iter(row if part.weights else row[1:]) for row, part in zip(rows, parts, strict=True)]
 
@@ -120,7 +123,8 @@ def make_viewer(
         return f'data-part="{mark[1]}" style="--tl-value:{value}"{mark[2]}>'
 
     body = re.sub(r'data-part="(\d+)"([^>]*)>', fill, body)
-    said = " ".join(html.escape(row[0]) for row, part in zip(rows, parts, strict=True) if not part.weights and row[0])
+    told = [row[0] for row, part in zip(rows, parts, strict=True) if not part.weights]
+    said = " ".join(html.escape(text) for text in told if text)
     data = json.dumps([asdict(part) for part in parts], ensure_ascii=False, separators=(",", ":"))
     contents = {
         "title": html.escape(title),
@@ -132,17 +136,6 @@ def make_viewer(
     formula = any("$" in text for text in contents.values())  # or words would become formulas
     plain = " mathjax_ignore tex2jax_ignore" * formula
     return Viewer(title, HTML["viewer"].format(plain=plain, style=STYLE, script=SCRIPT, **contents))
-
-
-def menus_of(weights: Any) -> tuple[np.ndarray, list[tuple[str, list[str]]]]:
-    """The weights as one array, and for each leading dimension the name and the options of its menu."""
-    if isinstance(weights, Mapping):
-        maps = [as_weights(value, f"weights[{name!r}]") for name, value in weights.items()]
-        return np.stack(maps), [("Weights", [str(name) for name in weights])]
-    array = as_weights(weights, "weights")
-    names = ("Layer", "Head")[4 - array.ndim :]
-    sizes = array.shape[:-2]
-    return array, [(name, [f"{i + 1}" for i in range(n)]) for name, n in zip(names, sizes, strict=True)]
 
 
 def lights(words: Sequence[str]) -> list[str]:
@@ -161,12 +154,7 @@ def widest_map(weights: np.ndarray) -> tuple[int, ...]:
     return tuple(map(int, np.unravel_index(reached.argmax(), reached.shape)))
 
 
-def attention_viewer(
-    weights: Any,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    title: str = "Attention",
-) -> Viewer:
+def attention_viewer(weights: Any, rows: Sequence[str], columns: Sequence[str], title: str = "Attention") -> Viewer:
     """An interactive view of attention: choose a target word, and the source words it attends to light up.
 
     It opens at the map whose weights reach the most source words, works with mouse, finger and keyboard, needs no
@@ -174,19 +162,19 @@ def attention_viewer(
     the same to one per cent.
 
     Args:
-        weights: (T, S) for one map, (H, T, S) for several heads, (L, H, T, S) for layers of heads, or a mapping from
-            names to (T, S) maps; tensor, array or nested lists, between 0 and 1.
+        weights: (T, S) for one map, (H, T, S) for several heads, or (L, H, T, S) for layers of heads; tensor, array or
+            nested lists, between 0 and 1.
         rows: the T target words.
         columns: the S source words.
         title: what the viewer shows, read out by screen readers and written above the words.
     """
-    array, menus = menus_of(weights)
+    array = as_weights(weights, "weights")
     targets = check_words(rows, "rows", array.shape[-2])
     sources = check_words(columns, "columns", array.shape[-1])
-    start = widest_map(array)
-    places = zip(menus, start, strict=True)
-    controls = [Control(name, options, "menu", at) for (name, options), at in places]
-    opened = ", ".join(f"{one.name.lower()} {one.options[one.start]}" for one in controls)
+    start, names = widest_map(array), ("Layer", "Head")[4 - array.ndim :]
+    menus = list(zip(names, array.shape[:-2], start, strict=True))
+    controls = [Control(name, range(1, size + 1), "menu", at) for name, size, at in menus]
+    opened = ", ".join(f"{name.lower()} {at + 1}" for name, _, at in menus)
     note = f"It opens at {opened}: its weights reach the most source words." if menus else ""
     controls.append(Control("Target: choose a word", targets, "words"))
     part = Part(tuple(range(len(controls))), percent(array), weights=True)

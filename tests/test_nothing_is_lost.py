@@ -14,7 +14,7 @@ from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.training.trainer import TrainingConfig
 from transformer_lib.translation import run as run_module
 from transformer_lib.translation.cli import main
-from transformer_lib.translation.run import create_run, open_run
+from transformer_lib.translation.run import PART, create_run, open_run
 from transformer_lib.translation.translator import Translator
 
 
@@ -49,23 +49,20 @@ def test_a_folder_that_looks_like_ours_but_is_not_is_left_alone(names, tmp_path,
 
 def unfinished(folder):
     """What a run leaves that was killed before it was complete."""
-    create_run(options(), folder)
-    (folder / "config.json").unlink()
-    part = folder / "corpus" / "train.0123.part" / "corpus"
-    part.mkdir(parents=True)
-    (part / "tokens.bin").write_bytes(b"half")
+    shutil.copytree(run_folder(), folder / PART)
     return folder
 
 
 def test_an_unfinished_run_is_begun_anew(tmp_path):
     folder = unfinished(tmp_path / "run")
     assert not create_run(options(), folder) and len(open_run(folder, CPU).trainer.train) == 108
-    assert not list(folder.rglob("*.part"))
+    assert {path.name for path in folder.iterdir()} == {"corpus", "source.json", "target.json", "config.json"}
 
 
-@pytest.mark.parametrize("place", ["notes.txt", "corpus/notes.txt", "corpus/train/notes.txt", "source.json"])
-def test_of_an_unfinished_run_only_our_files_are_removed(place, tmp_path):
+@pytest.mark.parametrize("place", ["notes.txt", "corpus/notes.txt", "source.json"])
+def test_beside_an_unfinished_run_nothing_is_removed(place, tmp_path):
     folder = unfinished(tmp_path / "run")
+    (folder / place).parent.mkdir(exist_ok=True)
     (folder / place).write_text("mine")
     with pytest.raises(ValueError, match="is not empty"):
         create_run(options(), folder)
@@ -144,7 +141,7 @@ def test_a_configuration_that_does_not_fit_its_weights_is_noticed(case, kind, tm
     with pytest.raises(ValueError, match=r"config\.json is not the one that \w+\.safetensors was saved with"):
         Translator.from_pretrained(folder, device="cpu")
     if kind == "run":
-        with pytest.raises(ValueError, match=r"belongs to a run with another (model and another )?translator"):
+        with pytest.raises(ValueError, match=r"is of a run with another (model and another )?translator"):
             open_run(folder, CPU)
 
 

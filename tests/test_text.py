@@ -49,7 +49,6 @@ def test_every_form_is_translated_alike_at_every_door_of_a_translator(name, odd)
     assert [translator.prepare(text) for text in odd] == ready
     shouted = [text.replace("\n", " ") for text in odd]
     assert translator.search(shouted, prepared=True) == translator.search(COMPOSED, prepared=True)
-    assert ["".join(translator.stream(text)) for text in odd] == ["".join(translator.stream(text)) for text in COMPOSED]
     maps = [translator.attention(text, text) for text in (odd[0], COMPOSED[0])]
     assert maps[0].source == maps[1].source and torch.equal(maps[0].cross, maps[1].cross)
 
@@ -110,7 +109,6 @@ def test_one_segment_is_one_line_whatever_the_model_writes(letter, monkeypatch):
     monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: f"x{letter}y")
     for prepared in (True, False):
         assert translator.search(["ab"], beam_size=1, max_length=2, prepared=prepared)[0][0].text == "x y"
-    assert "".join(translator.stream("ab", max_length=2)) == "x y"
 
 
 def test_one_line_is_the_same_line_again():
@@ -145,7 +143,8 @@ def test_other_columns_get_advice_that_works(tmp_path):
 
 
 def published(monkeypatch, rows):
-    module = SimpleNamespace(load_dataset=lambda *name, split: rows)
+    asked = ("me/it", "x", "train")
+    module = SimpleNamespace(load_dataset=lambda *name, split: rows if (*name, split) == asked else [])
     monkeypatch.setitem(sys.modules, "datasets", module)
 
 
@@ -157,10 +156,10 @@ def test_a_data_set_is_read_by_its_languages(nested, monkeypatch):
         [{"id": str(n), "translation": row} if nested else {"id": str(n), **row} for n, row in enumerate(texts)],
     )
     for source, target, expected in (("en", "de", ("number", "Nummer")), ("de", "en", ("Nummer", "number"))):
-        corpus = load_corpus(TrainOptions(data="hf:me/it", source=source, target=target))
+        corpus = load_corpus(TrainOptions(data="hf:me/it:x", source=source, target=target))
         for first, second in corpus.train:
             assert (first.split()[0], second.split()[0]) == expected and first.split()[1] == second.split()[1]
         assert {(one.source.split()[0], one.target.split()[0]) for one in corpus.test} == {expected}
     for source, target in (("en", "es"), ("xx", "yy"), (None, None), ("en", None)):
         with pytest.raises(ValueError, match=r"has (id, )?de, en, fr, not texts in .*--source and --target"):
-            load_corpus(TrainOptions(data="hf:me/it", source=source, target=target))
+            load_corpus(TrainOptions(data="hf:me/it:x", source=source, target=target))

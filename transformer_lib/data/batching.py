@@ -141,7 +141,8 @@ def collate(
     if not len(examples):
         raise ValueError("examples is empty: a batch needs at least one example")
     for i, (source, target) in enumerate(examples):
-        closed = len(source) > 0 and len(target) > 1 and {int(source[-1]), int(target[-1])} <= {*special.eos}
+        closed = len(source) > 0 and len(target) > 1
+        closed = closed and {int(source[-1]), int(target[-1])} <= {*special.eos}
         if not closed or target[0] != special.bos or special.padding < 0:
             what = "no source with EOS and target between BOS and EOS, to be padded"
             raise ValueError(f"examples[{i}] is {what}; the special ids are {special}")
@@ -181,11 +182,9 @@ class TokenBatches(Sampler[list[int]]):
         self.lengths = np.asarray(lengths)
         if not len(self.lengths):
             raise ValueError("there are no examples to make batches of")
-        if self.lengths.max() > max_tokens:
-            raise ValueError(
-                f"max_tokens={max_tokens} is less than the {self.lengths.max()} tokens of example "
-                f"{self.lengths.argmax()}: raise max_tokens, or leave out long examples"
-            )
+        longest = self.lengths.argmax()
+        if self.lengths[longest] > max_tokens:
+            raise ValueError(f"{max_tokens=}: example {longest} has {self.lengths[longest]} tokens")
         self.seed, self.rank, self.world = seed, rank, world
         self.epoch = self.start = 0  # start: the number of batches to skip
         self.cuts, first = [], 0

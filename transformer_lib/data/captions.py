@@ -40,7 +40,7 @@ class Pair:
         links += [("referents", *link, n) for link in self.referents]
         for name, i, j, last in links:
             if not (0 <= i < n and 0 <= j < last):
-                raise ValueError(f"{name} holds {(i, j)}, but there are {n} source and {m} target words")
+                raise ValueError(f"{name} holds {(i, j)}, but the sentences have {n} and {m} words")
 
 
 def finish(text: Text, referents: list[tuple[int, int]]) -> Pair:
@@ -70,10 +70,7 @@ def length_choices(min_length: int | None, max_length: int | None) -> Slot:
     low = min(4, max_length or 4) if min_length is None else min_length
     high = max(20, low) if max_length is None else max_length
     if not (type(low) is type(high) is int and SHORTEST <= low <= high <= LONGEST):
-        raise ValueError(
-            f"min_length={min_length} and max_length={max_length}: captions have {SHORTEST} to "
-            f"{LONGEST} words, and the smallest number comes first"
-        )
+        raise ValueError(f"{min_length=} and {max_length=}: captions have {SHORTEST} to {LONGEST} words")
     return tuple((length, 1) for length in range(low, high + 1))
 
 
@@ -112,7 +109,7 @@ def make_captions(
         a fox quickly jumps over the wall | ein Fuchs springt schnell über die Mauer
     """
     if not (type(n) is type(seed) is int and min(n, seed) >= 0 and 0 <= simple <= 1):
-        raise ValueError(f"{n=}, {seed=}, {simple=}: expected whole numbers, 0 or more, and a share from 0 to 1")
+        raise ValueError(f"{n=}, {seed=}, {simple=}: expected whole numbers from 0, and a share")
     choices = length_choices(min_length, max_length)
     limits = (1, LONGEST) if choices is NATURAL else (choices[0][0], choices[-1][0])
     w, captions, repeats = Writer(seed), dict[str, Pair](), 0
@@ -122,9 +119,7 @@ def make_captions(
         captions.setdefault(pair.source, pair)
         if repeats == 300:
             raise ValueError(
-                f"n={n} is more than there is: only {len(captions)} captions of {choices[0][0]} to "
-                f"{choices[-1][0]} words could be written; ask for fewer, or allow longer ones with "
-                "max_length"
+                f"{n=} is more than the {len(captions)} captions of {choices[0][0]} to {choices[-1][0]} words"
             )
     return list(captions.values())
 

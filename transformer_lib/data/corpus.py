@@ -36,13 +36,15 @@ class TokenCorpus(Sequence[Example]):
         if not (folder / "corpus.json").is_file():
             raise ValueError(f"{folder} holds no tokenised corpus: there is no corpus.json")
         notes = json.loads((folder / "corpus.json").read_bytes())
-        sums = notes["sha256"]  # of each file; in version 0.2 of both together, which cannot be computed again
+        # of each file; in version 0.2 of both together, which cannot be computed again
+        sums = notes["sha256"]
         self.fingerprint: str = sums if isinstance(sums, str) else " ".join(sums.values())
         self.joined: int = notes.get("joined", 0)
         whole = isinstance(sums, str) or all(checksum(folder / name) == sums[name] for name in sums)
         if whole:
             self.tokens = np.memmap(folder / "tokens.bin", dtype=notes["dtype"], mode="r")
-            self.lengths = np.memmap(folder / "lengths.bin", dtype=np.uint32, mode="r").reshape(-1, 2)
+            lengths = np.memmap(folder / "lengths.bin", dtype=np.uint32, mode="r")
+            self.lengths = lengths.reshape(-1, 2)
             self.ends = self.lengths.sum(axis=1, dtype=np.int64).cumsum()
         if not whole or len(self.ends) != notes["pairs"] or self.ends[-1] != len(self.tokens):
             raise ValueError(f"{folder} is damaged: tokenise the corpus again, in another folder")
@@ -147,21 +149,33 @@ def read_pairs(
         return
     with open(name, "rb") as file:
         for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
             try:
-                text = line.decode()
-                columns = two_texts([one_line(column) for column in text.split("\t")])
-                if len(columns) == 2 and all(columns) and "\0" not in text and len(text) <= LONGEST:
-                    yield columns[0], columns[1]
-                    continue
-                reason = f"expected two texts with one tab in between, got {text[:60]!r}"
-                reason += f", {len(columns)} columns: keep two (cut -f1,2)" if len(columns) > 2 else ""
-                reason = f"{len(text):,} letters are too many" if len(text) > LONGEST else reason
-            except UnicodeDecodeError as error:
-                reason = f"it is not UTF-8 text ({error})"
-            if skipped is not None and line.strip():
+                pair = pair_of(line)
+            except ValueError as error:
+                if skipped is None:
+                    advice = "repair it, or skip such lines with --skip-bad"
+                    raise ValueError(f"{name}, line {number}: {error}; {advice}") from error
                 skipped.append(number)
-            elif line.strip():
-                raise ValueError(f"{name}, line {number}: {reason}; repair it, or skip such lines with --skip-bad")
+            else:
+                yield pair
+
+
+def pair_of(line: bytes) -> tuple[str, str]:
+    """The two texts of a line.
+
+    Raises:
+        ValueError: if it is no pair.
+    """
+    text = line.decode()
+    if len(text) > LONGEST:
+        raise ValueError(f"{len(text):,} letters are too many")
+    columns = two_texts([one_line(column) for column in text.split("\t")])
+    if len(columns) != 2 or not all(columns) or "\0" in text:
+        advice = f", {len(columns)} columns: keep two (cut -f1,2)" * (len(columns) > 2)
+        raise ValueError(f"expected two texts with one tab in between, got {text[:60]!r}{advice}")
+    return columns[0], columns[1]
 
 
 def two_texts(columns: list[str]) -> list[str]:

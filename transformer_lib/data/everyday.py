@@ -36,8 +36,7 @@ def load_everyday(part: str, directory: Folder = None) -> list[Pair]:
     path = folder / f"{part}.en-de.tsv.gz"
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path} is missing. Name a folder with the everyday sentences in TRANSFORMER_LIB_DATA, or train on a file "
-            "from manythings.org/anki: --data deu.txt"
+            f"{path} is missing: name its folder in TRANSFORMER_LIB_DATA, or train on deu.txt of manythings.org/anki"
         )
     rows = gzip.decompress(path.read_bytes()).decode("utf-8").removesuffix("\n").split("\n")
     return [Pair(source, target) for source, target in (row.split("\t") for row in rows)]
@@ -55,7 +54,8 @@ def dictionary(pairs: Iterable[Pair], at_least: int = 4, dice: float = 0.4) -> l
     """
     both, left, right = Counter[tuple[str, str]](), Counter[str](), Counter[str]()
     for pair in pairs:
-        english, german = ([*dict.fromkeys(words(text))] for text in (pair.source, pair.target))  # each word once
+        # each word once
+        english, german = ([*dict.fromkeys(words(x))] for x in (pair.source, pair.target))
         left.update(english)
         right.update(german)
         both.update((e, d) for e in english for d in german)
@@ -75,7 +75,7 @@ def other_names(pair: Pair, generator: random.Random) -> Pair:
         new = (2 * generator.choice(PHRASES[kind]))[:2]  # most names are alike in both languages
         patterns = [re.compile(rf"\b{name}(?=s?\b)") for name in (english, german)]
         if all(map(re.Pattern.search, patterns, texts)):
-            texts = [pattern.sub(name, text) for pattern, name, text in zip(patterns, new, texts, strict=True)]
+            texts = [*map(re.Pattern.sub, patterns, new, texts)]
     return Pair(texts[0], texts[1])
 
 

@@ -64,13 +64,8 @@ def write_atomically(path: Path | str, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())  # on the disk before the name changes
         part.replace(path)
-    except OSError as error:
-        if error.filename is None and error.errno:  # the error for a full disk names no file
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
     finally:
-        if part.exists():
-            part.unlink()
+        part.unlink(missing_ok=True)
 
 
 def write_json(path: Path | str, content: dict[str, Any]) -> None:
@@ -121,7 +116,8 @@ def fetch(file: DataFile, directory: Folder = None) -> Path:
 
     cache = Path(os.environ.get("TRANSFORMER_LIB_CACHE") or "~/.cache/transformer_lib")
     path = cache.expanduser() / inside
-    get = pooch.HTTPDownloader(timeout=30, stream=False)  # which closes the connection after an error, too
+    # without streaming, it closes the connection after an error, too
+    get = pooch.HTTPDownloader(timeout=30, stream=False)
     try:
         pooch.retrieve(file.url, f"sha256:{file.sha256}", path.name, path.parent, downloader=get)
     except ValueError as error:

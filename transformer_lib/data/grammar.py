@@ -4,6 +4,7 @@ __all__: list[str] = []  # the inside of data.captions
 
 import random
 from bisect import bisect
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -115,7 +116,8 @@ class Phrase:
         return not self.noun.tags.isdisjoint(tags.split())
 
 
-BEFORE_NOUNS = "size age youth colour mood kind"  # the dimensions of adjectives that stand before nouns
+# the dimensions of adjectives that stand before nouns
+BEFORE_NOUNS = "size age youth colour mood kind"
 
 
 @cache
@@ -124,7 +126,8 @@ def adjective_choices(
 ) -> tuple[tuple[Adjective, ...], ...]:
     """Every way to put n adjectives before a noun: none in ``clash``, and all of the
     dimensions in ``only``."""
-    able = [word for word in noun.adjectives if word.english not in clash and word.dimension in only.split()]
+    wanted = [word for word in noun.adjectives if word.dimension in only.split()]
+    able = [word for word in wanted if word.english not in clash]
     if n < 2:
         return tuple((word,) for word in able) if n else ((),)
     couples = ((a, b) for a in able for b in able)
@@ -449,16 +452,8 @@ def shapes_of(size: int, first: bool, final: bool) -> tuple[tuple[Shape, int], .
     return tuple(shapes)
 
 
-class Sizes(NamedTuple):
-    """The number of English words of each part of a clause."""
-
-    front: int
-    subject: int
-    verb: int
-    adverb: int
-    receiver: int
-    object: int
-    place: int
+# the numbers of English words of the parts of a clause
+Sizes = namedtuple("Sizes", "front subject verb adverb receiver object place")
 
 
 def suits(verb: Verb, progressive: bool, shape: Shape, sizes: Sizes, alone: bool) -> bool:
@@ -702,13 +697,8 @@ def is_so(w: Writer) -> Text:
     phrase = simple_phrase(w, any_noun(w))
     first = quality(w, phrase)
     gradual = first.dimension != "colour"
-    degrees = (
-        ((), 64),
-        (("not", "nicht"), 18),
-        (("very", "sehr"), 12 * gradual),
-        (("too", "zu"), 6 * gradual),
-    )
-    degree = w.weighted(degrees)
+    able = (row for row in TABLES["degrees"] if gradual or row[3] == "any")
+    degree = w.weighted([(row[:2] if row[0] != "-" else None, int(row[2])) for row in able])
     text = (linked(*degree) if degree else Text()) + linked(first.english, first.german)
     if not degree and w.below(100) < 20:
         second = quality(w, phrase, first)

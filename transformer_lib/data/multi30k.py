@@ -12,7 +12,8 @@ __all__ = ["MULTI30K", "load_multi30k", "moses_detokenize", "moses_tokenize"]
 
 ADDRESS = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
 LANGUAGES = ("en", "de", "fr")
-MULTI30K = {name: DataFile("multi30k", name, ADDRESS + name, sha256) for name, sha256 in read_table("multi30k")[""]}
+PARTS = read_table("multi30k")[""]
+MULTI30K = {name: DataFile("multi30k", name, ADDRESS + name, sha256) for name, sha256 in PARTS}
 
 
 def load_multi30k(split: str, source: str = "de", target: str = "en", *, directory: Folder = None) -> list[Pair]:

@@ -4,11 +4,11 @@ import hashlib
 import json
 import random
 import re
-from collections import Counter
+from collections import Counter, namedtuple
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -49,16 +49,8 @@ class Recipe:
 # ---- recipes that a grammar writes
 
 
-class Operation(NamedTuple):
-    """Something that can be done in a channel, and the words for it."""
-
-    channel: str
-    preposition: str
-    function: str
-    verbs: str
-    noun: str
-
-
+# something that can be done in a channel, and the words for it
+Operation = namedtuple("Operation", "channel preposition function verbs noun")
 TABLES = read_table("recipes")
 
 
@@ -198,13 +190,7 @@ def recipe_batches(
 
 # ---- recipes that people published
 
-ZAPIER = DataFile(
-    "zapier",
-    "Zapier_test.json",
-    "https://raw.githubusercontent.com/Jungyhuk/Latent-Attention/"
-    "047ae6d88469d4233da68fd53ae06bde877a62a1/dataset/Zapier/Zapier_test.json",
-    "b57ea329e78eda43a4341218b32e01775c7856019addda9168e9c4ec1c3ac918",
-)
+ZAPIER = DataFile(*TABLES["zapier"][0])
 ZAPIER_SIZES = {"test": 500, "val": 500}
 
 
@@ -240,7 +226,7 @@ def load_zapier(split: str, directory: Folder = None, *, text: str = "title") ->
     """
     splits: dict[str, list[int]] = {"test": [], "val": [], "train": []}
     if split not in splits or text not in ("title", "description"):
-        raise ValueError(f"split={split!r}, text={text!r}: expected train, val or test, and title or description")
+        raise ValueError(f"{split=}, {text=}: expected train, val, test; title, description")
     rows = json.loads(fetch(ZAPIER, directory).read_bytes())
     groups = group_twins(rows)
     for title in sorted(groups, key=lambda title: hashlib.sha256(title.encode()).hexdigest()):

@@ -13,7 +13,7 @@ from typing import Any
 from transformer_lib.data.files import write_atomically
 from transformer_lib.data.text import check_texts as check_texts  # which the page of the tokenizer imports from here
 
-__all__ = ["check_dropout", "check_ids", "check_size", "check_vocabulary", "load_vocabulary", "save_vocabulary"]
+__all__: list[str] = []  # the inside of data.tokenizer
 
 Pieces = tuple[str, ...]
 Merges = tuple[tuple[str, str], ...]
@@ -29,11 +29,7 @@ def check_vocabulary(level: str, pieces: Pieces, merges: Merges, letters: Collec
         "bpe": alphabet <= known >= joined and alphabet >= set("".join(known)),
     }
     if not fits.get(level) or len(known) < len(pieces):
-        raise ValueError(
-            f"pieces and merges do not make a vocabulary of level {level!r}: "
-            'at level "word", words without white space and no merges; at level '
-            '"bpe", the 256 byte letters and what the merges join; nothing twice'
-        )
+        raise ValueError(f"pieces and merges do not make a vocabulary of level {level!r}")
 
 
 def check_size(texts: list[str], size: int | None, least: int, optional: bool) -> int:
@@ -50,9 +46,7 @@ def check_size(texts: list[str], size: int | None, least: int, optional: bool) -
 def check_dropout(dropout: float, seed: int | None, level: str) -> None:
     """Refuse what is no probability, and dropout for whole words or without a seed."""
     if not 0 <= dropout < 1 or (dropout and level == "word") or seed is None:
-        raise ValueError(
-            f"dropout={dropout}, seed={seed}: expected 0 <= dropout < 1, no dropout for whole words, and a seed"
-        )
+        raise ValueError(f"{dropout=}, {seed=}: expected a probability, subwords and a seed")
 
 
 def check_ids(ids: Iterable[int], vocab_size: int) -> Iterable[int]:
@@ -65,16 +59,15 @@ def check_ids(ids: Iterable[int], vocab_size: int) -> Iterable[int]:
         yield index
 
 
-def checksum(level: str, pieces: Pieces, merges: Merges) -> str:
-    """A hash that changes when a piece or a merge changes, or its place."""
+def checked(level: str, pieces: Pieces, merges: Merges) -> dict[str, Any]:
+    """A vocabulary with a hash that changes when a piece or a merge changes, or its place."""
     content = {"level": level, "pieces": pieces, "merges": merges}
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return content | {"sha256": hashlib.sha256(json.dumps(content).encode()).hexdigest()}
 
 
 def save_vocabulary(path: str | os.PathLike[str], level: str, pieces: Pieces, merges: Merges) -> None:
     """Write a vocabulary to one JSON file, completely or not at all."""
-    content = {"format": FORMAT, "version": VERSION, "level": level, "pieces": pieces, "merges": merges}
-    content["sha256"] = checksum(level, pieces, merges)
+    content = {"format": FORMAT, "version": VERSION} | checked(level, pieces, merges)
     write_atomically(Path(path), json.dumps(content, ensure_ascii=False).encode("utf-8"))
 
 
@@ -87,7 +80,7 @@ def load_vocabulary(path: str | os.PathLike[str], make: Callable[..., Any]) -> A
         level, pieces = content["level"], tuple(check_texts([*content["pieces"]]))
         merges = tuple((left, right) for left, right in content["merges"])
         loaded = make(level, pieces, merges)
-        expected = checksum(level, pieces, merges)
+        expected = checked(level, pieces, merges)["sha256"]
         if content.get("sha256", expected) != expected:
             raise ValueError("its pieces are not those that were saved")
         return loaded

@@ -56,7 +56,7 @@ def load_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         parsed = json.loads(text)
         tensors |= {name: tensors[owner] for name, owner in parsed["aliases"].items()}
         return tensors, parsed["notes"]
-    except (SafetensorError, KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a readable checkpoint ({error}): copy it again, or train again") from error
 
 
@@ -109,7 +109,7 @@ def average_checkpoints(paths: Sequence[Path | str]) -> dict[str, Tensor]:
     for path in paths[1:]:
         weights, _ = load_tensors(path)
         if _layout(weights) != layout:
-            raise ValueError(f"{path} and {paths[0]} are not of the same model: their names, shapes or ties differ")
+            raise ValueError(f"{path} and {paths[0]} are not of the same model")
         for name, tensor in total.items():
             tensor += weights[name]
     mean = {name: (tensor / len(paths)).to(first[name].dtype) for name, tensor in total.items()}
@@ -120,7 +120,8 @@ def average_run(folder: Path, epochs: Sequence[int]) -> None:
     """Average the weights that a run kept of some epochs into ``averaged.safetensors``."""
     paths = [folder / f"epoch-{epoch}.safetensors" for epoch in epochs]
     mean, (_, notes) = average_checkpoints(paths), load_tensors(paths[-1])
-    save_tensors(folder / "averaged.safetensors", mean, {"epochs": [*epochs], "translator": notes.get("translator")})
+    about = {"epochs": [*epochs], "translator": notes.get("translator")}
+    save_tensors(folder / "averaged.safetensors", mean, about)
 
 
 def _layout(weights: dict[str, Tensor]) -> dict[str, tuple[str, torch.Size]]:

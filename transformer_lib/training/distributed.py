@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -37,26 +38,24 @@ def join_group(backend: str, patience: float = 300) -> None:
     Raises:
         TimeoutError: if the others don't come within ``patience`` seconds.
     """
-    errors: list[Exception] = []
+    joined: Future[None] = Future()
 
     def enter() -> None:
         try:
             dist.init_process_group(backend)
+            joined.set_result(None)
         except Exception as error:
-            errors.append(error)
+            joined.set_exception(error)
 
-    thread = threading.Thread(target=enter, daemon=True)  # in the main thread no signal would end it
-    thread.start()
-    thread.join(min(5, patience))
-    if thread.is_alive():
-        names = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
-        told = " ".join(f"{name}={os.environ.get(name)}" for name in names)
-        others = f"the other processes of {told} (unset WORLD_SIZE to train alone)"
+    threading.Thread(target=enter, daemon=True).start()  # in the main thread no signal would end it
+    names = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
+    told = " ".join(f"{name}={os.environ.get(name)}" for name in names)
+    others = f"the other processes of {told} (unset WORLD_SIZE to train alone)"
+    if wait([joined], min(5, patience)).not_done:
         print(f"waiting for {others}, {patience:.0f} seconds at most", file=sys.stderr, flush=True)
-        thread.join(patience)
-        errors += [TimeoutError(f"waited in vain for {others}")] * thread.is_alive()
-    for error in errors:
-        raise error
+    if wait([joined], patience).not_done:
+        raise TimeoutError(f"waited in vain for {others}")
+    joined.result()
 
 
 @contextmanager

@@ -10,10 +10,9 @@ import random
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -61,7 +60,8 @@ class Interrupt:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupt":
-        if threading.current_thread() is threading.main_thread():  # only there can signals be caught
+        # only there can signals be caught
+        if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._request)
         return self
@@ -71,7 +71,8 @@ class Interrupt:
             signal.signal(number, handler or signal.SIG_DFL)
 
     def _request(self, *_: object) -> None:
-        if self.requested and time.monotonic() - self._since > 1:  # torchrun repeats a signal at once
+        # torchrun repeats a signal at once
+        if self.requested and time.monotonic() - self._since > 1:
             raise KeyboardInterrupt
         if not self.requested:
             self.requested, self._since = True, time.monotonic()
@@ -85,15 +86,8 @@ class Objective(nn.Module):
         self.model, self.loss = model, loss
 
     def forward(self, batch: Batch) -> Loss:
-        """The loss of a batch.
-
-        Raises:
-            TypeError: if the function returns a single number, such as a mean.
-        """
-        loss = self.loss(self.model, batch)
-        if isinstance(loss, Tensor):
-            raise TypeError("the loss is a single number: return Loss(sum, n_tokens), because the trainer divides")
-        nats, n_tokens = loss
+        """The loss of a batch: a sum and a number of tokens, never a mean, because the trainer divides."""
+        nats, n_tokens = self.loss(self.model, batch)
         return Loss(nats, torch.as_tensor(n_tokens, device=nats.device))
 
 
@@ -108,14 +102,11 @@ def parallel(objective: nn.Module, config: Any) -> nn.Module:
     if config.compile:
         objective.compile(dynamic=True)
     if process()[1] == 1:
-        if config.shard:
-            warnings.warn(
-                "shard=True, but there is one process: torchrun --nproc-per-node N starts several", stacklevel=3
-            )
         return objective
     if config.shard:
         return shard(objective)
-    objective._ddp_params_and_buffers_to_ignore = [name for name, _ in objective.named_buffers()]  # the same everywhere
+    # buffers are the same everywhere
+    objective._ddp_params_and_buffers_to_ignore = [name for name, _ in objective.named_buffers()]
     return DistributedDataParallel(objective)
 
 
@@ -134,19 +125,9 @@ def skipping(optimizer: torch.optim.Optimizer, bad: Tensor) -> Iterator[None]:
 
 def own_random_state(device: torch.device) -> AbstractContextManager[None]:
     """A block after which the random numbers of the CPU and of this device go on as if nothing had been drawn."""
-    devices = [] if device.type in ("cpu", "mps") else [device]  # MPS keeps a single state, which PyTorch cannot fork
+    # MPS keeps a single state, which PyTorch cannot fork
+    devices = [] if device.type in ("cpu", "mps") else [device]
     return torch.random.fork_rng(devices, device_type=device.type)
-
-
-def checked(optimizer: torch.optim.Optimizer | None, model: nn.Module) -> torch.optim.Optimizer | None:
-    """The same, if it holds no parameters of another model."""
-    own = set(map(id, model.parameters()))
-    if optimizer and any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
-        raise ValueError(
-            "the optimizer holds parameters of another model: make it from model.parameters(), "
-            "or leave it out if shard=True"
-        )
-    return optimizer
 
 
 class RunState:
@@ -156,7 +137,7 @@ class RunState:
         loss: returns the sum over the target tokens of a batch, and their number; None for ``model.loss``, or for
             R-Drop if the configuration asks for it.
         transforms: what changes the training examples, such as noise; see ``training.transforms``.
-        optimizer: None for Adam. The schedule sets its learning rate.
+        optimizer: None for Adam, and with ``shard=True``. The schedule sets its learning rate.
 
     Raises:
         ValueError: if every parameter is frozen, the optimiser holds parameters of another model, or nothing follows
@@ -177,40 +158,41 @@ class RunState:
     ) -> None:
         self.model, self.config, self.progress = model, config, Progress()
         self.train, self.validation = train, validation
-        self.folder, self.device = None if folder is None else Path(folder), next(model.parameters()).device
+        self.folder = None if folder is None else Path(folder)
+        self.device = next(model.parameters()).device
         r_drop = partial(r_drop_loss, smoothing=config.smoothing, weight=config.consistency)
         default = r_drop if config.consistency else own_loss(config.smoothing)
         self.objective = parallel(Objective(model, loss or default), config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = checked(optimizer, model) or torch.optim.Adam(
-            self.parameters, lr=0.0, betas=config.betas, eps=config.eps, fused=True
-        )
+        adam = partial(torch.optim.Adam, lr=0.0, betas=config.betas, eps=config.eps, fused=True)
+        self.optimizer = optimizer or adam(self.parameters)
+        own = set(map(id, model.parameters()))
+        if any(id(p) not in own for group in self.optimizer.param_groups for p in group["params"]):
+            raise ValueError("the optimizer holds parameters of another model")
         self.batches = batch_loader(train, config, model, transforms, self.device, shuffle=True)
         self.validation_batches = batch_loader(validation, config, model, (), self.device)
         self.total = config.epochs * math.ceil(len(self.batches) / config.accumulate)
         if config.warmup >= self.total:
-            raise ValueError(f"warmup={config.warmup} must be less than the {self.total} updates of the run")
+            raise ValueError(f"warmup={config.warmup} must be less than the {self.total} updates")
         # not AveragedModel, which copies the module: a sharded one cannot be copied
         self.ema = [p.detach().clone() for p in self.parameters] if config.ema else None
         self.loss = torch.zeros((), device=self.device)  # not yet in the progress
-        self.first_bad = torch.full_like(self.loss, math.inf)  # the first update whose gradient was not finite
+        # the first update whose gradient was not finite
+        self.first_bad = torch.full_like(self.loss, math.inf)
         self.clock, self._fingerprint = time.perf_counter(), ""
-        self.translator: str | None = None  # a checksum of the configuration that the weights belong to
+        # a checksum of the configuration that the weights belong to
+        self.translator: str | None = None
 
     # ------------------------------------------------------------ during an epoch
 
-    def epoch(self, progress_bar: bool = False) -> Iterator[Batch]:
-        """The rest of the batches of this epoch."""
-        progress, sampler = self.progress, self.batches.batch_sampler
-        sampler.epoch = self.batches.dataset.epoch = progress.epoch
-        sampler.start = progress.batch
-        label, silent = f"epoch {progress.epoch + 1}", not progress_bar or process()[0] > 0
-        done = progress.batch
-        yield from tqdm(self.batches, label, len(sampler), False, initial=done, unit=" batches", disable=silent)
-
     def groups(self, progress_bar: bool = False) -> Iterator[list[Batch]]:
         """The rest of this epoch, in groups of the batches whose gradients are added up for one update."""
-        batches = self.epoch(progress_bar)
+        progress, sampler = self.progress, self.batches.batch_sampler
+        sampler.epoch = self.batches.dataset.epoch = progress.epoch
+        sampler.start = done = progress.batch
+        label, silent = f"epoch {progress.epoch + 1}", not progress_bar or process()[0] > 0
+        bar = tqdm(self.batches, label, len(sampler), False, initial=done, unit=" batches", disable=silent)
+        batches = iter(bar)
         while group := list(islice(batches, self.config.accumulate)):
             yield group
 
@@ -271,7 +253,7 @@ class RunState:
 
         @torch.no_grad()
         def swap() -> None:
-            for parameter, average in zip(self.parameters, self.ema or (), strict=self.ema is not None):
+            for parameter, average in zip(self.parameters, self.ema or (), strict=False):
                 current = parameter.clone()
                 parameter.copy_(average)
                 average.copy_(current)
@@ -304,7 +286,7 @@ class RunState:
             return
         last = self.folder / "last.safetensors"
         if last.exists() and load_tensors(last)[1].get("progress", {}).get("step"):
-            raise ValueError(f"{last} is of a run that has begun: resume() goes on with it, or choose another folder")
+            raise ValueError(f"{last} is of a run that has begun: resume(), or take another folder")
         self.save()
 
     @contextmanager
@@ -335,7 +317,8 @@ class RunState:
             "seconds": round(progress.seconds, 1),
         }
         better = measured < progress.best
-        progress.best, progress.bad_epochs = (measured, 0) if better else (progress.best, progress.bad_epochs + 1)
+        progress.best = min(progress.best, measured)  # which NaN never is
+        progress.bad_epochs = 0 if better else progress.bad_epochs + 1
         if config.schedule == "plateau" and not better:
             progress.lr_scale /= 2
         progress.epoch, progress.batch = progress.epoch + 1, 0
@@ -357,7 +340,8 @@ class RunState:
         with self.averaged():
             weights = whole_weights(self.model) if names else {}
             for name in names if process()[0] == 0 else ():
-                save_tensors(self.folder / f"{name}.safetensors", weights, line | {"translator": self.translator})
+                notes = line | {"translator": self.translator}
+                save_tensors(self.folder / f"{name}.safetensors", weights, notes)
         if process()[0] == 0:
             log = "".join(json.dumps(entry) + "\n" for entry in self.progress.log)
             write_atomically(self.folder / "log.jsonl", log.encode())
@@ -404,17 +388,17 @@ class RunState:
         Raises:
             ValueError: if it cannot be read, or belongs to another model, corpus or configuration.
         """
-        if self.folder is None:
-            raise ValueError("folder is None: this run keeps nothing that it could resume from")
         total(0.0)  # rank 0 may still be writing
         path = self.folder / "last.safetensors"
         tensors, notes = load_tensors(path)
         identity = self.identity()
-        stored = {"translator": self.translator} | notes.get("identity", {})  # version 0.2 did not note it
-        for name, config in (("configuration", self.config), ("model", getattr(self.model, "config", None))):
-            stored[name] = completed(stored.get(name), identity[name], config)
+        # version 0.2 did not note the translator
+        stored = {"translator": self.translator} | notes.get("identity", {})
+        configs = {"configuration": self.config, "model": getattr(self.model, "config", None)}
+        for name, config in configs.items():
+            stored[name] = completed(stored.get(name, {}), identity[name], config)
         if differs := [name for name in identity if stored.get(name) != identity[name]]:
-            raise ValueError(f"{path} belongs to a run with another {' and another '.join(differs)}")
+            raise ValueError(f"{path} is of a run with another {' and another '.join(differs)}")
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "ema": {}, "optimizer": {}}
         for name, tensor in tensors.items():
             kind, _, rest = name.partition("/")
@@ -423,7 +407,8 @@ class RunState:
         for index, average in enumerate(self.ema or ()):
             average.copy_(share(parts["ema"][str(index)], average))
         slots: dict[int, dict[str, Any]] = {}
-        for name, value in sorted((parts["optimizer"] | notes["plain"]).items()):  # every process in the same order
+        # every process in the same order
+        for name, value in sorted((parts["optimizer"] | notes["plain"]).items()):
             index, slot = name.split("/")
             parameter = self.parameters[int(index)]
             same = isinstance(value, Tensor) and value.shape == parameter.shape
@@ -458,9 +443,8 @@ def completed(stored: Any, own: dict[str, Any], config: Any) -> Any:
     """Stored settings, with the defaults of those that have been added to the configuration since."""
     if isinstance(stored, str):  # version 0.2: a checksum, which every new setting would change
         return own
-    stored, settings = stored or {}, fields(config) if is_dataclass(config) else ()
-    made = {one.name: one.default_factory() for one in settings if one.default_factory is not MISSING}
-    defaults = {one.name: made.get(one.name, one.default) for one in settings if one.name in own}
+    known = fields(config) if is_dataclass(config) else ()
+    defaults = {one.name: one.default for one in known if one.name in own}
     nested = {name: asdict(part) | stored.get(name, {}) for name, part in defaults.items() if is_dataclass(part)}
     return plain(defaults | stored | nested)
 

@@ -48,14 +48,16 @@ def optional(owner: type, *, hidden: Sequence[str] = (), defaults: dict[str, Any
         defaults: for the help; None for those of the class.
     """
     hints = get_type_hints(owner, include_extras=True)
-    body: dict[str, Any] = {"__annotations__": {}, "__post_init__": lambda self: None, "__module__": owner.__module__}
+    body: dict[str, Any] = {"__annotations__": {}, "__module__": owner.__module__}
+    body["__post_init__"] = lambda self: None
     for entry in fields(owner):
         name, hint = entry.name, hints[entry.name]
         flag = hint is bool and name not in hidden
         default = defaults.get(name) if defaults else entry.default
-        plain = default is not False and isinstance(default, int | float | str | tuple)
-        names: dict[str, Any] = {"metavar": _metavar(hint), "help_behavior_hint": f"(default: {default})" * plain}
-        say = arg(name="from" if name == "start_from" else None, **names)
+        plain = default is not False and isinstance(default, int | float | str | tuple | list)
+        alias = "from" if name == "start_from" else None
+        hint_of_default = f"(default: {default})" * plain
+        say = arg(name=alias, metavar=_metavar(hint), help_behavior_hint=hint_of_default)
         body[name] = entry.default if flag else field(default=None, init=name not in hidden)
         body["__annotations__"][name] = Annotated[bool if flag else hint | None, say]
     return dataclass(frozen=True)(type(owner.__name__, (owner,), body))
@@ -95,7 +97,7 @@ class Download:
     def run(self) -> int:
         """Fetch the files."""
         for file in {"multi30k": list(MULTI30K.values()), "zapier": [ZAPIER]}[self.data]:
-            write(f"{fetch(file)}\n")
+            print(fetch(file), flush=True)
         return 0
 
 
@@ -144,7 +146,7 @@ class Train:
         fixed = sorted({**options, **training, **model}.keys() - {"epochs", "patience"})
         with runs.locked(self.output):
             if self.resume and fixed:
-                raise ValueError(f"--resume goes on with the run's own options; leave out {', '.join(fixed)}")
+                raise ValueError(f"--resume keeps the run's options; leave out {', '.join(fixed)}")
             if not self.resume:
                 plan = TrainOptions(**options, training=training, model_options=model)
                 for note in runs.create_run(plan, self.output):
@@ -217,7 +219,8 @@ class Translate:
                     for ready in read_lines(stream):
                         self.translate(ready, translator, config, out, bar)
                 except KeyboardInterrupt as stop:
-                    _tell(bar, f"stopped after {bar.n:,} lines{f' of {self.output}' if self.output else ''}")
+                    place = f" of {self.output}" if self.output else ""
+                    _tell(bar, f"stopped after {bar.n:,} lines{place}")
                     return 143 if stop.args else 130
         return 0
 
@@ -253,16 +256,17 @@ class Translate:
     @contextmanager
     def streams(self) -> Iterator[tuple[Any, Any]]:
         """Input and output as streams of bytes; a file of output is begun anew."""
-        if (self.input == "-" and sys.stdin is None) or (self.output is None and sys.stdout is None):
-            raise OSError(f"standard {'out' if sys.stdin else 'in'}put is closed: name a file")
         with ExitStack() as stack:
-            stream = sys.stdin.buffer if self.input == "-" else stack.enter_context(open(self.input, "rb"))
+            if self.input == "-":
+                stream: Any = sys.stdin.buffer
+            else:
+                stream = stack.enter_context(open(self.input, "rb"))
             if self.output is None:
                 yield stream, sys.stdout.buffer
                 return
             with suppress(io.UnsupportedOperation):  # a stream in memory has no file number
                 if self.output.is_file() and os.path.samestat(os.fstat(stream.fileno()), self.output.stat()):
-                    raise ValueError(f"{self.output} is the input: name another file for the output")
+                    raise ValueError(f"{self.output} is the input: name another file")
             self.output.parent.mkdir(parents=True, exist_ok=True)
             yield stream, stack.enter_context(self.output.open("wb"))
 
@@ -329,8 +333,8 @@ class Evaluate:
         """Print the scores."""
         given: dict[str, Any] = {"device": self.device, "weights": self.weights, "data": self.data}
         scores = evaluate_run(self.translator, self.part, **given, **typed(self.search))
-        lines = "".join(f"{name}: {value}\n" for name, value in scores.items())
-        write(json.dumps(scores) + "\n" if self.json else lines)
+        lines = [f"{name}: {value}" for name, value in scores.items()]
+        print(*[json.dumps(scores)] if self.json else lines, sep="\n", flush=True)
         return 0
 
 
@@ -358,7 +362,7 @@ class Average:
             raise ValueError(f"{folder} keeps {len(epochs)} epochs to average (train with --average), not {last}")
         epochs = epochs[-last:]
         average_run(folder, epochs)
-        write(f"{folder}/averaged.safetensors: epochs {', '.join(map(str, epochs))}\n")
+        print(f"{folder}/averaged.safetensors: epochs {', '.join(map(str, epochs))}", flush=True)
         return 0
 
 
@@ -383,17 +387,8 @@ class Export:
 
     def run(self) -> int:
         """Write the folder."""
-        folder = export_run(self.translator, self.output, self.weights, **typed(self.search))
-        write(f"{folder}\n")
+        print(export_run(self.translator, self.output, self.weights, **typed(self.search)))
         return 0
-
-
-def write(text: str) -> None:
-    """Write to standard output at once."""
-    if sys.stdout is None:
-        raise OSError("standard output is closed: give --output")
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def fail(error: Exception) -> int:
@@ -416,11 +411,10 @@ def train_command(arguments: Sequence[str]) -> Any:
     own = {entry.name for one in (TrainOptions, TrainingConfig) for entry in fields(one)}
     names = [entry.name for entry in fields(config)]
     sizes = [name for name in names if name.endswith("vocab_size") or name == "special" or name in own]
-    recipe = runs.TRANSFORMER_TRAINING if name in runs.TRANSFORMERS else runs.OTHER_TRAINING
     defaults = vars(runs.model_config(TrainOptions(model=name), 300, 300))
     parts = {
         "plan": optional(TrainOptions, hidden=("model_options", "training")),
-        "training": optional(TrainingConfig, hidden=("seed",), defaults=recipe),
+        "training": optional(TrainingConfig, hidden=("seed",), defaults=runs.recipe(name)),
         "model": optional(config, hidden=sizes, defaults=defaults),
     }
     made = {name: field(default_factory=kind) for name, kind in parts.items()}
@@ -430,16 +424,15 @@ def train_command(arguments: Sequence[str]) -> Any:
 
 def parse(arguments: list[str]) -> Any:
     """The command that the arguments name, with its options."""
-    if any(word == "None" or word.endswith("=None") for word in arguments):
-        raise ValueError("None is not a valid value for an option: leave the option out")
-    commands = {one.__name__.lower(): one for one in (Download, Train, Translate, Evaluate, Average, Export)}
+    kinds = (Download, Train, Translate, Evaluate, Average, Export)
+    commands = {one.__name__.lower(): one for one in kinds}
     commands["train"] = train_command(arguments if arguments[:1] == ["train"] else ())
     if arguments[:1] in (["--help"], ["-h"]):  # one line for each
         short = {name: {"__doc__": str(one.__doc__).split("\n")[0]} for name, one in commands.items()}
         commands = {name: dataclass(type(name, (), body)) for name, body in short.items()}
-    about = "Train translators and translate with them."
     make: Any = tyro.extras.subcommand_cli_from_dict
-    return make(commands, prog="transformer-lib", description=about, args=arguments, config=(OmitArgPrefixes,))
+    about = {"prog": "transformer-lib", "description": "Train translators and translate with them."}
+    return make(commands, args=arguments, config=(OmitArgPrefixes,), **about)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -455,10 +448,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         rest = import_modules(sys.argv[1:] if arguments is None else arguments)
-        if isinstance(sys.stdout, io.TextIOWrapper):  # elsewhere than on Unix a pipe may not be UTF-8
+        # elsewhere than on Unix a pipe may not be UTF-8
+        if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
         if rest[:1] == ["--version"]:
-            write(f"transformer-lib {importlib.import_module('transformer_lib').__version__}\n")
+            print(f"transformer-lib {importlib.import_module('transformer_lib').__version__}")
             return 0
         return parse(rest).run()
     except BrokenPipeError:  # nobody reads on; nor shall the interpreter try when it ends

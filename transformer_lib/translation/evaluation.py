@@ -13,7 +13,7 @@ from transformer_lib.data.batching import Example, batches, encode_pairs, pair_l
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.multi30k import moses_tokenize
 from transformer_lib.data.text import one_line
-from transformer_lib.metrics import alignment_error_rate, bleu, exact_match
+from transformer_lib.metrics import bleu, exact_match
 from transformer_lib.training.loop import evaluate_loss
 from transformer_lib.translation.run import load_corpus, longest_pair, read_options
 from transformer_lib.translation.translator import Translator, find_pretrained, weights_file
@@ -46,8 +46,7 @@ def evaluate_run(
 
     Returns:
         Loss and perplexity a token, exact match in percent, BLEU with its signature and 95 % interval, chrF, and
-        how it was decoded; of Multi30k also the scores that most papers report, and the alignment error
-        rate where model, tokens and corpus allow.
+        how it was decoded; of Multi30k also the scores that most papers report.
 
     Raises:
         ValueError: for another part, a folder without a run, or a corpus that is not the one of the training.
@@ -61,26 +60,21 @@ def evaluate_run(
     translator = Translator.from_pretrained(folder, device=device, weights=weights)
     corpus = load_corpus(options, stored.text)
     if (stored.data or {}).get("fingerprint", {}).get(part) != corpus.fingerprint(part):
-        raise ValueError(f"{options.data} has changed since the training began: its {part} part holds other sentences")
+        raise ValueError(f"{options.data} has changed since the training: its {part} part differs")
     pairs, longest = getattr(corpus, part), longest_pair(translator.model, options)
     encoded = encode_pairs(pairs, translator.source_tokenizer, translator.target_tokenizer, special=translator.special)
     fitting = [i for i, example in enumerate(encoded) if max(map(len, example)) <= longest]
     kept, examples = [pairs[i] for i in fitting], [encoded[i] for i in fitting]
     if not kept:
-        raise ValueError(f"{options.data} has no pairs of at most {longest} tokens in its {part} part")
+        raise ValueError(f"{options.data}: no pair of the {part} part has at most {longest} tokens")
     config = replace(translator.decoding, n_best=1, **search)
     best = translator.search([pair.source for pair in kept], config, prepared=True)
     log, text = folder / "log.jsonl", translator.text
-    scores: dict[str, Any] = {
-        "data": Path(options.data).name,
-        "part": part,
-        "source": text.source,
-        "target": text.target,
-    }
-    scores |= {"model": options.model, "weights": weights_file(folder, weights).stem}
     planned = (stored.training or {}).get("epochs")
-    done = f"{len(log.read_bytes().splitlines())} of {planned}" if log.is_file() else None
-    scores["epochs"] = done
+    scores: dict[str, Any] = {"data": Path(options.data).name, "part": part}
+    scores |= {"source": text.source, "target": text.target, "model": options.model}
+    scores["weights"] = weights_file(folder, weights).stem
+    scores["epochs"] = f"{len(log.read_bytes().splitlines())} of {planned}" if log.is_file() else None
     scores |= {"beam_size": config.beam_size, "length_penalty": config.length_penalty}
     scores["parameters"] = sum(parameter.numel() for parameter in translator.model.parameters())
     scores |= {"sentences": len(kept), "left_out": len(pairs) - len(kept)}
@@ -105,20 +99,12 @@ def _scores(
         "signature": score.signature,
         "chrf": round(CHRF().corpus_score(texts, [references]).score, 2),
     }
-    if data == "multi30k":  # without regard to case, and as most papers count: split by Moses's rules
-        split = [[moses_tokenize(text, str(translator.text.target)) for text in x] for x in (texts, references)]
+    # without regard to case, and as most papers count: split by Moses's rules
+    if data == "multi30k":
+        language = str(translator.text.target)
+        split = ([moses_tokenize(text, language) for text in side] for side in (texts, references))
         lower = bleu(texts, references, tokenize="13a", lowercase=True)
-        for name, one in (("bleu_lowercase", lower), ("bleu_moses_lowercase", bleu(*split, tokenize="none"))):
+        moses = bleu(*split, tokenize="none")
+        for name, one in (("bleu_lowercase", lower), ("bleu_moses_lowercase", moses)):
             scores |= {name: round(one.score, 2), f"{name}_signature": one.signature}
-    if hasattr(model, "align") and pairs[0].alignment and translator.source_tokenizer.level == "word":
-        scores["alignment_error_rate"] = round(_alignment_error(translator, pairs), 4)
     return scores
-
-
-def _alignment_error(translator: Translator, pairs: Sequence[Pair]) -> float:
-    """The alignment error rate of a model with one head of attention."""
-    from transformer_lib.models.bahdanau import attention_maps, best_links
-
-    tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    maps = attention_maps(translator.model, pairs, *tokenizers)
-    return alignment_error_rate([best_links(one) for one in maps], [pair.alignment for pair in pairs])

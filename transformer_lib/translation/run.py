@@ -2,9 +2,10 @@
 
 import hashlib
 import heapq
-import json
 import math
+import shutil
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
@@ -22,7 +23,7 @@ from transformer_lib.data.batching import TokenBatches, pair_lengths
 from transformer_lib.data.captions import Pair, make_captions
 from transformer_lib.data.corpus import TokenCorpus, read_pairs, sample_pairs, tokenize_corpus
 from transformer_lib.data.everyday import load_everyday, visitors_corpus
-from transformer_lib.data.files import check_empty, checksum, write_json
+from transformer_lib.data.files import check_empty
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import Tokenizer
@@ -47,24 +48,10 @@ from transformer_lib.translation.translator import (
     write_config,
 )
 
-TRANSFORMERS = ("transformer", "gpt", "llama")
+TABLES = tomllib.loads((Path(__file__).parent / "tables.toml").read_text("utf-8"))
 MANY = 40_000
-MARK = "corpus/transformer-lib.json"  # says that what lies beside it is ours
 LOCK = ".transformer-lib.lock"
-_LANGUAGE_MODEL = {"d_model": 128, "n_heads": 4, "n_layers": 4, "d_ff": 256, "dropout": 0.1}
-MODEL_DEFAULTS: dict[str, dict[str, Any]] = {
-    **{name: {"d_model": 128, "d_hidden": 256, "dropout": 0.1} for name in ("gru", "bahdanau", "luong", "hard")},
-    "gpt": _LANGUAGE_MODEL,
-    "llama": _LANGUAGE_MODEL | {"n_kv_heads": 2},
-}
-TRANSFORMER_TRAINING: dict[str, Any] = {
-    "epochs": 30, "learning_rate": 3e-3, "schedule": "linear", "smoothing": 0.1, "average": 5,
-}  # fmt: skip
-OTHER_TRAINING: dict[str, Any] = {
-    "epochs": 10, "learning_rate": 2e-3, "schedule": "plateau", "smoothing": 0.0,
-    "average": 0, "patience": 3, "betas": (0.9, 0.999), "eps": 1e-8,
-}  # fmt: skip
-FINE_TUNING = {"epochs": 10, "learning_rate": 3e-4, "schedule": "linear"}
+PART = ".transformer-lib.part"  # the folder in which a run is made, inside its own
 
 
 @settings
@@ -116,7 +103,7 @@ class TrainOptions:
         if self.start_from is None:
             model_config(self, 300, 300)  # refuses options that the model does not have
         elif self.preset or self.vocab_size or self.text or self.model_options:
-            raise ValueError(f"start_from={self.start_from!r} brings model, vocabularies and text: leave these out")
+            raise ValueError("start_from brings model, vocabularies and text: leave out your own")
         training_config(self)
 
     def preparation(self) -> TextPreparation:
@@ -126,7 +113,8 @@ class TrainOptions:
             other = {"en": "de", "de": "en", "fr": "en"}
             source = source or other.get(target or "de", "en")
             target = target or other.get(source, "en")
-        return TextPreparation(self.text or ("captions" if self.data == "captions" else "raw"), source, target)
+        kind: Any = self.text or ("captions" if self.data == "captions" else "raw")
+        return TextPreparation(kind, source, target)
 
 
 def model_config(options: TrainOptions, source_vocab_size: int, target_vocab_size: int) -> Any:
@@ -142,7 +130,7 @@ def model_config(options: TrainOptions, source_vocab_size: int, target_vocab_siz
     sizes = {"source_vocab_size": source_vocab_size, "target_vocab_size": target_vocab_size}
     if not sizes.keys() <= names:  # a language model
         sizes = {"vocab_size": source_vocab_size}
-    chosen = MODEL_DEFAULTS.get(options.model, {}) | options.model_options
+    chosen = TABLES["models"].get(options.model, {}) | options.model_options
     if options.model == "transformer":
         make = getattr(make, options.preset or "tiny")
         chosen = {"tie_embeddings": tied, **chosen}
@@ -151,7 +139,7 @@ def model_config(options: TrainOptions, source_vocab_size: int, target_vocab_siz
     if not hasattr(entry.model_class, "encode"):
         raise ValueError(f"model {options.model!r} does not translate")
     if unknown := sorted(chosen.keys() - names):
-        raise ValueError(f"{', '.join(unknown)}: no option of the model {options.model!r}; leave it out")
+        raise ValueError(f"{', '.join(unknown)}: no option of the model {options.model!r}")
     return make(**sizes, **chosen)
 
 
@@ -159,6 +147,11 @@ def subwords(options: TrainOptions) -> int | None:
     """The size of a shared subword vocabulary, or None for whole words of each language."""
     shared = options.data != "captions" or options.model in ("gpt", "llama")
     return options.vocab_size or (8000 if shared else None)
+
+
+def recipe(model: str) -> dict[str, Any]:
+    """How a kind of model is trained unless something else is asked for."""
+    return TABLES["training"]["transformers" if model in TABLES["transformers"] else "others"]
 
 
 def training_config(options: TrainOptions, lengths: Sequence[int] | np.ndarray = ()) -> TrainingConfig:
@@ -169,18 +162,20 @@ def training_config(options: TrainOptions, lengths: Sequence[int] | np.ndarray =
     Args:
         lengths: of the training pairs, on their longer side; none to check the options alone.
     """
-    chosen = TRANSFORMER_TRAINING if options.model in TRANSFORMERS else OTHER_TRAINING
-    start = FINE_TUNING if options.start_from else {}
-    chosen = chosen | {"seed": options.seed} | start | options.training
+    start = TABLES["training"]["fine_tuning"] if options.start_from else {}
+    chosen = recipe(options.model) | {"seed": options.seed} | start | options.training
     if len(lengths):
-        chosen.setdefault("max_tokens", max(int(max(lengths)), min(2000, int(sum(lengths)) // 12), 100))
-        updates = math.ceil(len(TokenBatches(lengths, chosen["max_tokens"])) / chosen.get("accumulate", 1))
+        share = min(2000, int(sum(lengths)) // 12)
+        chosen.setdefault("max_tokens", max(int(max(lengths)), share, 100))
+        n_batches = len(TokenBatches(lengths, chosen["max_tokens"]))
+        updates = math.ceil(n_batches / chosen.get("accumulate", 1))
         if "epochs" not in options.training and options.start_from is None:
             chosen["epochs"] = max(chosen["epochs"], math.ceil(900 / updates))
         rises = chosen["schedule"] in ("linear", "inverse-sqrt")
-        chosen.setdefault("warmup", rises * min(4000, chosen["epochs"] * updates // 10))
-        if chosen["warmup"] >= chosen["epochs"] * updates:
-            raise ValueError(f"warmup={chosen['warmup']} must be less than the {chosen['epochs'] * updates} updates")
+        total = chosen["epochs"] * updates
+        chosen.setdefault("warmup", rises * min(4000, total // 10))
+        if chosen["warmup"] >= total:
+            raise ValueError(f"warmup={chosen['warmup']} must be less than the {total} updates")
     return TrainingConfig(**chosen)
 
 
@@ -201,23 +196,23 @@ class Corpus(NamedTuple):
         return hashlib.sha256(rows.encode()).hexdigest()
 
 
-def turned(options: TrainOptions, text: TextPreparation) -> Callable[[Pair], Pair]:
-    """What makes pairs of English and German into those that the options ask for.
+def turned(pairs: Iterable[Pair], options: TrainOptions, text: TextPreparation) -> list[Pair]:
+    """Pairs of English and German in the direction that is asked for.
 
     Raises:
         ValueError: for other languages.
     """
     if {text.source, text.target} != {"en", "de"}:
-        raise ValueError(f"{options.data}: the languages are en and de, not {text.source!r} and {text.target!r}")
+        raise ValueError(f"{options.data} is en and de, not {text.source!r} and {text.target!r}")
     if text.source == "en":
-        return lambda pair: pair
-    return lambda pair: Pair(pair.target, pair.source, tuple((t, s) for s, t in pair.alignment))
+        return list(pairs)
+    return [Pair(one.target, one.source, tuple((t, s) for s, t in one.alignment)) for one in pairs]
 
 
 def load_captions(options: TrainOptions, text: TextPreparation) -> Corpus:
     """Generated captions: 500 to choose by, 1,000 to report on, the rest to train on."""
-    turn = turned(options, text)
-    pairs = [*map(turn, make_captions(options.n_captions + 1500, seed=options.seed, simple=options.simple))]
+    captions = make_captions(options.n_captions + 1500, options.seed, simple=options.simple)
+    pairs = turned(captions, options, text)
     test = pairs[500:1500]
     reserved = {pair.source for pair in test}
     validation = [pair for pair in pairs[:500] if pair.source not in reserved]
@@ -230,16 +225,18 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
 
     Source: Elliott et al. (2016).
     """
-    parts = (load_multi30k(split, str(text.source), str(text.target)) for split in ("train", "val", "test_2016_flickr"))
-    train, validation, test = ([Pair(one_line(pair.source), one_line(pair.target)) for pair in part] for part in parts)
-    return Corpus(train, validation, test)
+    languages, splits = (str(text.source), str(text.target)), ("train", "val", "test_2016_flickr")
+    parts = (load_multi30k(split, *languages) for split in splits)
+    train, val, test = ([Pair(one_line(x.source), one_line(x.target)) for x in part] for part in parts)
+    return Corpus(train, val, test)
 
 
 def load_visitors(options: TrainOptions, text: TextPreparation) -> Corpus:
     """Everyday sentences with what visitors type besides; 1,000 pairs to choose by, 1,000 to report on."""
-    turn, pairs = turned(options, text), visitors_corpus(load_everyday("train"), options.seed)
-    train, validation, test = ([*map(turn, part)] for part in (pairs, load_everyday("val"), load_everyday("test")))
-    return Corpus(train, validation, test)
+    pairs = visitors_corpus(load_everyday("train"), options.seed)
+    parts = (pairs, load_everyday("val"), load_everyday("test"))
+    train, val, test = (turned(part, options, text) for part in parts)
+    return Corpus(train, val, test)
 
 
 CORPORA: dict[str, Callable[[TrainOptions, TextPreparation], Corpus]] = {
@@ -267,12 +264,13 @@ class PairStream:
                 hashes, self.most = set(heapq.nsmallest(2000, hashes)), 1000
         held = self.most or min(1000, len(hashes) // 20)
         if len(hashes) < 40:
-            raise ValueError(f"{self.data} has {len(hashes)} different sentences; at least 40 are needed")
+            raise ValueError(f"{self.data} has {len(hashes)} different sentences, less than 40")
         self.part = {number: 1 + i // held for i, number in enumerate(heapq.nsmallest(2 * held, hashes))}
 
     def number(self, source: str) -> int:
         """A hash of a source, another one for each seed."""
-        return int.from_bytes(hashlib.blake2b(f"{self.seed} {source}".encode(), digest_size=8).digest())
+        digest = hashlib.blake2b(f"{self.seed} {source}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest)
 
     def held_back(self) -> tuple[list[Pair], list[Pair]]:
         """The pairs of the validation and of the test part."""
@@ -297,7 +295,7 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
     if options.data in CORPORA:
         return CORPORA[options.data](options, text)
     if not options.data.startswith("hf:") and not Path(options.data).is_file():
-        raise ValueError(f"data={options.data!r} is not a file (has it moved?) or one of {', '.join(CORPORA)}, hf:NAME")
+        raise ValueError(f"data={options.data!r} is no file, nor hf:NAME, {', '.join(CORPORA)}")
     stream = PairStream(options, text)
     skipped = stream.skipped or []
     note = f"left out {len(skipped):,} lines that are no pair: {shown([*map(str, skipped)])}"
@@ -344,7 +342,7 @@ def resolve(options: TrainOptions) -> Plan:
     """
     own = options.n_captions, options.simple
     if options.data != "captions" and own != (TrainOptions.n_captions, TrainOptions.simple):
-        raise ValueError(f"n_captions and simple are for data=captions, not {options.data!r}; leave them out")
+        raise ValueError(f"n_captions and simple are for data=captions, not {options.data!r}")
     if Path(options.data).is_file():
         options = replace(options, data=str(Path(options.data).absolute()))
     if options.start_from is None:
@@ -353,7 +351,7 @@ def resolve(options: TrainOptions) -> Plan:
     start = Translator.from_pretrained(place, device="cpu")
     name, text = model_name(start.model), start.text
     if options.model not in (TrainOptions.model, name):
-        raise ValueError(f"start_from={options.start_from!r} is a {name!r} model, not {options.model!r}")
+        raise ValueError(f"{options.start_from!r} is a {name!r} model, not {options.model!r}")
     start.text = replace(text, source=options.source or text.source, target=options.target or text.target)
     kept = place.name if place.parent == SHIPPED else str(place.absolute())
     return Plan(replace(options, model=name, start_from=kept), start.text, start)
@@ -367,43 +365,28 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
     """
     folder = Path(folder)
     if (folder / "config.json").exists():
-        raise ValueError(f"{folder} holds a run already: add --resume to go on with it, or choose another folder")
-    discard(folder)
+        raise ValueError(f"{folder} holds a run already: add --resume, or choose another folder")
+    part = folder / PART
+    shutil.rmtree(part, ignore_errors=True)  # of a run that was killed before it was complete
     check_empty(folder, LOCK)
     plan = resolve(options)
     corpus = load_corpus(plan.options, plan.text)
-    parts = {part: corpus.fingerprint(part) for part in ("validation", "test")}
+    parts = {name: corpus.fingerprint(name) for name in ("validation", "test")}
     translator = plan.start or untrained(plan, corpus)
     notes = [*corpus.notes, *unknown_targets(plan, corpus, translator)]
-    sums = translator.save_vocabularies(folder)
-    write_json(folder / MARK, {"vocabularies": sums})
     try:
-        for part in ("train", "validation"):
-            notes += tokenize(getattr(corpus, part), part, translator, plan.options, folder)
-        lengths = pair_lengths(TokenCorpus(folder / "corpus" / "train")).max(axis=1)
+        sums = translator.save_vocabularies(part)
+        for name in ("train", "validation"):
+            notes += tokenize(getattr(corpus, name), name, translator, plan.options, part)
+        lengths = pair_lengths(TokenCorpus(part / "corpus" / "train")).max(axis=1)
         training = asdict(training_config(plan.options, lengths))
-    except BaseException:
-        discard(folder)
-        raise
-    more = {"data": {"name": plan.options.data, "fingerprint": parts}, "training": training}
-    write_config(folder, translator.config(options=asdict(plan.options), sha256=sums, **more))
+        more = {"data": {"name": plan.options.data, "fingerprint": parts}, "training": training}
+        write_config(part, translator.config(options=asdict(plan.options), sha256=sums, **more))
+        for name in ("corpus", "source.json", "target.json", "config.json"):
+            (part / name).replace(folder / name)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     return notes
-
-
-def discard(folder: Path) -> None:
-    """Remove what a run without ``config.json`` has left, if a marker says that it is ours, and nothing else."""
-    if not (folder / MARK).is_file():
-        return
-    sums = json.loads((folder / MARK).read_bytes())["vocabularies"]
-    for name in ("source.json", "target.json"):
-        if (folder / name).is_file() and checksum(folder / name) == sums.get(name):
-            (folder / name).unlink()
-    files = ("tokens.bin", "lengths.bin", "corpus.json", Path(MARK).name)
-    for path in sorted([folder / "corpus", *(folder / "corpus").rglob("*")], reverse=True):
-        if path.name in files:
-            path.unlink()
-        elif path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
-            path.rmdir()
 
 
 def untrained(plan: Plan, corpus: Corpus) -> Translator:
@@ -438,10 +421,7 @@ def tokenize(pairs: Iterable[Any], part: str, translator: Translator, options: T
     corpus = tokenize_corpus(counted, *tokenizers, path, progress_bar=bar, **more)
     left = next(numbers) - (len(corpus) - corpus.joined)
     if left and not (options.skip_bad or options.max_length):
-        raise ValueError(
-            f"{options.data}: {left:,} pairs have more tokens than the {longest} there is room for; "
-            "leave out such pairs with --skip-bad"
-        )
+        raise ValueError(f"{left:,} pairs have over {longest} tokens; --skip-bad leaves them out")
     return [f"left out {left:,} pairs of the {part} part that are too long"] * (left > 0)
 
 
@@ -470,7 +450,7 @@ def read_options(folder: Path | str, data: str | None = None) -> tuple[Translato
     """
     config = read_config(folder)
     if config.options is None or config.data is None:
-        raise ValueError(f"{folder} was not trained by 'transformer-lib train': its config.json holds no options")
+        raise ValueError(f"{folder} was not trained by the command: there are no options in it")
     moved = {} if data is None else {"data": str(Path(data).absolute())}
     before = {"capitals": config.options.get("noise", 0.0)}  # once, noise included them
     try:
@@ -496,7 +476,7 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
     with own_random_state(device):
         torch.manual_seed(options.seed)
-        model = config.build(None, folder / "config.json")
+        model = config.build(folder / "config.json")
     if options.start_from is not None and not last.is_file():
         start = Translator.from_pretrained(options.start_from, device="cpu")
         load_weights(model, start.model.state_dict(), folder)
@@ -514,7 +494,7 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     if last.is_file():
         trainer.resume()
     if planned.epochs < trainer.progress.epoch:
-        raise ValueError(f"epochs={planned.epochs}: the run has trained for {trainer.progress.epoch} already")
+        raise ValueError(f"epochs={planned.epochs}: it has trained for {trainer.progress.epoch}")
     if planned != TrainingConfig(**config.training) and process()[0] == 0:
         notes = config.notes | {"resumed": [*config.notes.get("resumed", []), changes]}
         write_config(folder, replace(config, training=asdict(planned), notes=notes))

@@ -5,9 +5,10 @@ import json
 import math
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,12 +22,11 @@ from transformer_lib.data.files import check_empty, checksum, write_json
 from transformer_lib.data.text import check_texts, one_line
 from transformer_lib.data.tokenizer import UNK, Tokenizer
 from transformer_lib.decoding.beam_search import SearchConfig, beam_search
-from transformer_lib.decoding.greedy import generate
 from transformer_lib.models.multi_head import MultiHeadAttention, record_attention
 from transformer_lib.models.registry import build_model, model_name
 from transformer_lib.models.seq2seq import eval_mode, special_ids, vocab_size
 from transformer_lib.settings import settings
-from transformer_lib.training.checkpoints import check_shapes, load_tensors, load_weights, save_tensors
+from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors
 
 SHIPPED = Path(__file__).parents[1] / "pretrained"
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*$")]
@@ -60,12 +60,12 @@ class TextPreparation:
         pairs = zip(words, lower, unknown, unknown[len(words) :], strict=False)
         return " ".join([low if bad and not bad_low else word for word, low, bad, bad_low in pairs])
 
-    def restore(self, written: str, text: str, prepared: str, *, whole: bool = True) -> str:
-        """The translation as people write it; ``whole`` is False if more words are to come."""
+    def restore(self, written: str, text: str, prepared: str) -> str:
+        """The translation as people write it."""
         text = one_line(text)
         if self.kind == "raw" or text == prepared:
             return written
-        stop = text[len(text.rstrip(_STOPS)) :].strip() if whole else ""
+        stop = text[len(text.rstrip(_STOPS)) :].strip()
         if text[:1].isupper():
             written = written[:1].upper() + written[1:]
         return written.replace(" ,", ",") + stop
@@ -80,7 +80,8 @@ def unknown_words(text: str, tokenizer: Any) -> tuple[str, ...]:
 def shown(words: Sequence[str], most: int = 10) -> str:
     """A few words for a message: cut, and without characters that a terminal would obey."""
     cut = [word if len(word) <= 40 else word[:40] + "…" for word in words[:most]]
-    return ", ".join(word if word.isprintable() else repr(word) for word in cut) + ", …" * (len(words) > most)
+    cut += ["…"] * (len(words) > most)
+    return ", ".join(word if word.isprintable() else repr(word) for word in cut)
 
 
 # ---------------------------------------------------------------- the folder
@@ -120,9 +121,9 @@ class TranslatorConfig:
         """One of the vocabularies, if it is the one that was saved with the model."""
         path = folder / Path(self.tokenizers[side]).name
         if not path.is_file():
-            raise ValueError(f"{folder} has no file {path.name}, the vocabulary of the {side} language")
+            raise ValueError(f"{folder} has no vocabulary {path.name} of the {side} language")
         if self.sha256.get(path.name, checksum(path)) != checksum(path):
-            raise ValueError(f"{path} is not the vocabulary that was saved with the model: copy the folder again")
+            raise ValueError(f"{path} is not the vocabulary that was saved with the model")
         return Tokenizer.load(path)
 
     def identity(self) -> str:
@@ -131,24 +132,12 @@ class TranslatorConfig:
         parts = [self.model.name, self.model.config, self.tokenizers, self.sha256, text]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    def build(self, weights: Mapping[str, Tensor] | None, where: Path) -> Any:
-        """The model; sizes that the weights do not have are refused before it is built."""
-        limit = 10**9 if weights is None else max(10**5, *(tensor.numel() for tensor in weights.values()))
-        for name, size in self.model.config.items():
-            most = limit if weights is None or not name.endswith("layers") else len(weights)
-            if isinstance(size, int) and size > most:
-                raise ValueError(f"{where}: {name}={size} is more than the weights can have")
-
-        def made() -> Any:
-            try:
-                return build_model(self.model.name, self.model.config)
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"{where}: {error}") from error
-
-        if weights is not None:
-            with torch.device("meta"):  # costs neither time nor memory
-                check_shapes(made().state_dict(), weights, where)
-        return made()
+    def build(self, where: Path) -> Any:
+        """The model, before its weights are loaded."""
+        try:
+            return build_model(self.model.name, self.model.config)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{where}: {error}") from error
 
 
 def pretrained_names() -> list[str]:
@@ -171,10 +160,7 @@ def find_pretrained(name_or_path: str | Path) -> Path:
         return folder
     if str(folder) in pretrained_names():
         return SHIPPED / folder
-    raise ValueError(
-        f"{folder} holds no run (there is no config.json), and is not the name of a shipped model: "
-        + ", ".join(pretrained_names())
-    )
+    raise ValueError(f"{folder} holds no run, nor is it one of {', '.join(pretrained_names())}")
 
 
 def read_config(name_or_path: str | Path) -> TranslatorConfig:
@@ -196,17 +182,13 @@ def weights_file(folder: Path, weights: str | None = None) -> Path:
     """The file of the named weights, or else of the first of ``weights``, ``averaged`` and ``best``.
 
     Raises:
-        ValueError: for the checkpoint that only serves to go on, or for a path.
+        ValueError: if there is no such file.
     """
-    if weights == "last":
-        raise ValueError(f"{folder / 'last.safetensors'} is for going on: choose averaged, best or epoch-N as weights")
-    if weights is not None and Path(weights).name != weights:
-        raise ValueError(f"weights={weights!r} must be the name of a file in the folder")
-    names = [f"{name}.safetensors" for name in ([weights] if weights else ["weights", "averaged", "best"])]
+    names = [weights] if weights else ["weights", "averaged", "best"]
     for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    raise ValueError(f"{folder} has no weights: there is no file {' or '.join(names)}")
+        if (path := folder / f"{name}.safetensors").is_file():
+            return path
+    raise ValueError(f"{folder} has no weights: there is no file {' or '.join(names)}.safetensors")
 
 
 # ---------------------------------------------------------------- the translator
@@ -259,7 +241,7 @@ class Translator:
         decoding: SearchConfig | None = None,
     ) -> None:
         if not hasattr(model, "step"):
-            raise TypeError(f"model is {type(model).__name__}, expected a Seq2Seq or a language model with a step")
+            raise TypeError(f"model is {type(model).__name__}, which has no method step")
         for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
             n, size = tokenizer.vocab_size, vocab_size(model, side)
             if size not in (None, n):
@@ -284,11 +266,11 @@ class Translator:
         folder = find_pretrained(name_or_path)
         config, path = read_config(folder), weights_file(folder, weights)
         tensors, notes = load_tensors(path)
-        model = config.build(tensors, folder / "config.json")
-        load_weights(model, tensors, path)
-        tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
         if notes.get("translator") not in (None, config.identity()):  # version 0.2 did not note it
-            raise ValueError(f"{folder / 'config.json'} is not the one that {path.name} was saved with: copy both")
+            raise ValueError(f"{folder}/config.json is not the one that {path.name} was saved with")
+        tokenizers = [config.tokenizer(folder, side) for side in ("source", "target")]
+        model = config.build(folder / "config.json")
+        load_weights(model, tensors, path)
         model.to(pick_device(device)).eval()
         return cls(model, *tokenizers, text=config.text, decoding=config.decoding)
 
@@ -313,7 +295,7 @@ class Translator:
     def save_vocabularies(self, folder: Path) -> dict[str, str]:
         """Write both vocabularies; their checksums."""
         if not isinstance(self.source_tokenizer, Tokenizer):
-            raise ValueError("the tokenizers of an Opus-MT model stay in its folder: load it with from_marian")
+            raise ValueError("an Opus-MT model stays in its own folder: load it with from_marian")
         folder.mkdir(parents=True, exist_ok=True)
         self.source_tokenizer.save(folder / "source.json")
         self.target_tokenizer.save(folder / "target.json")
@@ -335,7 +317,7 @@ class Translator:
         weights = (deepcopy(self.model).half() if half else self.model).state_dict()
         for name, tensor in weights.items():
             if not tensor.isfinite().all():
-                raise ValueError(f"{name} holds numbers that are not finite{' in half precision' * half}")
+                raise ValueError(f"{name} is not finite{' in half precision' * half}")
         config = replace(config, sha256=self.save_vocabularies(folder))
         save_tensors(folder / "weights.safetensors", weights, {"translator": config.identity()})
         write_config(folder, config)
@@ -359,7 +341,8 @@ class Translator:
         for (one,) in best:
             unknown |= dict.fromkeys(one.unknown)
         if unknown:
-            warnings.warn(f"the model does not know {shown([*unknown])}", UnknownWordWarning, stacklevel=2)
+            text = f"the model does not know {shown([*unknown])}"
+            warnings.warn(text, UnknownWordWarning, stacklevel=2)
         return [one.text for (one,) in best]
 
     def search(
@@ -380,18 +363,18 @@ class Translator:
             options: fields of ``SearchConfig``, such as ``beam_size=8``.
         """
         if not isinstance(config, SearchConfig | None):
-            raise TypeError(f"config is {config!r}, expected a SearchConfig, or options such as beam_size=3")
-        if max_tokens < 1:
-            raise ValueError(f"max_tokens={max_tokens} must be at least 1")
+            raise TypeError(f"config is {config!r}, expected a SearchConfig")
         config = replace(config or self.decoding, **options)
         lines = check_texts(texts)
-        ready = [one_line(line) if prepared else self.text.prepare(line, self.source_tokenizer) for line in lines]
+        prepare = partial(self.text.prepare, tokenizer=self.source_tokenizer)
+        ready = [*map(one_line if prepared else prepare, lines)]
         ids = [[*one, *self.special.eos[:1]] for one in self.source_tokenizer.encode_batch(ready)]
         for index, source in enumerate(ids):
             if problem := self._too_long(source):
                 raise ValueError(f"texts[{index}] has {problem}")
         best = [[Translation("")] * config.n_best for _ in lines]
-        left = [row for _, row in sorted([(len(ids[row]), row) for row, text in enumerate(ready) if text.strip()])]
+        sizes = sorted([(len(ids[row]), row) for row, text in enumerate(ready) if text.strip()])
+        left = [row for _, row in sizes]
         while left:  # the longest first, with as many others as fit beside it
             size = max(1, max_tokens // (config.beam_size * len(ids[left[-1]])))
             rows, left = left[-size:], left[:-size]
@@ -405,38 +388,8 @@ class Translator:
                     text = one_line(self.target_tokenizer.decode(tokens))
                     text = text if prepared else self.text.restore(text, lines[row], ready[row])
                     best[row].append(Translation(text, log_p, score, unknown))
-        return [[one for one in row if one.score > -math.inf] for row in best]  # there may be fewer than n_best
-
-    def stream(self, text: str, config: SearchConfig | None = None, **options: Any) -> Iterator[str]:
-        """Translate one sentence as ``translate`` does with a beam of 1; the pieces, as soon as their words are whole.
-
-        Args:
-            config: how to search; None for the translator's own ``decoding``.
-            options: fields of ``SearchConfig``, such as ``max_length=50``.
-
-        Raises:
-            ValueError: in training mode: a generator that waits must not change the mode of the model.
-        """
-        config = replace(config or self.decoding, **{"beam_size": 1, "n_best": 1} | options)
-        if config.beam_size != 1:
-            raise ValueError(f"beam_size={config.beam_size}: only greedy search, with a beam of 1, writes word by word")
-        ready = self.prepare(*check_texts([text]))
-        source = [*self.source_tokenizer.encode(ready), *self.special.eos[:1]]
-        if problem := self._too_long(source):
-            raise ValueError(f"text has {problem}")
-        if not ready.strip():
-            return
-        sources, tokens, done = torch.tensor([source], device=self.device), list[int](), ""
-        same = ("max_length", "min_length", "repetition_penalty", "max_ratio")
-        for _, token in generate(self.model, sources, **{name: getattr(config, name) for name in same}):
-            tokens.append(int(token))
-            written = self.target_tokenizer.decode(tokens)
-            words = one_line(written + ".").rpartition(" ")[0].rstrip(" ,")
-            words = self.text.restore(words, text, ready, whole=False) if words else ""
-            if tokens[-1] not in self.special.eos and len(words) > len(done) and words.startswith(done):
-                yield words[len(done) :]
-                done = words
-        yield self.text.restore(one_line(self.target_tokenizer.decode(tokens)), text, ready)[len(done) :]
+        # there may be fewer than n_best
+        return [[one for one in row if one.score > -math.inf] for row in best]
 
     def attention(self, text: str, translation: str | None = None) -> AttentionMap:
         """The attention of the model while it writes the translation of a sentence, on the CPU.
@@ -475,10 +428,7 @@ class Translator:
             return {kind: torch.stack(weights).float().cpu() for kind, weights in kinds.items()}
         if hasattr(self.model, "align"):
             return {"cross": self.model.align(source, target)[:, None].float().cpu()}  # type: ignore[operator]
-        raise ValueError(
-            f"{type(self.model).__name__} has no attention to show: it has neither MultiHeadAttention "
-            "nor a method align(source, target)"
-        )
+        raise ValueError(f"{type(self.model).__name__} has no attention to show and no align()")
 
     def prepare(self, text: str) -> str:
         """A sentence as the model reads it."""
@@ -517,4 +467,5 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
 
 def write_config(folder: Path, config: TranslatorConfig) -> None:
     """Write ``config.json``, as ``read_config`` reads it."""
-    write_json(folder / "config.json", TypeAdapter(TranslatorConfig).dump_python(config, mode="json"))
+    content = TypeAdapter(TranslatorConfig).dump_python(config, mode="json")
+    write_json(folder / "config.json", content)

@@ -58,7 +58,7 @@ def perplexity(log_probability: float, n_tokens: int) -> float:
     if n_tokens < 1 or not log_probability <= 1e-5 * n_tokens:
         raise ValueError(
             f"log_probability={log_probability}, n_tokens={n_tokens}: expected "
-            "a log-probability of at most 0 (minus the summed loss), and "
+            "a log-probability of at most 0 (a loss is minus it), and "
             "at least one token"
         )
     nats = torch.tensor(-log_probability / n_tokens, dtype=torch.float64)

@@ -33,7 +33,8 @@ def sequence_log_probability(
             f"logits {tuple(logits.shape)} and {targets.dtype} targets {tuple(targets.shape)} do not belong together"
         )
     real = targets != pad
-    tokens = targets.masked_fill(~real, 0).long()
+    tokens = targets.masked_fill(~real, 0).long()  # pad may be -100
+    # a sum in half precision would be too coarse
     precision = torch.promote_types(logits.dtype, torch.float32)
     log_p = logits.log_softmax(-1, dtype=precision)
     chosen = log_p.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
@@ -53,11 +54,12 @@ def perplexity(log_probability: float, n_tokens: int) -> float:
 
     Source: the exponential of Shannon's entropy per symbol (1948), section 7.
     """
-    # "not <=" also refuses NaN
+    # a tiny positive sum is rounding; "not <=" also refuses NaN
     if n_tokens < 1 or not log_probability <= 1e-5 * n_tokens:
         raise ValueError(
             f"log_probability={log_probability}, n_tokens={n_tokens}: expected "
-            "a sum of at most 0 (a loss is minus it) over at least one token"
+            "a log-probability of at most 0 (a loss is minus it), and "
+            "at least one token"
         )
     nats = torch.tensor(-log_probability / n_tokens, dtype=torch.float64)
     return nats.exp().item()

@@ -48,19 +48,19 @@ class DotScore(Score):
 
 
 class GeneralScore(DotScore):
-    """The dot product of query and projected key: q . W k."""
+    """The dot product of query and projected key: q W . k."""
 
     def __init__(self, d_query: int, d_key: int) -> None:
         super().__init__()
         self.key = nn.Linear(d_key, d_query, bias=False)
 
     def prepare(self, keys: Float[Tensor, "B S K"]) -> Float[Tensor, "B S H"]:
-        """The projected keys, W k."""
+        """The keys, multiplied by W."""
         return self.key(keys)
 
 
 class LocationScore(Score):
-    """A score for each position, from the query alone: (W q)_s."""
+    """A score for each position, from the query alone: (q W)_s."""
 
     def __init__(self, d_query: int, max_length: int) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class LocationScore(Score):
         self.place = nn.Linear(d_query, max_length, bias=False)
 
     def compare(self, queries: Float[Tensor, "B T H"], prepared: Float[Tensor, "B S K"]) -> Float[Tensor, "B T S"]:
-        """The score of each position; keys only say how many."""
+        """The score of each position. Only the number of keys matters."""
         return F.linear(queries, self.place.weight[: prepared.shape[1]])
 
 
@@ -80,7 +80,7 @@ def attend_window(
     window: int,
     gaussian: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Contexts and weights of W = 2 ``window`` + 1 positions.
+    """Contexts and weights, from P = 2 ``window`` + 1 positions.
 
     Source: Luong et al. (2015), eqs. 7 and 10; their D is ``window``.
     """
@@ -88,12 +88,12 @@ def attend_window(
     device = centres.device
     steps = torch.arange(2 * window + 1, device=device)
     first = (centres.detach() - window).ceil().long()
-    positions = first[:, :, None] + steps  # (B, T, W), from 1
+    positions = first[:, :, None] + steps  # (B, T, P), from 1
     index = positions.clamp(1, S) - 1
     sentence = torch.arange(B, device=device)[:, None, None]
     flat = (S * sentence + index).flatten()
 
-    def pick(x: Tensor) -> Tensor:  # (B, S, D) to (B T, W, D)
+    def pick(x: Tensor) -> Tensor:  # (B, S, D) to (B T, P, D)
         chosen = x.flatten(0, 1).index_select(0, flat)
         return chosen.view(B * T, -1, x.shape[-1])
 
@@ -123,7 +123,7 @@ class LocalAttention(Attention):
     def __init__(self, score: Score, window: int, d_query: int | None = None) -> None:
         super().__init__(score)
         if isinstance(score, LocationScore):
-            raise ValueError("a LocationScore scores sentences, not windows")
+            raise ValueError("a LocationScore needs global attention")
         self.window, self.predict = window, None
         if d_query is not None:
             hidden = nn.Linear(d_query, d_query, bias=False)
@@ -166,16 +166,16 @@ class LuongConfig(RecurrentSizes):
     score: Literal["dot", "general", "concat", "location"] = "general"
     local: Literal["m", "p"] | None = None  # local-m, local-p, or global
     window: Size = 10  # positions to either side of the centre
-    input_feeding: bool = True  # a step reads the attentional vector before it
+    input_feeding: bool = True  # each step reads the last attentional vector
     max_source_length: Size = 100  # in tokens; for the location score only
 
     def __post_init__(self) -> None:
         if self.local and self.score == "location":
-            raise ValueError("score='location' scores sentences, not windows")
+            raise ValueError("score='location' needs global attention (local=None)")
 
 
 def make_score(c: Any) -> Score:
-    """The score that a configuration names; concat: additive."""
+    """The score that a configuration names ("concat" is additive)."""
     H = c.d_hidden
     if c.score == "dot":
         return DotScore()
@@ -241,11 +241,10 @@ class LuongSeq2Seq(Seq2Seq):
         x = torch.cat([words, state.feed], -1) if fed else words
         s, last = self.gru(x, state=state.hidden)
         positions = state.position + torch.arange(T, device=s.device)
-        c, *rest = self.attention(s, state.memory, positions)
-        x = torch.tanh(self.attentional(torch.cat([c, s], -1)))
-        x = self.dropout(x)
-        seen, position = tuple(rest), state.position + T
-        return x, LuongState(state.memory, last, seen, position, x[:, -1:])
+        context, *seen = self.attention(s, state.memory, positions)
+        x = torch.tanh(self.attentional(torch.cat([context, s], -1)))
+        x, end = self.dropout(x), state.position + T
+        return x, LuongState(state.memory, last, tuple(seen), end, x[:, -1:])
 
     def read(self, target: Int[Tensor, "N T"], state: LuongState) -> tuple[Float[Tensor, "N T D"], LuongState]:
         """Attentional vectors after each token, and the last state."""

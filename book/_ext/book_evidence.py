@@ -122,9 +122,7 @@ def remarks(name: str, key: str, record: dict[str, Any]) -> str:
         f"The best learning rate lay at the edge of those that we tried: {', '.join(edges)}."
         if edges
         else "",
-        f"What broke earlier versions: {found['earlier']}"
-        if found.get("earlier")
-        else "",
+        f"What didn't hold: {found['earlier']}" if found.get("earlier") else "",
         f"Withdrawn: {found['withdrawn']}" if found.get("withdrawn") else "",
         f"To repeat it: `python -m experiments run {name}`, and `python -m experiments check {name}` for the checks.",
     ]

@@ -24,8 +24,8 @@ class RecallBatch:
 
     Args:
         keys: a key for each position, of the pairs first and then of the questions.
-        values: a value for each position; at the questions ``N_VALUES``, which is
-            no value.
+        values: a value for each position; for the questions ``N_VALUES``, which
+            means no value.
         answers: the right value for each question: the last that its key was given.
     """
 

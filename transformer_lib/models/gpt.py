@@ -41,8 +41,8 @@ class GPTConfig:
     dropout: Probability = 0.1  # of embeddings and sublayer outputs
     max_length: Size = 1024
     eps: Positive = 1e-5  # of the norms
-    tie_embeddings: bool = True  # whether the input table also scores the output
-    attention_dropout: Probability = 0.0  # of the weights
+    tie_embeddings: bool = True  # whether input and output share one table
+    attention_dropout: Probability = 0.0  # of the attention weights
     special: SpecialIds = SpecialIds()  # ids of padding, beginning and end
 
 
@@ -99,6 +99,7 @@ class GPT(nn.Module):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config, D = config, config.d_model
+        # the search functions ask how long a text can get
         self.max_source_length = self.max_target_length = config.max_length
         blocks = [self.block() for _ in range(config.n_layers)]
         self.embedding = nn.Embedding(config.vocab_size, D)
@@ -143,11 +144,13 @@ class GPT(nn.Module):
         """Hidden states before the output projection; the caches get the new keys and values.
 
         Args:
-            first: position of the first token; None: after the cache.
+            first: position of the first token; None: the first one after the cache.
             mask: False where a cached token is to be ignored.
         """
-        caches = caches or [None] * len(self.layers)
-        first = len(caches[0] or ()) if first is None else first
+        if first is None:
+            first = len(caches[0]) if caches else 0
+        if caches is None:
+            caches = [None] * len(self.layers)
         last = first + tokens.shape[1]
         if last > self.config.max_length:
             raise ValueError(f"{last} tokens, max_length={self.config.max_length}")
@@ -158,12 +161,12 @@ class GPT(nn.Module):
         return self.norm(x)
 
     def start(self, prompt: Int[Tensor, "B S"]) -> "TextState":
-        """State of ``len(prompt)`` rows in which nothing has been read."""
+        """An empty state: nothing of the prompt has been read."""
         return TextState([KVCache() for _ in self.layers])
 
     def step(self, token: Int[Tensor, " N"], state: "TextState") -> tuple[Float[Tensor, "N V"], "TextState"]:
         """Read one token for each row: logits of the next, and the new state."""
-        caches = [copy(cache) for cache in state.caches]
+        caches = [copy(cache) for cache in state.caches]  # the old state stays
         x = self.hidden(token[:, None], caches)
         return self.output(x[:, 0]), TextState(caches)
 
@@ -183,7 +186,7 @@ class TextState:
 
 
 class GPTTranslator(OneStack):
-    """GPT as a translator, from its sizes alone."""
+    """GPT as a translator, built from a configuration."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(GPT(config))

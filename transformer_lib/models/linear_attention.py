@@ -40,36 +40,39 @@ def linear_attention(
 ) -> tuple[Float[Tensor, "*B T V"], Float[Tensor, "*B K V"]]:
     """Causal attention without a softmax, in chunks: outputs and the last state.
 
-    A chunk of 1 is the recurrent form, a chunk of T the parallel form; both give
-    the same.
+    A chunk of 1 is the recurrent form, and a chunk of T the parallel form. Both
+    give the same result.
     Source: Katharopoulos et al. (2020), section 3.2; Yang et al. (2025),
     section 3.3.
 
     Args:
         beta: how strongly each position writes; None: 1.
         log_decay: logarithm of the factor by which older entries fade; None: 0.
-        delta: write the difference between the value and the answer to the key,
-            whose length should be 1.
+        delta: write the difference between the value and the answer to the key;
+            keys should have length 1.
     """
     dtype, work = q.dtype, torch.promote_types(q.dtype, torch.float32)
     q, k, v = q.to(work), k.to(work), v.to(work)
     beta = k.new_ones(k.shape[:-1]) if beta is None else beta.to(work)
     decay = k.new_zeros(k.shape[:-1]) if log_decay is None else log_decay.to(work)
-    W = k[..., :0, :].mT @ v[..., :0, :] if state is None else state  # zeros (K, V)
+    W = state
+    if W is None:
+        W = k.new_zeros(*k.shape[:-2], k.shape[-1], v.shape[-1])
     inputs, outputs = (q, k, v, beta[..., None], decay[..., None]), []
     for Q, K, V, b, g in zip(*(x.split(chunk, -2) for x in inputs), strict=True):
-        g = g.cumsum(-2)  # (*B, C, 1): log decay since the chunk began
-        since = g - g.mT
+        total = g.cumsum(-2)  # (*B, C, 1): log decay since the chunk began
+        left = total.exp()
+        since = total - total.mT  # (*B, C, C)
         future = torch.ones_like(since, dtype=torch.bool).triu(1)
-        fade = since.masked_fill(future, -math.inf).exp()  # (*B, C, C)
+        fade = since.masked_fill(future, -math.inf).exp()
         U = b * V
         if delta:  # each difference depends on those before it: a triangular system
-            U = U - b * g.exp() * (K @ W)
+            U = U - b * left * (K @ W)
             A = b * (K @ K.mT) * fade
             U = torch.linalg.solve_triangular(A, U, upper=False, unitriangular=True)
-        outputs.append(g.exp() * (Q @ W) + (Q @ K.mT * fade) @ U)
-        end = g[..., -1:, :]
-        W = end.exp() * W + ((end - g).exp() * K).mT @ U
+        outputs.append(left * (Q @ W) + (Q @ K.mT * fade) @ U)
+        # for the last word, `left` and `fade` say what is left after the chunk
+        W = left[..., -1:, :] * W + (K.mT * fade[..., -1:, :]) @ U
     return torch.cat(outputs, -2).to(dtype), W
 
 
@@ -147,7 +150,7 @@ class LinearAttention(nn.Module):
 
 @dataclass
 class GatedDeltaNetState:
-    """Past of a GatedDeltaNet: its size does not depend on the length."""
+    """The state of a GatedDeltaNet, of the same size for a text of any length."""
 
     recent: Float[Tensor, "B R C"]  # last inputs of the convolution
     memory: Float[Tensor, "B H K V"]
@@ -175,7 +178,7 @@ def unit(x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B K"]:
 
 
 class GatedDeltaNet(nn.Module):
-    """Gated delta rule as in Qwen3-Next, whose parameters have the same names.
+    """The gated delta rule as in Qwen3-Next, with the same parameter names.
 
     Source: Yang et al. (2025), section 3.4.
     """

@@ -52,7 +52,7 @@ def rotate(
 class RMSNorm(nn.Module):
     """RMSNorm: division by the root mean square, then a learned gain.
 
-    It computes what ``torch.nn.RMSNorm`` does.
+    It gives the same result as ``torch.nn.RMSNorm``.
     Source: Zhang and Sennrich (2019), eq. 4.
     """
 
@@ -106,7 +106,7 @@ class LlamaConfig(GPTConfig):
 
     def __post_init__(self) -> None:
         if self.head_width % 2:
-            raise ValueError(f"d_head={self.head_width} must be even, to turn in pairs")
+            raise ValueError(f"d_head={self.head_width} must be even: RoPE rotates pairs")
         if self.n_heads % self.kv_heads:
             raise ValueError(f"{self.n_heads=} is not divisible by {self.kv_heads=}")
 
@@ -150,7 +150,7 @@ class RotaryAttention(MultiHeadAttention):
         mask: Bool[Tensor, "#N 1 #T S"] | None = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "N T D"]:
-        """Attend to every token so far; the cache keeps keys already rotated."""
+        """Attend to every token so far; the keys in the cache are already rotated."""
         q, k, v = self.project(x)
         q = rotate(self.q_norm(q), positions, base=self.base)
         k = rotate(self.k_norm(k), positions, base=self.base)
@@ -159,8 +159,9 @@ class RotaryAttention(MultiHeadAttention):
             T, S = q.shape[2], k.shape[2]
             if mask is None:
                 mask = torch.ones(1, 1, 1, S, dtype=torch.bool, device=x.device)
-            number = mask.any(-2, keepdim=True).cumsum(-1)  # without the padding
-            mask = mask & (number[..., S - T :].mT - number < self.window)
+            number = mask.any(-2, keepdim=True).cumsum(-1)  # padding isn't counted
+            distance = number[..., S - T :].mT - number  # of a query from each key
+            mask = mask & (distance < self.window)
         y = self.attend(q, k, v, mask=mask, causal=True)
         return self.out_proj(y.transpose(1, 2).flatten(2))
 
@@ -182,9 +183,6 @@ class Llama(GPT):
     Norm = RMSNorm
     config: LlamaConfig
 
-    def __init__(self, config: LlamaConfig) -> None:
-        super().__init__(config)
-
     def block(self) -> Block:
         """One layer of the stack."""
         c, D = self.config, self.config.d_model
@@ -193,7 +191,7 @@ class Llama(GPT):
         return Block(attention, feed_forward, norms, c.dropout)
 
     def add_positions(self) -> None:
-        """There is no table: the attention rotates."""
+        """No table: the attention rotates queries and keys instead."""
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Float[Tensor, "N T D"]:
         """Token vectors."""
@@ -201,7 +199,7 @@ class Llama(GPT):
 
 
 class LlamaTranslator(OneStack):
-    """Llama as a translator, from its sizes alone."""
+    """Llama as a translator, built from a configuration."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(Llama(config))

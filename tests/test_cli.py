@@ -216,6 +216,16 @@ def test_special_files_links_and_modes_are_respected(tmp_path):
     os.close(reader)
 
 
+@pytest.mark.parametrize(
+    ("stream", "message"), [("stdin", "standard input is closed"), ("stdout", "standard output is closed")]
+)
+def test_a_closed_stream_is_told(stream, message, capsys, monkeypatch):
+    feed(monkeypatch, b"the cat\n")
+    monkeypatch.setattr(sys, stream, None)
+    assert translate() == 1
+    assert message in capsys.readouterr().err
+
+
 def test_nobody_needs_to_listen_to_errors(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     assert translate("no such file") == 1

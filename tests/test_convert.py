@@ -405,6 +405,7 @@ def test_a_downloaded_folder_becomes_a_translator(opus_folder, tmp_path):
     translator = Translator.from_marian(opus_folder, device="cpu")
     _, expected, _ = hypotheses_of(opus_folder, "a dog runs", 1)
     assert translator.translate(["a dog runs"], beam_size=1, max_length=12) == [expected]
+    assert "".join(translator.stream("a dog runs", max_length=12)) == expected
     assert translator.attention("a dog runs", "ein Hund").cross.shape[:2] == (2, 4)
     with pytest.raises(ValueError, match="load it with from_marian"):
         translator.save_pretrained(tmp_path / "saved")
@@ -432,7 +433,7 @@ def test_beams_and_limits_of_a_folder_are_the_translators_own(opus_folder, tmp_p
     tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
     given = tokenizer([text], return_tensors="pt")
     greedy = tokenizer.decode(theirs.generate(**given, num_beams=1)[0], skip_special_tokens=True)
-    assert translator.translate([text], beam_size=1) == [greedy]
+    assert translator.translate([text], beam_size=1) == [greedy] == ["".join(translator.stream(text))]
     if forced is None:  # otherwise their last token costs nothing
         (best,) = theirs.generate(**given)
         assert translator.translate([text]) == [tokenizer.decode(best, skip_special_tokens=True)]

@@ -353,6 +353,16 @@ def test_a_search_waits_once_a_step(name):
         assert counts[2] - counts[1] == 4 and counts[1] - 4 <= 2, waits
 
 
+def test_a_stream_waits_twice_a_step():
+    with device() as waits:
+        translator, counts = Translator(there(small().eval()), EN, DE), []
+        for length in (2, 4, 8):
+            waits.clear()
+            list(translator.stream("a dog", max_length=length, min_length=length))
+            counts.append(waits.total())
+        assert counts[2] - counts[1] == 8, waits
+
+
 # ---------------------------------------------------------------- translators, conversion, pictures
 
 TEXTS = ["The dog is sleeping.", "", "A man in a blue shirt is running."]
@@ -366,6 +376,7 @@ def test_a_translator(tmp_path):
         for call in (
             lambda one: one.translate(TEXTS, beam_size=1),
             lambda one: [[x.text for x in y] for y in one.search(TEXTS, beam_size=3, n_best=2, max_ratio=2.0)],
+            lambda one: list(one.stream(TEXTS[0])),
             lambda one: one.attention(TEXTS[2]).target,
         ):
             assert call(ours) == call(exact)

@@ -264,3 +264,15 @@ def test_a_pipe_is_written_through(tmp_path):
     assert read == [b"through"] and stat.S_ISFIFO(pipe.stat().st_mode)
     write_atomically("/dev/null", b"gone")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "model.bin"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: .*model\.bin'"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]

@@ -429,7 +429,7 @@ TEXTS = ["ä b c d é", "f g", "ü", "", "i h x"]
 @every_model
 @pytest.mark.parametrize("options", SEARCHES, ids=str)
 @pytest.mark.filterwarnings("ignore:the model does not know")
-def test_a_translator_is_the_same_loaded_alone_and_with_decomposed_letters(
+def test_a_translator_is_the_same_loaded_streaming_alone_and_with_decomposed_letters(
     name: str, model: Seq2Seq, options: dict, tmp_path: Path
 ) -> None:
     sides = [Tokenizer.train([" ".join("äbcdéfgüi"[: size - 4])], level="word") for size in (13, 11)]
@@ -439,8 +439,11 @@ def test_a_translator_is_the_same_loaded_alone_and_with_decomposed_letters(
     assert len({one.log_probability for row in expected for one in row}) > 3  # no two sentences are alike
     again = Translator.from_pretrained(translator.save_pretrained(tmp_path / "saved"), device="cpu")
     assert again.search(TEXTS) == expected and again.config() == translator.config()
+    greedy = translator.translate(TEXTS, beam_size=1, n_best=1)
+    assert ["".join(again.stream(text)) for text in TEXTS] == greedy
     decomposed = [unicodedata.normalize("NFD", text) for text in TEXTS]
     assert translator.search(decomposed) == expected and decomposed != TEXTS
+    assert ["".join(translator.stream(text)) for text in decomposed] == greedy
     for texts in ([[text] for text in TEXTS], [TEXTS[::-1]]):
         found = [row for group in texts for row in translator.search(group)]
         for row, other in zip(found, expected if len(texts) > 1 else expected[::-1], strict=True):

@@ -61,6 +61,50 @@ def test_the_best_translations_come_with_scores_in_order():
     assert len(translator.target_tokenizer.encode(long.text)) >= 8
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The dog does not cross the street because it is too tired.",
+        "the dog does not cross the street because it is too tired",
+        "A cat",
+        " ",
+    ],
+)
+def test_a_stream_is_the_translation_word_by_word(text):
+    pieces = list(captions().stream(text))
+    assert "".join(pieces) == captions().translate([text], beam_size=1)[0]
+    assert len(pieces) > 8 or len(text) < 9
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_length": 3},
+        {"max_length": 3, "beam_size": 4, "n_best": 2},
+        {"min_length": 12},
+        {"max_ratio": 0.5},
+        {"repetition_penalty": 1.8, "length_penalty": 1.0},
+        {"max_ratio": 0.7, "min_length": 3, "normalization": "mean"},
+    ],
+)
+def test_a_stream_obeys_the_settings_of_its_translator(options):
+    shipped, text = captions(), "The dog does not cross the street because it is too tired."
+    own = Translator(
+        shipped.model,
+        shipped.source_tokenizer,
+        shipped.target_tokenizer,
+        text=shipped.text,
+        decoding=SearchConfig(**{"beam_size": 1} | options),
+    )
+    (expected,) = own.translate([text], beam_size=1, n_best=1)
+    assert "".join(own.stream(text)) == expected
+    given = {name: value for name, value in options.items() if name not in ("beam_size", "n_best")}
+    assert "".join(shipped.stream(text, **given)) == shipped.translate([text], beam_size=1, **given)[0]
+    assert "".join(shipped.stream(text, own.decoding)) == expected
+    with pytest.raises(ValueError, match="beam_size=3: only greedy search"):
+        next(shipped.stream(text, beam_size=3))
+
+
 def test_what_everyone_types_first_works():
     found = captions().translate(["The dog does not cross the street because it is too tired."])
     assert found == ["Der Hund überquert die Straße nicht, weil er zu müde ist."]
@@ -271,6 +315,14 @@ def test_threads_share_a_translator():
     translator.model.train()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda text: translator.translate([text]), sentences * 3))
+    assert translator.model.training
+
+
+def test_a_stream_never_changes_the_mode_of_the_model():
+    translator = captions()
+    translator.model.train()
+    with pytest.raises(ValueError, match="in training mode"):
+        next(translator.stream("The dog is sleeping."))
     assert translator.model.training
 
 

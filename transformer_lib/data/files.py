@@ -64,6 +64,10 @@ def write_atomically(path: Path | str, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())  # on the disk before the name changes
         part.replace(path)
+    except OSError as error:
+        if error.filename is None and error.errno:  # the error for a full disk names no file
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
         part.unlink(missing_ok=True)
 

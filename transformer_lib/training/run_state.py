@@ -86,8 +86,15 @@ class Objective(nn.Module):
         self.model, self.loss = model, loss
 
     def forward(self, batch: Batch) -> Loss:
-        """The loss of a batch: a sum and a number of tokens, never a mean, because the trainer divides."""
-        nats, n_tokens = self.loss(self.model, batch)
+        """The loss of a batch.
+
+        Raises:
+            TypeError: if the function returns a single number, such as a mean.
+        """
+        loss = self.loss(self.model, batch)
+        if isinstance(loss, Tensor):
+            raise TypeError("the loss is a single number: return Loss(sum, n_tokens), because the trainer divides")
+        nats, n_tokens = loss
         return Loss(nats, torch.as_tensor(n_tokens, device=nats.device))
 
 

@@ -256,6 +256,8 @@ class Translate:
     @contextmanager
     def streams(self) -> Iterator[tuple[Any, Any]]:
         """Input and output as streams of bytes; a file of output is begun anew."""
+        if (self.input == "-" and sys.stdin is None) or (self.output is None and sys.stdout is None):
+            raise OSError(f"standard {'out' if sys.stdin else 'in'}put is closed: name a file")
         with ExitStack() as stack:
             if self.input == "-":
                 stream: Any = sys.stdin.buffer

@@ -5,7 +5,7 @@ import json
 import math
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -22,6 +22,7 @@ from transformer_lib.data.files import check_empty, checksum, write_json
 from transformer_lib.data.text import check_texts, one_line
 from transformer_lib.data.tokenizer import UNK, Tokenizer
 from transformer_lib.decoding.beam_search import SearchConfig, beam_search
+from transformer_lib.decoding.greedy import generate
 from transformer_lib.models.multi_head import MultiHeadAttention, record_attention
 from transformer_lib.models.registry import build_model, model_name
 from transformer_lib.models.seq2seq import eval_mode, special_ids, vocab_size
@@ -60,12 +61,12 @@ class TextPreparation:
         pairs = zip(words, lower, unknown, unknown[len(words) :], strict=False)
         return " ".join([low if bad and not bad_low else word for word, low, bad, bad_low in pairs])
 
-    def restore(self, written: str, text: str, prepared: str) -> str:
-        """The translation as people write it."""
+    def restore(self, written: str, text: str, prepared: str, *, whole: bool = True) -> str:
+        """The translation as people write it; ``whole`` is False if more words are to come."""
         text = one_line(text)
         if self.kind == "raw" or text == prepared:
             return written
-        stop = text[len(text.rstrip(_STOPS)) :].strip()
+        stop = text[len(text.rstrip(_STOPS)) :].strip() if whole else ""
         if text[:1].isupper():
             written = written[:1].upper() + written[1:]
         return written.replace(" ,", ",") + stop
@@ -390,6 +391,37 @@ class Translator:
                     best[row].append(Translation(text, log_p, score, unknown))
         # there may be fewer than n_best
         return [[one for one in row if one.score > -math.inf] for row in best]
+
+    def stream(self, text: str, config: SearchConfig | None = None, **options: Any) -> Iterator[str]:
+        """Translate one sentence as ``translate`` does with a beam of 1; the pieces, as soon as their words are whole.
+
+        Args:
+            config: how to search; None for the translator's own ``decoding``.
+            options: fields of ``SearchConfig``, such as ``max_length=50``.
+
+        Raises:
+            ValueError: in training mode: a generator that waits must not change the mode of the model.
+        """
+        config = replace(config or self.decoding, **{"beam_size": 1, "n_best": 1} | options)
+        if config.beam_size != 1:
+            raise ValueError(f"beam_size={config.beam_size}: only greedy search, with a beam of 1, writes word by word")
+        ready = self.prepare(*check_texts([text]))
+        source = [*self.source_tokenizer.encode(ready), *self.special.eos[:1]]
+        if problem := self._too_long(source):
+            raise ValueError(f"text has {problem}")
+        if not ready.strip():
+            return
+        sources, tokens, done = torch.tensor([source], device=self.device), list[int](), ""
+        same = ("max_length", "min_length", "repetition_penalty", "max_ratio")
+        for _, token in generate(self.model, sources, **{name: getattr(config, name) for name in same}):
+            tokens.append(int(token))
+            written = self.target_tokenizer.decode(tokens)
+            words = one_line(written + ".").rpartition(" ")[0].rstrip(" ,")
+            words = self.text.restore(words, text, ready, whole=False) if words else ""
+            if tokens[-1] not in self.special.eos and len(words) > len(done) and words.startswith(done):
+                yield words[len(done) :]
+                done = words
+        yield self.text.restore(one_line(self.target_tokenizer.decode(tokens)), text, ready)[len(done) :]
 
     def attention(self, text: str, translation: str | None = None) -> AttentionMap:
         """The attention of the model while it writes the translation of a sentence, on the CPU.

@@ -56,7 +56,7 @@ def attend(
 
 
 def with_causal(mask: Bool[Tensor, "..."] | None, T: int, S: int, device: torch.device) -> Bool[Tensor, "..."]:
-    """The mask, with later keys hidden. The last query sits at the last key.
+    """The mask, with later keys hidden. The last query belongs to the last key.
 
     With a cache, T is less than S: the queries are the last T positions.
     """
@@ -71,10 +71,10 @@ def attention_weights(
     *,
     causal: bool = False,
 ) -> Float[Tensor, "*H T S"]:
-    """softmax(q k' / sqrt(d_k)); a query that may attend to nothing gets zeros.
+    """softmax(q k^T / sqrt(d_k)). A query that may attend to nothing gets zeros.
 
-    The axes in front are sentences and heads, or none. If k has fewer heads,
-    consecutive heads of q share one.
+    The leading axes, if any, are sentences and heads. If k has fewer heads,
+    neighbouring heads of q share one.
 
     Source: Vaswani et al. (2017), eq. 1.
     """
@@ -95,7 +95,7 @@ def attention(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*H T d_v"]:
-    """softmax(q k' / sqrt(d_k)) v by PyTorch's kernel.
+    """softmax(q k^T / sqrt(d_k)) v by PyTorch's kernel.
 
     A query that may attend to nothing gets zeros.
 
@@ -103,18 +103,18 @@ def attention(
 
     Args:
         mask: True where a query may attend; broadcast to (..., H, T, S).
-        causal: hide the keys after each query; the last query is at the last key.
+        causal: hide the keys after each query; the last query sees all keys.
 
     Raises:
         TypeError: if the mask is not boolean: the kernel would add it to scores.
-        ValueError: if keys and values do not pair up.
+        ValueError: if there are not as many values as keys.
     """
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"mask is {mask.dtype}, expected torch.bool (True: may attend)")
     T, S = q.shape[-2], k.shape[-2]
     if v.shape[-2] != S:  # the kernel would read past the end of the shorter one
         raise ValueError(f"{S} keys and {v.shape[-2]} values do not pair up")
-    if T == 1:  # a single query is at the last key, and sees all
+    if T == 1:  # a single query belongs to the last key, and sees all
         causal = False
     if causal and (mask is not None or T != S):
         mask, causal = with_causal(mask, T, S, q.device), False
@@ -131,7 +131,7 @@ def fused_attention(
 ) -> Float[Tensor, "*H T d_v"]:
     """PyTorch's kernel for shared heads, and for half precision on a CPU.
 
-    Its own causal flag is for as many queries as keys, and no mask.
+    Its own causal flag only works without a mask, and if T equals S.
     """
     kernel = F.scaled_dot_product_attention
     shared = {}

@@ -33,7 +33,7 @@ def sinusoids(length: int, d_model: int, *, dtype: torch.dtype | None = None) ->
     """
     if d_model % 2:
         raise ValueError(f"{d_model=} is odd: sine and cosine come in pairs")
-    exact = {"dtype": torch.float64, "device": "cpu"}  # whatever the model is
+    exact = {"dtype": torch.float64, "device": "cpu"}  # for any model
     omega = 10_000 ** (-torch.arange(0, d_model, 2, **exact) / d_model)
     angle = torch.arange(length, **exact)[:, None] * omega  # (T, D / 2)
     table = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
@@ -49,7 +49,7 @@ class Positions(nn.Module):
         """Add positions; the first vector is at position ``start``.
 
         Raises:
-            ValueError: beyond the table, where a slice would silently be too short.
+            ValueError: beyond the table; a slice would silently be too short.
         """
         end = start + x.shape[1]
         if end > len(self.table):
@@ -62,7 +62,7 @@ class SinusoidalPositions(Positions):
 
     def __init__(self, d_model: int, max_length: int = 1024) -> None:
         super().__init__()
-        self.table = sinusoids(max_length, d_model)  # no buffer: nothing to load
+        self.table = sinusoids(max_length, d_model)  # not a buffer, so not saved
 
     def forward(self, x: Float[Tensor, "N T D"], start: int = 0) -> Float[Tensor, "N T D"]:
         """Add positions; the table is computed again for another device or type."""

@@ -59,7 +59,7 @@ class MultiHeadAttention(nn.Module):
             nn.init.zeros_(vector)
 
     def project(self, x: Float[Tensor, "N T D"], first: int = 0, last: int = 3) -> list[Tensor]:
-        """Queries (0), keys (1) and values (2), first to before last."""
+        """Queries (0), keys (1), values (2): from first up to but not including last."""
         rows = slice(sum(self.sizes[:first]), sum(self.sizes[:last]))
         bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
         projected = F.linear(x, self.in_proj_weight[rows], bias)
@@ -77,11 +77,11 @@ class MultiHeadAttention(nn.Module):
         causal: bool = False,
         cache: "KVCache | None" = None,
     ) -> Float[Tensor, "N T D"]:
-        """Attend to x itself or to a memory; row n of x to row n // (N / B) of it.
+        """Attend to x, or to a memory whose rows N / B neighbouring rows of x share.
 
         Args:
             memory: vectors, or their keys and values, ``project(vectors, 1)``.
-            mask: True where a query may attend: padding is (B, 1, 1, S).
+            mask: True where a query may attend; a mask for padding is (B, 1, 1, S).
             cache: keys and values of the positions before x; implies causal.
 
         Raises:
@@ -147,7 +147,7 @@ class KVCache:
         return 0 if self.k is None else self.k.shape[2]
 
     def append(self, k: Float[Tensor, "N G T d_k"], v: Float[Tensor, "N G T d_v"]) -> list[Tensor]:
-        """Add new positions; all keys and values so far."""
+        """Append new positions, and return all keys and values so far."""
         if self.k is not None:
             k, v = torch.cat([self.k, k], 2), torch.cat([self.v, v], 2)
         self.k, self.v = k, v

@@ -74,7 +74,7 @@ def reorder(state: T, rows: Int[Tensor, " N"], sentences: Int[Tensor, " M"] | No
     if isinstance(state, dict):
         return dict(zip(state, map(again, state.values()), strict=True))
     if is_dataclass(state):
-        return replace(state, **again(vars(state)))
+        return replace(state, **dict(zip(vars(state), map(again, vars(state).values()), strict=True)))
     if state is None or isinstance(state, (bool, int, float, str)):
         return state
     raise TypeError(f"a state with a {type(state).__name__} cannot be reordered")

@@ -139,7 +139,7 @@ class RecurrentEncoder(nn.Module):
         c = config
         self.reverse = getattr(c, "reverse_source", False)
         if bidirectional and (self.reverse or c.d_hidden % 2):
-            raise ValueError("a bidirectional encoder can't reverse the source, and d_hidden must be even")
+            raise ValueError("a bidirectional encoder can't use reverse_source, and d_hidden must be even")
         D, H = c.d_model, c.d_hidden // (1 + bidirectional)
         options = {"dropout": c.dropout, "bidirectional": bidirectional}
         self.embedding = embedding(c.source_vocab_size, D)

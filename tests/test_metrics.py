@@ -327,7 +327,7 @@ BAD = {
     "number among references": (bleu, (["a"], [["a", 3]]), ValueError, r"references\[0\]"),
     "empty reference": (bleu, (["a", "b"], ["a", " "]), ValueError, r"references\[1\]"),
     "no reference": (bleu, (["a", "b"], ["a", []]), ValueError, r"references\[1\]"),
-    "aer: no links": (alignment_error_rate, ([set()], [set()]), ValueError, "hold no links"),
+    "aer: no links": (alignment_error_rate, ([set()], [set()]), ValueError, "have no links"),
     "aer: unequal": (alignment_error_rate, (LINK, LINK * 2), ValueError, "zip"),
 }
 

@@ -84,7 +84,7 @@ def alignment_error_rate(
     Args:
         predicted: (source, target) positions, from 0, of each sentence.
         sure: the links that must be predicted.
-        possible: links that may be predicted; all sure ones may.
+        possible: links that may be predicted; sure links always count as possible.
 
     Example:
         >>> gold = [[(0, 0), (1, 1)]]
@@ -102,7 +102,7 @@ def alignment_error_rate(
         correct += len(a & s) + len(a & (s | p))
         total += len(a) + len(s)
     if total == 0:
-        raise ValueError("predicted and sure hold no links, expected at least one")
+        raise ValueError("predicted and sure have no links, expected at least one")
     return 1 - correct / total
 
 

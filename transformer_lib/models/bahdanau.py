@@ -41,7 +41,7 @@ class Score(nn.Module):
         return keys
 
     def compare(self, queries: Float[Tensor, "B T H"], prepared: Float[Tensor, "B S A"]) -> Float[Tensor, "B T S"]:
-        """The score of each query and prepared key: each kind has its own."""
+        """The score of each query and prepared key. Each subclass defines its own."""
         raise NotImplementedError
 
     def forward(self, queries: Float[Tensor, "B T H"], keys: Float[Tensor, "B S K"]) -> Float[Tensor, "B T S"]:
@@ -80,7 +80,7 @@ class AlignedMemory(Memory):
 
 @dataclass(frozen=True, eq=False)
 class AlignedState(State):
-    """A decoder with attention between two tokens."""
+    """The state of a decoder with attention, between two tokens."""
 
     memory: AlignedMemory
     hidden: Float[Tensor, "N L H"]
@@ -143,8 +143,9 @@ class BahdanauSeq2Seq(Seq2Seq):
         """Hidden states after each token, and the last state."""
         words = self.dropout(self.embedding(target))
         s, steps = state.hidden, []
-        for word in words.split(1, 1):  # the old state is the query
-            c, weights = self.attention(s[:, -1:], state.memory)
+        for word in words.split(1, 1):
+            query = s[:, -1:]  # the top layer's old state
+            c, weights = self.attention(query, state.memory)
             output, s = self.gru(torch.cat([word, c], -1), state=s)
             steps.append((output, c, weights))
         parts = zip(*steps, strict=True)
@@ -170,7 +171,7 @@ def attention_maps(
 ) -> list[Float[Tensor, "T S"]]:
     """The attention weights of each pair, with a model that can ``align``.
 
-    Both EOS are included.
+    Both EOS tokens are included.
     Source: Bahdanau et al. (2015), section 5.2.1.
     """
     device = next(model.parameters()).device
@@ -196,12 +197,12 @@ def best_links(weights: Float[Tensor, "T S"]) -> set[tuple[int, int]]:
     """Links (s, t): each target word, and where it attends most.
 
     A word that attends most to EOS, or to nothing, has no link.
-    The last row wrote EOS and has none either.
+    The last row predicts EOS and has no link either.
 
     Source: Luong et al. (2015), section 5.4.
     """
     if weights.isnan().any():
-        raise ValueError("weights hold NaN: nothing can be linked by them")
+        raise ValueError("weights contain NaN, so they give no links")
     most, source = weights[:-1].max(-1)  # the last row predicted EOS
     links = enumerate(zip(source.tolist(), most.tolist(), strict=True))
     end = weights.shape[1] - 1

@@ -26,9 +26,9 @@ from transformer_lib.models.chunked_loss import chunked_loss
 class Loss(NamedTuple):
     """What ``model.loss(batch)`` returns, for every model.
 
-    Sums can be added up over batches and processes. Whoever wants
-    a mean divides once. A batch without target tokens has a sum of
-    zero, with zero gradients.
+    Sums can be added up over batches and processes. To get a mean,
+    divide once, at the end. A batch without target tokens has a sum
+    of zero, with zero gradients.
     """
 
     sum: Float[Tensor, ""]  # over the tokens to predict, in nats

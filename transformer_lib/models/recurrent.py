@@ -92,7 +92,9 @@ class GRU(nn.GRU):
         shape = (B, self.num_layers, ways * self.hidden_size)
         state = inputs.new_zeros(shape) if state is None else state
         if state.shape != shape or (mask is not None and mask.shape != (B, S)):
-            raise ValueError("mask and state need a row for each sentence: one would silently serve all")
+            raise ValueError(
+                "mask and state need a row for each sentence: a single row would silently be used for all of them"
+            )
         weights, finals = iter(self.all_weights), []
         for layer in range(self.num_layers):
             if layer:
@@ -123,7 +125,7 @@ class RecurrentConfig(RecurrentSizes):
     """The sizes of a recurrent encoder-decoder."""
 
     reverse_source: bool = False  # from its last token to its first
-    bidirectional: bool = False  # both ways, each for half of the state
+    bidirectional: bool = False  # each direction gets half of the state
 
 
 class RecurrentEncoder(nn.Module):
@@ -137,7 +139,7 @@ class RecurrentEncoder(nn.Module):
         c = config
         self.reverse = getattr(c, "reverse_source", False)
         if bidirectional and (self.reverse or c.d_hidden % 2):
-            raise ValueError("an encoder that reads both ways takes no reverse_source, and d_hidden must be even")
+            raise ValueError("a bidirectional encoder can't use reverse_source, and d_hidden must be even")
         D, H = c.d_model, c.d_hidden // (1 + bidirectional)
         options = {"dropout": c.dropout, "bidirectional": bidirectional}
         self.embedding = embedding(c.source_vocab_size, D)
@@ -169,7 +171,7 @@ def tied_output(table: nn.Embedding) -> nn.Linear:
 
 @dataclass(frozen=True, eq=False)
 class RecurrentState(State):
-    """Between two tokens: the layers' states, and the vector c."""
+    """The decoder's state between two tokens: each layer's state, and c."""
 
     memory: Memory
     hidden: Float[Tensor, "N L H"]

@@ -25,7 +25,7 @@ def train_on(
     *,
     clip: float = 1.0,
 ) -> float:
-    """One update for each batch; the mean loss per token, in nats.
+    """Make one update per batch, and return the mean loss per token in nats.
 
     Raises:
         ValueError: if the optimizer does not train this model.

@@ -45,7 +45,7 @@ def projected_keys() -> None:
 
 @check(LocationScore.compare, "Four scores, one line each")
 def scores_of_positions() -> None:
-    """The scores come from the query alone: as many of W q as there are keys."""
+    """The scores come from the query alone: as many of q W as there are keys."""
     score, q = LocationScore(8, 10), randn(2, 4, 8)
     equal(score.compare(q, randn(2, 3, 8)), score.place(q)[:, :, :3])
 

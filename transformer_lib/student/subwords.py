@@ -63,7 +63,7 @@ def text_again() -> None:
     equal(words().decode(tensor([6, 3])), "the ⟨unk⟩")
 
 
-@check(Tokenizer.decode, "Bytes: every text can be written")
+@check(Tokenizer.decode, "Bytes: any text can be written")
 def every_text() -> None:
     """Subwords over bytes give back every text exactly, umlauts, emoji and spaces included."""
     one = subwords()

@@ -1,7 +1,7 @@
 // Small things for people who read with a keyboard or a screen reader, which the theme leaves open.
 (() => {
   // Formulas and tables that scroll sideways can be reached and scrolled by keyboard; the theme does it for code.
-  const regions = ".katex-display > .katex > .katex-html, .pst-scrollable-table-container";
+  const regions = ".katex-display, .pst-scrollable-table-container";
   const mark = () => {
     for (const region of document.querySelectorAll(regions)) {
       if (region.scrollWidth > region.clientWidth + 1) region.tabIndex = 0;

@@ -83,7 +83,7 @@ def the_delta_rule() -> None:
     )
 
 
-@check(kernel_attention, "Positive features: linear attention of 2020")
+@check(kernel_attention, "Positive features: the linear attention of 2020")
 def weights_that_sum_to_one() -> None:
     """The features are elu(x) + 1, and the weights of a query sum to 1."""
     q, k, v = (x[:, None] for x in triple())  # one head
@@ -100,7 +100,7 @@ def weights_that_sum_to_one() -> None:
     equal(rest, want[:, :, 2:], names="at once / in two calls, with the state")
 
 
-@check(LinearAttention.forward, "Positive features: linear attention of 2020")
+@check(LinearAttention.forward, "Positive features: the linear attention of 2020")
 def every_rule_as_a_state() -> None:
     """With each rule, two calls that hand the state on give what one call gives."""
     for rule in ("kernel", "sum", "decay", "delta", "gated"):
@@ -164,7 +164,7 @@ def the_last_value_counts() -> None:
         )
 
 
-@check(CausalConv.forward, "The layer of today")
+@check(CausalConv.forward, "Today's layer")
 def a_causal_convolution() -> None:
     """Output t depends on the inputs up to t, and the last inputs are handed on."""
     conv, x = CausalConv(3, 4), randn(2, 6, 3)
@@ -175,7 +175,7 @@ def a_causal_convolution() -> None:
     equal(torch.cat([first, conv(x[:, 2:], state)[0]], 1), want)
 
 
-@check(unit, "The layer of today")
+@check(unit, "Today's layer")
 def of_length_one() -> None:
     """Vectors get length 1, and a vector of zeros stays zero."""
     x = randn(2, 3, 8)
@@ -184,7 +184,7 @@ def of_length_one() -> None:
     equal(unit(torch.zeros(1, 8)), torch.zeros(1, 8))
 
 
-@check(GatedDeltaNet.forward, "The layer of today")
+@check(GatedDeltaNet.forward, "Today's layer")
 def a_state_that_is_handed_on() -> None:
     """Two calls that hand the state on give what one call gives, and no output depends on later inputs."""
     layer, x = GatedDeltaNet(8, 4, 2, 3, 3), randn(2, 6, 8)
@@ -194,7 +194,7 @@ def a_state_that_is_handed_on() -> None:
     equal(torch.cat([first, rest], 1), want)
 
 
-@check(GatedDeltaNet.forward, "The layer of today")
+@check(GatedDeltaNet.forward, "Today's layer")
 def read_normalised_and_gated() -> None:
     """What is read is normalised for each head, gated by swish(z), and projected."""
     layer, x = GatedDeltaNet(8, 4, 2, 3, 3), randn(2, 6, 8)
@@ -204,7 +204,7 @@ def read_normalised_and_gated() -> None:
     holds(y.abs().max() > 1e-4, "the outputs were zero before the gain was")
 
 
-@check(GatedDeltaNet.forward, "The layer of today")
+@check(GatedDeltaNet.forward, "Today's layer")
 def one_head_by_hand() -> None:
     """Of one head: q and k have length 1, and q is divided by the root of K; the gates are as in the formula."""
     layer, x = GatedDeltaNet(8, 1, 1, 3, 3), randn(2, 6, 8)

@@ -72,7 +72,7 @@ config.json.*tokenizers | Translator.from_pretrained(run(tokenizers={'source': N
 not the vocabulary | Translator.from_pretrained(run(sha256={'source.json': '0'}))
 has shape | Translator.from_pretrained(run(model={'name': 'transformer', 'config': {'source_vocab_size': 466, 'target_vocab_size': 538, 'tie_embeddings': 'target'}}))
 unknown | Translator.from_pretrained(run(model={'name': 'x' * 10**6, 'config': {}}))
-last.safetensors | Translator.from_pretrained(run(), weights='last')
+going on | Translator.from_pretrained(run(), weights='last')
 no options | read_options(run(options=None))
 device | Translator.from_pretrained('captions-en-de', device='meta')
 no-such-model | Translator.from_pretrained('no-such-model')

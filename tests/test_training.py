@@ -194,6 +194,11 @@ class Own(nn.Module):
         return nats, batch.n_tokens
 
 
+def test_a_run_without_a_folder_has_nothing_to_resume_from():
+    with pytest.raises(ValueError, match="folder is None"):
+        Trainer(Own(), TRAIN, TRAIN, replace(CONFIG, smoothing=0.0)).resume()
+
+
 def test_a_loss_of_its_own_is_what_a_model_is_trained_and_measured_on():
     config = replace(CONFIG, epochs=30, smoothing=0.0, learning_rate=0.1)
     run = Trainer(Own(), TRAIN, TRAIN, config)

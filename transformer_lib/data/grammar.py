@@ -4,7 +4,6 @@ __all__: list[str] = []  # the inside of data.captions
 
 import random
 from bisect import bisect
-from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -452,8 +451,16 @@ def shapes_of(size: int, first: bool, final: bool) -> tuple[tuple[Shape, int], .
     return tuple(shapes)
 
 
-# the numbers of English words of the parts of a clause
-Sizes = namedtuple("Sizes", "front subject verb adverb receiver object place")
+class Sizes(NamedTuple):
+    """The number of English words of each part of a clause."""
+
+    front: int
+    subject: int
+    verb: int
+    adverb: int
+    receiver: int
+    object: int
+    place: int
 
 
 def suits(verb: Verb, progressive: bool, shape: Shape, sizes: Sizes, alone: bool) -> bool:

@@ -4,11 +4,11 @@ import hashlib
 import json
 import random
 import re
-from collections import Counter, namedtuple
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -49,8 +49,16 @@ class Recipe:
 # ---- recipes that a grammar writes
 
 
-# something that can be done in a channel, and the words for it
-Operation = namedtuple("Operation", "channel preposition function verbs noun")
+class Operation(NamedTuple):
+    """Something that can be done in a channel, and the words for it."""
+
+    channel: str
+    preposition: str
+    function: str
+    verbs: str
+    noun: str
+
+
 TABLES = read_table("recipes")
 
 

@@ -395,6 +395,8 @@ class RunState:
         Raises:
             ValueError: if it cannot be read, or belongs to another model, corpus or configuration.
         """
+        if self.folder is None:
+            raise ValueError("folder is None: this run keeps nothing that it could resume from")
         total(0.0)  # rank 0 may still be writing
         path = self.folder / "last.safetensors"
         tensors, notes = load_tensors(path)

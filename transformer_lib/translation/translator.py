@@ -183,8 +183,10 @@ def weights_file(folder: Path, weights: str | None = None) -> Path:
     """The file of the named weights, or else of the first of ``weights``, ``averaged`` and ``best``.
 
     Raises:
-        ValueError: if there is no such file.
+        ValueError: if there is no such file, and for the checkpoint that only serves to go on.
     """
+    if weights == "last":
+        raise ValueError(f"{folder / 'last.safetensors'} is for going on: choose averaged, best or epoch-N as weights")
     names = [weights] if weights else ["weights", "averaged", "best"]
     for name in names:
         if (path := folder / f"{name}.safetensors").is_file():

@@ -15,7 +15,9 @@ from transformer_lib.models import registry
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from transformer_lib.training.checkpoints import load_tensors
 from transformer_lib.training.trainer import Trainer
-from transformer_lib.translation.run import TrainOptions, create_run, locked, open_run, read_options
+from transformer_lib.translation.evaluation import evaluate_run
+from transformer_lib.translation.export import export_run
+from transformer_lib.translation.run import TrainOptions, create_run, load_corpus, locked, open_run, read_options
 from transformer_lib.translation.translator import Translator, find_pretrained, read_config, weights_file
 
 
@@ -51,6 +53,28 @@ def test_a_noisy_run_with_joined_pairs_resumes_to_the_bit(tmp_path):
     assert whole.fit() and not begin(plan, tmp_path / "parts").trainer.fit(watch=lambda loss: True)
     assert open_run(tmp_path / "parts", CPU).trainer.fit()
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_further_pairs_are_for_training_alone(tmp_path):
+    own, extra = tmp_path / "own.tsv", tmp_path / "extra.tsv"
+    pairs = write_pairs(own)
+    held = load_corpus(options(data=str(own))).test[0].source
+    extra.write_text(f"a small zebra sleeps\tein kleines Zebra schläft\n{held}\tein Hund\n", encoding="utf-8")
+    plan = options(data=str(own), extra=str(extra))
+    for given in (plan, replace(plan, data="captions", n_captions=100, vocab_size=None)):
+        with_it, without = load_corpus(given), load_corpus(replace(given, extra=None))
+        assert (with_it.validation, with_it.test) == (without.validation, without.test)
+        new = list(with_it.train)[len(list(without.train)) :]
+        named = given.data == "captions"  # whose sentences are others, so no pair is left out
+        assert [pair[0] for pair in new] == ["a small zebra sleeps", held][: 1 + named]
+    run = begin(plan, tmp_path / "run")
+    assert len(run.trainer.train) == len(pairs) - 12 + 1 and run.trainer.fit()
+    card = (export_run(tmp_path / "run", tmp_path / "small") / "README.md").read_text()
+    extra.unlink()
+    assert "--extra extra.tsv" in card and str(tmp_path) not in card
+    assert evaluate_run(tmp_path / "run", device="cpu")["sentences"] == 6
+    with pytest.raises(ValueError, match="is no file"):
+        create_run(plan, tmp_path / "new")
 
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path):

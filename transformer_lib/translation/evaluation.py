@@ -58,7 +58,7 @@ def evaluate_run(
     folder = find_pretrained(folder)
     stored, options = read_options(folder, data)
     translator = Translator.from_pretrained(folder, device=device, weights=weights)
-    corpus = load_corpus(options, stored.text)
+    corpus = load_corpus(replace(options, extra=None), stored.text)
     if (stored.data or {}).get("fingerprint", {}).get(part) != corpus.fingerprint(part):
         raise ValueError(f"{options.data} has changed since the training: its {part} part differs")
     pairs, longest = getattr(corpus, part), longest_pair(translator.model, options)

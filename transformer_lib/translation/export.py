@@ -50,8 +50,8 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
     translator.decoding = replace(translator.decoding, **search)
     name = options.data if options.data.startswith("hf:") else Path(options.data).name
     # the folders of this machine are nobody's business
-    start = options.start_from and Path(options.start_from).name
-    options, text = replace(options, data=name, start_from=start), translator.text
+    start, extra = (path and Path(path).name for path in (options.start_from, options.extra))
+    options, text = replace(options, data=name, extra=extra, start_from=start), translator.text
     data = dict(config.data or {}) | {"name": name}
     resumed = [typed({"resume": True} | changes) for changes in config.notes.get("resumed", [])]
     notes = {"training": config.training, "data": data, "notes": config.notes}

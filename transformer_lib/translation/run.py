@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -60,6 +60,8 @@ class TrainOptions:
 
     data: str = "captions"
     """captions, multi30k, everyday, hf:NAME of Hugging Face, or a file with source, tab, target in each line."""
+    extra: str | None = None
+    """A file of further pairs to train on, such as back-translations; none of them is held back for a test."""
     model: str = "transformer"
     """A registered model: gru, bahdanau, luong, hard, transformer, gpt, llama, or one of your own."""
     source: Language | None = None
@@ -256,6 +258,7 @@ class PairStream:
     def __init__(self, options: TrainOptions, text: TextPreparation) -> None:
         self.data, self.seed, self.most = options.data, options.seed, 0
         self.read = partial(read_pairs, self.data, source=text.source, target=text.target)
+        self.extra = partial(extra_pairs, options)
         self.skipped: list[int] | None = [] if options.skip_bad else None
         hashes: set[int] = set()
         for source, _ in self.read(self.skipped):
@@ -281,8 +284,13 @@ class PairStream:
         return parts
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        pairs = self.read(self.skipped and [])
+        pairs = chain(self.read(self.skipped and []), self.extra())
         return (pair for pair in pairs if self.number(pair[0]) not in self.part)
+
+
+def extra_pairs(options: TrainOptions) -> Iterable[tuple[str, str]]:
+    """The further pairs to train on."""
+    return read_pairs(options.extra, [] if options.skip_bad else None) if options.extra else ()
 
 
 def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> Corpus:
@@ -293,7 +301,8 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
     """
     text = text or options.preparation()
     if options.data in CORPORA:
-        return CORPORA[options.data](options, text)
+        corpus = CORPORA[options.data](options, text)
+        return corpus._replace(train=[*corpus.train, *extra_pairs(options)])
     if not options.data.startswith("hf:") and not Path(options.data).is_file():
         raise ValueError(f"data={options.data!r} is no file, nor hf:NAME, {', '.join(CORPORA)}")
     stream = PairStream(options, text)
@@ -345,6 +354,10 @@ def resolve(options: TrainOptions) -> Plan:
         raise ValueError(f"n_captions and simple are for data=captions, not {options.data!r}")
     if Path(options.data).is_file():
         options = replace(options, data=str(Path(options.data).absolute()))
+    if options.extra is not None:
+        if not Path(options.extra).is_file():
+            raise ValueError(f"extra={options.extra!r} is no file")
+        options = replace(options, extra=str(Path(options.extra).absolute()))
     if options.start_from is None:
         return Plan(options, options.preparation(), None)
     place = find_pretrained(options.start_from)

@@ -72,7 +72,7 @@ STUDY = Study(
             "With a length penalty of 1, our translators of Multi30k score within one point with beams of 16 and of 4.",
             difference("bleu", "beam 16, penalty 1", "beam 4, penalty 1", margin=1),
             (("low", ">", -1), ("high", "<", 1)),
-            line="With a length penalty, very wide beams do no harm.",
+            line="With a length penalty, a beam of 16 scores within a point of a beam of four.",
             earlier="That they do harm without one fell: it was true of one translator, and not of the other.",
         ),
     },

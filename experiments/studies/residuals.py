@@ -159,7 +159,7 @@ STUDY = Study(
             "Before training, the gradient at the bottom of thirty plain layers with He's weights is more than a tenth as large as with six.",
             ratio("gradient", HE, SIX),
             ("low", ">", 0.1),
-            line="It isn't the vanishing gradient: with He's weights, more than a tenth of it reaches the bottom of thirty plain layers.",
+            line="It isn't the vanishing gradient: with He's weights, it's more than a tenth as large below thirty plain layers as below six.",
             earlier="“Nothing gets through thirty plain layers” was true of Xavier's initial weights only.",
         ),
         "start": Finding(

@@ -137,7 +137,7 @@ STUDY = Study(
             "A law fitted to the runs of at most a tenth of the largest one's cost predicts too high a loss for it.",
             fitted(extrapolate, "predicted over measured, minus one, in percent"),
             ("low", ">", 0),
-            line="A scaling law fitted to small runs predicts too high a loss for a large one.",
+            line="Fitted to our small runs, a scaling law predicts too high a loss for our largest one.",
             earlier="The exponents fell: they depend on which runs we leave out, and two of the criteria could not have failed.",
         ),
     },

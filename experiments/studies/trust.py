@@ -77,7 +77,7 @@ STUDY = Study(
             "Of one translator of Multi30k, translations with an above-median probability per token have more BLEU than the others.",
             level("gap", "probability per token"),
             ("low", ">", 0),
-            line="A translator's own probabilities tell you which of its translations are good.",
+            line="Our translators' own probabilities tell their better translations from the worse ones.",
             earlier="That short sentences are translated better fell: the interval contains zero.",
         ),
     },

@@ -89,26 +89,25 @@ def attend_window(
     steps = torch.arange(2 * window + 1, device=device)
     first = (centres.detach() - window).ceil().long()
     positions = first[:, :, None] + steps  # (B, T, P), from 1
-    index = positions.clamp(1, S) - 1
-    sentence = torch.arange(B, device=device)[:, None, None]
-    flat = (S * sentence + index).flatten()
-
-    def pick(x: Tensor) -> Tensor:  # (B, S, D) to (B T, P, D)
-        chosen = x.flatten(0, 1).index_select(0, flat)
-        return chosen.view(B * T, -1, x.shape[-1])
-
     distance = positions - centres[:, :, None]
-    mask = memory.mask.flatten()[flat].view_as(index)
-    mask = mask & (positions == index + 1) & (distance.abs() <= window)
-    q = queries.flatten(0, 1)[:, None]
-    scores = score.compare(q, pick(memory.keys)).view_as(index)
-    weights = masked_softmax(scores, mask)
+
+    index = positions.clamp(1, S) - 1  # from 0, inside the sentence
+    sentence = torch.arange(B, device=device)[:, None, None]
+    keys = memory.keys[sentence, index]  # (B, T, P, A)
+    values = memory.outputs[sentence, index]  # (B, T, P, D)
+    real = memory.mask[sentence, index] & (positions == index + 1)
+    visible = real & (distance.abs() <= window)
+
+    # each target word has keys of its own, so it counts as a batch row
+    query, keys = queries.flatten(0, 1)[:, None], keys.flatten(0, 1)
+    scores = score.compare(query, keys).view_as(index)
+    weights = masked_softmax(scores, visible)
     if gaussian:  # with standard deviation window / 2
         bell = (-2 * (distance / window) ** 2).exp()
         weights = weights * bell.to(weights.dtype)
-    context = weights.view(B * T, 1, -1) @ pick(memory.outputs)
+    context = (weights[:, :, None] @ values).squeeze(2)
     everywhere = weights.new_zeros(B, T, S).scatter_add(-1, index, weights)
-    return context.view(B, T, -1), everywhere
+    return context, everywhere
 
 
 class LocalAttention(Attention):

@@ -140,7 +140,6 @@ STUDY = Study(
     metric="percent, or points",
     seeds=range(10),
     budget=800,
-    smoke=2,
     findings={
         "aligns": Finding(
             "After 1,600 updates, the error rate of attention is less than one point above that of IBM Model 1, whose ties go to the nearest word.",

@@ -169,7 +169,6 @@ STUDY = Study(
     unit="passes",
     smoke=1,
     seeds=range(3),
-    each="round",
     findings={
         "greedy": Finding(
             "Greedy decoding takes Hugging Face's M2M100 at least 1.4 times as long as the library, with the same weights on one processor core.",

@@ -97,9 +97,7 @@ STUDY = Study(
     measure=measure,
     metric="% of right digits after letters that occurred before in the prompt",
     higher=True,
-    seeds=range(5),
     budget=800,
-    smoke=2,
     findings={
         "wide": Finding(
             "One layer with four heads and as many parameters as two layers gets less than 35 % right.",

@@ -58,7 +58,6 @@ STUDY = Study(
     measure=measure,
     metric="points, or nats",
     budget=300,
-    smoke=2,
     findings={
         "samples": Finding(
             "A model trained with smoothing of 0.1 writes fewer right translations when it samples at temperature 1.",
@@ -88,7 +87,6 @@ CHECKS = {
         "800 captions to learn from rather than 2,500, and no dropout rather than 0.1; 300 updates, or 600; three rates for each variant, seeds 200 to 209",
         ("samples", "empty"),
         range(200, 210),
-        plain(STUDY),
         settings={"n": 800, "dropout": 0.0},
         rates=(0.0025, 0.005, 0.01),
     ),

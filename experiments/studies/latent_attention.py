@@ -103,7 +103,7 @@ STUDY = Study(
         ),
         "tie": Finding(
             "With a summary for each output, attention and no attention differ by less than three points.",
-            difference("accuracy", "four attentions", "four small LSTMs", margin=3),
+            difference("accuracy", "four attentions", "four small LSTMs"),
             (("low", ">", -3), ("high", "<", 3)),
             line="With a summary for each output, attention adds less than three points.",
         ),

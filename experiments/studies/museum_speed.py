@@ -66,6 +66,5 @@ STUDY = Study(
     unit="passes",
     smoke=1,
     seeds=range(3),
-    each="round",
     findings={},
 )

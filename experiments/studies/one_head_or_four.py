@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from experiments.harness import Check, Finding, Study, plain
+from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference
 from experiments.tasks import captions, decay, fit
 from transformer_lib.data.tokenizer import PAD
@@ -77,7 +77,6 @@ STUDY = Study(
     measure=measure,
     metric="% of pronouns in the right form",
     budget=500,
-    smoke=2,
     findings={
         "faster": Finding(
             "Within 500 updates, and each at its own learning rate, four heads get more pronouns right than one.",
@@ -94,7 +93,6 @@ CHECKS = {
         "seeds 100 to 107, 500 updates, three rates; 1,000 new captions to test on rather than 300",
         ("faster",),
         range(100, 108),
-        plain(STUDY),
         settings={"new": 1000},
         rates=(0.01, 0.02, 0.04),
     ),
@@ -102,7 +100,6 @@ CHECKS = {
         "2,000 captions to learn from rather than 8,000, and 800 new ones to test on; three rates; seeds 200 to 205",
         ("faster",),
         range(200, 206),
-        plain(STUDY),
         settings={"n": 2000, "new": 800},
         rates=(0.01, 0.02, 0.04),
     ),

@@ -53,7 +53,6 @@ STUDY = Study(
     measure=measure,
     metric="% of new captions translated exactly",
     budget=600,
-    smoke=2,
     findings={
         "sliding": Finding(
             "One stack with learned positions translates better if the target begins at a fixed position than if it follows its source at once.",

@@ -117,7 +117,6 @@ STUDY = Study(
     metric="% of captions judged right",
     higher=True,
     budget=400,
-    smoke=2,
     findings={
         "long": Finding(
             "With 400 labels, four times the updates do not close the gap: at least ten points are left.",

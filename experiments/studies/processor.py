@@ -64,7 +64,6 @@ STUDY = Study(
     measure=measure,
     metric="milliseconds",
     seeds=range(9),
-    each="round",
     budget=7,
     unit="timings",
     smoke=1,

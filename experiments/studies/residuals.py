@@ -147,7 +147,6 @@ STUDY = Study(
     measure=measure,
     metric="training loss in nats a word, lower is better",
     budget=400,
-    smoke=2,
     findings={
         "degradation": Finding(
             "Thirty plain layers that start with He's weights stay more than 0.2 nats above six in training loss, each at its best learning rate.",

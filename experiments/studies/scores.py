@@ -29,7 +29,6 @@ STUDY = Study(
     measure=measure,
     metric="% of new captions translated exactly",
     budget=500,
-    smoke=2,
     findings={
         "location": Finding(
             "A score that does not look at the words aligns worse than the dot product.",

@@ -167,8 +167,6 @@ STUDY = Study(
     budget=3,
     unit="passes over 96 sentences",
     smoke=1,
-    seeds=range(5),
-    each="round",
     findings={
         "training": Finding(
             "On one processor core, the library's training update takes at most a quarter longer than one with PyTorch's `nn.Transformer` of the same size.",

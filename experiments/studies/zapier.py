@@ -72,11 +72,10 @@ STUDY = Study(
     metric="% of 500 recipes right",
     higher=True,
     budget=600,
-    smoke=2,
     findings={
         "lstm": Finding(
             "On top of an LSTM, attention in one step and latent attention differ by less than three points.",
-            difference("accuracy", "LSTM, latent attention", "LSTM, attention", margin=3),
+            difference("accuracy", "LSTM, latent attention", "LSTM, attention"),
             (("low", ">", -3), ("high", "<", 3)),
             line="On real recipe titles, a second step of attention adds less than three points on top of an LSTM.",
             earlier="On bare word vectors, it seemed far ahead, but it also learned positions, which its rival didn't have.",

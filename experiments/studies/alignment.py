@@ -1,5 +1,6 @@
 """Does attention find the words that translate each other, and does the model need to look there?"""
 
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import torch
@@ -8,8 +9,8 @@ from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference, level
 from experiments.tasks import captions, encode, fit, mean_loss, stream, translation_loss
 from transformer_lib.data.captions import make_captions
-from transformer_lib.data.tokenizer import BOS, EOS, PAD
-from transformer_lib.models.bahdanau import BahdanauSeq2Seq
+from transformer_lib.metrics import alignment_error_rate
+from transformer_lib.models.bahdanau import BahdanauSeq2Seq, attention_maps, best_links
 from transformer_lib.models.recurrent import RecurrentConfig
 
 DATA = {"n": 8000, "shortest": 4, "longest": 10}
@@ -17,53 +18,42 @@ DATA = {"n": 8000, "shortest": 4, "longest": 10}
 
 def error_rate(links, pairs, linked=False):
     """The alignment error rate over all pairs, in percent; if `linked`, without words that have no partner in English."""
-    gold = [set(pair.alignment) for pair in pairs]
+    gold = [pair.alignment for pair in pairs]
     if linked:
         known = ({t for _, t in right} for right in gold)
         links = [{(s, t) for s, t in found if t in words} for found, words in zip(links, known, strict=True)]
-    hits = sum(len(a & b) for a, b in zip(links, gold, strict=True))
-    return 100 * (1 - 2 * hits / sum(len(a) + len(b) for a, b in zip(links, gold, strict=True)))
+    return 100 * alignment_error_rate(links, gold)
 
 
-def attention_links(model, rows, pairs):
-    """For each German word the English word with the largest weight, if that is a word."""
-    with torch.no_grad():
-        best = model.align(rows.source, rows.target[:, :-1]).argmax(-1).tolist()
-    sizes = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
-    return [{(s, t) for t, s in enumerate(row[:T]) if s < S} for row, (S, T) in zip(best, sizes, strict=True)]
+def attention_links(model, data):
+    """For each German word of new captions the English word with the largest weight, if that is a word."""
+    return [best_links(weights) for weights in attention_maps(model, data.pairs["test"], data.en, data.de)]
 
 
 def ibm_links(data, rounds=8):
-    """IBM Model 1: expectation and maximisation over the training pairs, then the best English word, or none.
+    """IBM Model 1, as the page has it: P(German word | English word), where "" stands for none, and its best links.
 
     A word that occurs twice has the same probability both times: the nearest is taken.
     """
-
-    def words(rows):  # BOS is the empty word on the English side; EOS is none
-        return rows.source.masked_fill(rows.source == EOS, BOS), rows.target[:, 1:].masked_fill(
-            rows.target[:, 1:] == EOS, PAD
-        )
-
-    source, target = words(data.rows["train"])
-    pairs = (target[:, :, None].expand(-1, -1, source.shape[1]), source[:, None].expand(-1, target.shape[1], -1))
-    table = torch.ones(data.sizes[::-1])
+    words = {name: [(["", *p.source.split()], p.target.split()) for p in pairs] for name, pairs in data.pairs.items()}
+    table, links = defaultdict(lambda: 1.0), []
     for _ in range(rounds):
-        shares = table[pairs] * (pairs[0] != PAD) * (pairs[1] != PAD)
-        shares = shares / shares.sum(-1, keepdim=True).clamp(min=1e-9)
-        counts = torch.zeros_like(table).index_put_(pairs, shares, accumulate=True)
-        table = counts / counts.sum(0).clamp(min=1e-9)
-    source, target = words(data.rows["test"])
-    scores = table[target[:, :, None], source[:, None]] * (source != PAD)[:, None]
-    # of equal probabilities, the one at the most similar place in its sentence
-    S, T = ((words > EOS).sum(1)[:, None, None] for words in (source, target))
-    s, t = torch.arange(source.shape[1]) + 0.5, torch.arange(target.shape[1])[:, None] + 0.5
-    scores = scores * (1 - 1e-4 * (s / S - t / T).abs())
-    best = scores.argmax(-1)
-    none = source.gather(1, best) == BOS
-    return [
-        {(int(best[r, t]), t) for t in range(target.shape[1]) if target[r, t] != PAD and not none[r, t]}
-        for r in range(len(best))
-    ]
+        counts, totals = Counter(), Counter()
+        for source, target in words["train"]:
+            for g in target:
+                total = sum(table[e, g] for e in source)
+                for e in source:
+                    counts[e, g] += table[e, g] / total
+                    totals[e] += table[e, g] / total
+        table = {(e, g): n / totals[e] for (e, g), n in counts.items()}
+    for source, target in words["test"]:
+        links.append(set())
+        for t, g in enumerate(target):
+            place = 0.5 + (t + 0.5) / len(target) * (len(source) - 1)
+            merits = [(table.get((e, g), 0), -abs(s - place)) for s, e in enumerate(source)]
+            s = merits.index(max(merits))
+            links[-1] |= {(s - 1, t)} if s else set()
+    return links
 
 
 def minimal_pairs(data, seed, wanted):
@@ -124,9 +114,7 @@ def measure(seed, budget, rate, times=1, n=8000, linked=False, **options):
     model = BahdanauSeq2Seq(RecurrentConfig(*data.sizes, d_model=64, d_hidden=128, dropout=0.0))
     fit(model, translation_loss, stream(data.rows["train"], 64, seed), rate, times * budget, betas=(0.9, 0.999))
     numbers = {"valid": mean_loss(model, data.rows["valid"]), "loss": mean_loss(model, data.rows["test"])}
-    numbers["aer"] = error_rate(
-        attention_links(model, data.rows["test"], data.pairs["test"]), data.pairs["test"], linked
-    )
+    numbers["aer"] = error_rate(attention_links(model, data), data.pairs["test"], linked)
     return numbers | pronouns(model, data, minimal_pairs(data, seed, 60 if budget > 9 else 3), **options)
 
 

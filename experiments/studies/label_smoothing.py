@@ -4,7 +4,7 @@ from functools import lru_cache, partial
 
 import torch
 
-from experiments.harness import Check, Finding, Study, plain
+from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference
 from experiments.tasks import SIZES, captions, fit, mean_loss, stream, translation_loss
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
@@ -29,31 +29,22 @@ def empty(model, rows):
     return model(rows.source, rows.target[:, :1]).log_softmax(-1)[:, 0, EOS].mean().item()
 
 
+@lru_cache(16)  # two arms of a check train the same
 def measure(seed, budget, smoothing, rate, times=1, n=2500, dropout=0.1):
     """A small Transformer on captions of 4 to 7 words."""
-    return trained(seed, times * budget, smoothing, rate, n, dropout)
-
-
-@lru_cache(16)
-def trained(seed, updates, smoothing, rate, n, dropout):
-    """Its numbers: two arms of a check may train the same."""
     data = captions(seed, n)
     config = TransformerConfig(*data.sizes, tie_embeddings="target", norm_first=True, dropout=dropout, **SIZES)
     model, loss = Transformer(config), partial(translation_loss, smoothing=smoothing)
-    fit(model, loss, stream(data.rows["train"], 64, seed), rate, updates)
+    fit(model, loss, stream(data.rows["train"], 64, seed), rate, times * budget)
     numbers = {"valid": mean_loss(model, data.rows["valid"]), "loss": mean_loss(model, data.rows["test"])}
     return numbers | {"empty": empty(model, data.rows["test"]), "sampled": sampled(model, data.rows["test"], seed)}
 
 
+SHORT = {"no smoothing": {"smoothing": 0.0}, "smoothing of 0.1": {"smoothing": 0.1}}
 STUDY = Study(
     chapter="translation/decoding",
     equal="captions, initialisation and order of batches (by seed), dropout of 0.1, Adam, clipping, linear decay, updates, samples' random numbers",
-    arms={
-        "no smoothing": {"smoothing": 0.0},
-        "smoothing of 0.1": {"smoothing": 0.1},
-        "no smoothing, twice the updates": {"smoothing": 0.0, "times": 2},
-        "smoothing of 0.1, twice the updates": {"smoothing": 0.1, "times": 2},
-    },
+    arms=SHORT | {f"{name}, twice the updates": arm | {"times": 2} for name, arm in SHORT.items()},
     rates=(0.0025, 0.005, 0.01, 0.02),
     measure=measure,
     metric="points, or nats",
@@ -80,7 +71,7 @@ CHECKS = {
         "seeds 100 to 109, 1,200 updates for all; the best of three rates for each of the two variants",
         ("samples", "empty"),
         range(100, 110),
-        {name: {"times": 4} for name in plain(STUDY)},
+        {name: {"times": 4} for name in STUDY.arms},
         rates=(0.0025, 0.005, 0.01),
     ),
     "overfitting": Check(

@@ -15,8 +15,7 @@ def measure(seed, budget, rate, score="general", times=1, drawn=(), **options):
     model = LuongSeq2Seq(LuongConfig(*data.sizes, score=score, **sizes, **options))
     fit(model, translation_loss, stream(data.rows["train"], 64, seed), rate, times * budget, betas=(0.9, 0.999))
     numbers = {"valid": mean_loss(model, data.rows["valid"]), "exact": right(model, data.rows["test"])}
-    pairs = data.pairs["test"]
-    return numbers | {"aer": error_rate(attention_links(model, data.rows["test"], pairs), pairs)}
+    return numbers | {"aer": error_rate(attention_links(model, data), data.pairs["test"])}
 
 
 SCORES = ("dot", "general", "concat", "location")

@@ -20,7 +20,7 @@ def schedule(update, budget, start, late=False):
     return decay(max(update - 40, 1), budget - 40) if late else decay(update, budget)
 
 
-def measure(seed, budget, norm, start, rate, times=1, n=2500, late=False, betas=(0.9, 0.98)):
+def measure(seed, budget, start, rate, norm="post-norm", times=1, n=2500, late=False, betas=(0.9, 0.98)):
     """The loss on new captions."""
     data = captions(seed, n)
     model = Transformer(TransformerConfig(*data.sizes, norm_first=norm == "pre-norm", tie_embeddings="target", **SIZES))
@@ -29,16 +29,10 @@ def measure(seed, budget, norm, start, rate, times=1, n=2500, late=False, betas=
     return {"valid": mean_loss(model, data.rows["valid"]), "loss": mean_loss(model, data.rows["test"])}
 
 
-def arm(start, norm="post-norm", **settings):
-    """An arm; one without a peak rate gets the one that is best for it on validation data."""
-    return {"norm": norm, "start": start} | settings
-
-
-GRID = {
-    f"{norm}, {start}": arm(start, norm) for norm in ("post-norm", "pre-norm") for start in ("no warm-up", "warm-up")
-}
-FIXED = {f"{start}, 0.01": arm(start, rate=0.01) for start in ("no warm-up", "warm-up", "small first update")}
-TWICE = {f"{start}, twice the updates": arm(start, times=2) for start in ("no warm-up", "warm-up")}
+STARTS = "no warm-up", "warm-up"
+GRID = {f"{norm}, {start}": {"norm": norm, "start": start} for norm in ("post-norm", "pre-norm") for start in STARTS}
+FIXED = {f"{start}, 0.01": {"start": start, "rate": 0.01} for start in (*STARTS, "small first update")}
+TWICE = {f"{start}, twice the updates": {"start": start, "times": 2} for start in STARTS}
 STUDY = Study(
     chapter="translation/training",
     equal="captions, initialisation and order of batches (by seed), dropout of 0.1, Adam (0.9, 0.98), clipping at 1, smoothing 0.1, linear decay",

@@ -1,6 +1,5 @@
 """What does a second step of attention gain on titles that people gave to their recipes?"""
 
-import os
 import random
 from functools import lru_cache
 
@@ -9,7 +8,7 @@ import torch
 from experiments.harness import Check, Finding, Study, plain
 from experiments.statistics import difference
 from experiments.studies.latent_attention import accuracy, loss
-from experiments.tasks import Rows, fit, pad, stream
+from experiments.tasks import SMOKE, Rows, fit, pad, stream
 from transformer_lib.data.recipes import RecipeCoder, group_twins, load_zapier, make_recipes
 from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 
@@ -36,7 +35,7 @@ def redraw(seed):
 @lru_cache(2)
 def titles(split=None):
     """Sizes, and the three splits as rows; words that occur once are unknown."""
-    if os.environ.get("SMOKE"):  # needs no download
+    if SMOKE:  # needs no download
         parts = [make_recipes(200, seed=seed) for seed in range(3)]
     else:
         parts = [load_zapier(name) for name in ("train", "val", "test")] if split is None else redraw(split)

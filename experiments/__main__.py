@@ -26,13 +26,15 @@ def report(name, section, smoke):
         print(f"{verdict:9}{name + '/' + key:36}{interval}  {found['how']}")
     for arm, choice in section["tuned"].items():
         if choice["edge"]:
-            print(f"EDGE     the best rate of {arm}, {choice['rate']}, is the first or last that was tried")
+            print(f"EDGE     {choice['rate']}, the best rate of {arm}, is the first or last one")
 
 
 def measure(study, check, command, args):
     """Measure a study or a check of it; in miniature with two seeds and a few updates, kept nowhere."""
     of, study = check or study, study.changed(check) if check else study
-    seeds, budget = ([0, 1], study.smoke) if args.smoke else (list(of.seeds), of.budget or study.budget)
+    seeds, budget = list(of.seeds), of.budget or study.budget
+    if args.smoke:
+        seeds, budget = [0, 1], study.smoke
     with tempfile.TemporaryDirectory() if args.smoke else nullcontext() as folder:
         options = {"check": check, "folder": folder, "workers": args.jobs, "smoke": args.smoke}
         report(study.name, run(study, seeds, budget, command, **options), args.smoke)
@@ -50,11 +52,11 @@ def main():
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     parser.add_argument("do", choices=("list", "run", "check", "judge", "numbers"))
-    parser.add_argument("names", nargs="*", help="studies, STUDY/CHECK, or files whose numbers are rewritten")
+    parser.add_argument("names", nargs="*", help="studies, STUDY/CHECK, or files with numbers")
     parser.add_argument("--all", action="store_true", help="all studies")
     parser.add_argument("--smoke", action="store_true", help="in miniature, recording nothing")
-    parser.add_argument("--seeds", type=seeds, metavar="100-104", help="other seeds, kept beside ours as a challenge")
-    parser.add_argument("--budget", type=int, help="another budget, likewise; rates are tuned again")
+    parser.add_argument("--seeds", type=seeds, metavar="100-104", help="other seeds, kept as a challenge")
+    parser.add_argument("--budget", type=int, help="another budget, likewise")
     parser.add_argument("--check", action="store_true", help="only list the numbers that are stale")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps.")

@@ -32,7 +32,8 @@ from transformer_lib.data.files import write_atomically
 
 COMPARED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 TUNING = (50, 51)  # the seeds on which rates are chosen
-ABOUT = ("question", "chapter", "equal", "metric", "unit", "fell")  # what a record says of its study
+# what a record says of its study
+ABOUT = ("question", "chapter", "equal", "metric", "unit", "fell")
 # findings that have left the studies: how often checks asked about them, how often they broke, and what broke each sentence
 WITHDRAWN = json.loads(Path(__file__).with_name("withdrawn.json").read_text(encoding="utf-8"))
 
@@ -55,7 +56,8 @@ class Finding:
     @property
     def criterion(self):
         """The conditions, as a list."""
-        return [list(one) for one in (self.holds if isinstance(self.holds[0], tuple) else [self.holds])]
+        several = isinstance(self.holds[0], tuple)
+        return [list(one) for one in (self.holds if several else [self.holds])]
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,8 @@ class Study:
 
     def changed(self, check):
         """The study as a check runs it."""
-        trained = check.arms or plain(self)
-        arms = {name: self.arms.get(name, {}) | check.settings | own for name, own in trained.items()}
+        arms = (check.arms or plain(self)).items()
+        arms = {name: self.arms.get(name, {}) | check.settings | own for name, own in arms}
         rates = self.rates if check.rates is None else check.rates
         return replace(self, arms=arms, rates=rates, every_rate=())
 
@@ -143,7 +145,7 @@ def provenance(command):
     """What it takes to believe a row, and to repeat it."""
     git = partial(subprocess.run, cwd=Path(__file__).parent, capture_output=True, text=True)
     commit = git(["git", "rev-parse", "HEAD"]).stdout.strip() or version("attention-step-by-step")
-    changed = git(["git", "status", "--porcelain", ":/", ":!/transformer_lib/results"]).stdout.strip()
+    changed = git(["git", "status", "--porcelain", ":/", ":!/transformer_lib/results"]).stdout
     cpu = Path("/proc/cpuinfo")
     model = re.search("model name.*: (.*)", cpu.read_text()) if cpu.exists() else None
     place = os.environ.get("DEVICE", "cpu")  # where models were trained
@@ -191,24 +193,27 @@ def fill(study, section, jobs, workers, save):
 
 def choose(study, rows):
     """For each tuned arm the best rate on the tuning seeds, and whether it lies at the edge of its grid."""
-    tuned = {}
+    tuned, tuning = {}, [row for row in rows if row["tuning"]]
     for arm in study.arms:
         losses = {}
         for rate in study.rates_of(arm):
-            own = [row["valid"] for row in rows if row["tuning"] and (row["arm"], row["rate"]) == (arm, rate)]
+            own = [row["valid"] for row in tuning if (row["arm"], row["rate"]) == (arm, rate)]
             mean = sum(own) / len(own)
             losses[rate] = math.inf if math.isnan(mean) else -mean if study.higher else mean
         if losses:
             best = min(losses, key=losses.get)
-            tuned[arm] = {"rate": best, "edge": len(losses) > 1 and best in (min(losses), max(losses))}
+            edge = len(losses) > 1 and best in (min(losses), max(losses))
+            tuned[arm] = {"rate": best, "edge": edge}
     return tuned
 
 
 def measured(section):
     """The rows of the measured seeds, of each arm only those at its own rate."""
     tuned = {arm: choice["rate"] for arm, choice in section["tuned"].items()}
-    rows = (row for row in section["rows"] if not row["tuning"] and row["budget"] == section["budget"])
-    return [row for row in rows if row["seed"] in section["seeds"] and row["rate"] == tuned.get(row["arm"])]
+    own = section["budget"], False
+    rows = (row for row in section["rows"] if (row["budget"], row["tuning"]) == own)
+    rows = (row for row in rows if row["seed"] in section["seeds"])
+    return [row for row in rows if row["rate"] == tuned.get(row["arm"])]
 
 
 def met(criterion, numbers):
@@ -218,10 +223,12 @@ def met(criterion, numbers):
 
 def cannot_fail(study, finding, rows):
     """Whether a criterion is met in every world: all arms alike, one of its arms far above the others, or far below."""
-    metrics = {key for row in rows for key, value in row.items() if isinstance(value, float)} - {"rate", "seconds"}
+    metrics = {key for row in rows for key, value in row.items() if isinstance(value, float)}
+    metrics -= {"rate", "seconds"}
     columns = {key: [row[key] for row in rows if key in row] for key in metrics}
     arms = finding.effect(rows)["arms"] or list(study.arms)
-    raised = [set(), set(study.arms), *({arm} for arm in arms), *(set(study.arms) - {arm} for arm in arms)]
+    raised = [set(), *({arm} for arm in arms)]
+    raised += [set(study.arms) - high for high in raised]
 
     def holds(high, negative):
         world = []
@@ -262,8 +269,8 @@ def judge(study, section, check=None):
             if check is None:
                 raise
             continue
-        words = {key: getattr(finding, key) for key in ("text", "line", "earlier", "withdrawn")}
-        words = {key: text for key, text in words.items() if text} | {"criterion": finding.criterion}
+        words = {key: getattr(finding, key) for key in ("text", "line", "earlier", "withdrawn", "criterion")}
+        words = {key: text for key, text in words.items() if text}
         numbers["holds"] = met(finding.criterion, numbers)
         judged[name] = numbers | (words if check is None else {"asked": name in check.asked})
     return judged
@@ -272,8 +279,9 @@ def judge(study, section, check=None):
 def stored(study, folder=None):
     """Where the record is, and what it holds, with what the study says of itself now."""
     path = Path(folder or Path(results.__file__).parent, f"{study.name}.json")
-    text = path.read_text(encoding="utf-8") if path.exists() else '{"challenges": [], "rows": [], "runs": []}'
-    return path, json.loads(text) | {key: getattr(study, key) for key in ABOUT}
+    record = json.loads(path.read_text(encoding="utf-8") if path.exists() else "{}")
+    record = {"challenges": [], "rows": [], "runs": []} | record
+    return path, record | {key: getattr(study, key) for key in ABOUT}
 
 
 def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, smoke=False):

@@ -53,7 +53,8 @@ def difference(metric, a, b):
 
     def of(rows):
         values = [x - y for x, y in pairs(rows, metric, a, b)]
-        return effect("difference", metric, *student(values), f"{a} minus {b}, {len(values)} seeds, paired", a, b)
+        how = f"{a} minus {b}, {len(values)} seeds, paired"
+        return effect("difference", metric, *student(values), how, a, b)
 
     return of
 
@@ -63,7 +64,8 @@ def ratio(metric, a, b):
 
     def of(rows):
         logs = np.log([x / y for x, y in pairs(rows, metric, a, b)])
-        return effect("ratio", metric, *np.exp(student(logs)), f"{a} divided by {b}, {len(logs)} pairs", a, b)
+        how = f"{a} divided by {b}, {len(logs)} pairs"
+        return effect("ratio", metric, *np.exp(student(logs)), how, a, b)
 
     return of
 

@@ -2,7 +2,7 @@
 
 import os
 import random
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -67,7 +67,8 @@ class Captions:
         lengths = {"min_length": shortest, "max_length": longest}
         train = make_captions(n, seed=2 * seed, **lengths)
         known = {pair.source for pair in train}
-        others = [pair for pair in make_captions(n, seed=2 * seed + 1, **lengths) if pair.source not in known]
+        others = make_captions(n, seed=2 * seed + 1, **lengths)
+        others = [pair for pair in others if pair.source not in known]
         self.pairs = {"train": train, "valid": others[:new], "test": others[new : 2 * new]}
         self.en = Tokenizer.train([pair.source for pair in train], level="word")
         self.de = Tokenizer.train([pair.target for pair in train], level="word")
@@ -82,15 +83,20 @@ captions = lru_cache(16)(Captions)
 def recipes(seed):
     """Sizes, and 2,000 recipes to train on. Those to tune and to test on combine trigger and action as no other does."""
     n = 300 if SMOKE else 2000
-    train, new = make_recipes(n, seed=2 * seed), make_recipes(3 * n // 5, seed=2 * seed + 1, held_out=True)
+    train = make_recipes(n, seed=2 * seed)
+    new = make_recipes(3 * n // 5, seed=2 * seed + 1, held_out=True)
     pairs = sorted({(recipe.trigger, recipe.action) for recipe in new})
     random.Random(seed).shuffle(pairs)
     tune, coder = set(pairs[: len(pairs) // 2]), RecipeCoder.train(train)
-    parts = train, *([r for r in new if ((r.trigger, r.action) in tune) == side] for side in (True, False))
+    sides = ([r for r in new if ((r.trigger, r.action) in tune) == side] for side in (True, False))
+    return recipe_rows(coder, train, *sides)
+
+
+def recipe_rows(coder, *parts):
+    """Sizes, and some parts as rows."""
     rows = (zip(*coder.encode(part), strict=True) for part in parts)
-    return (coder.words.vocab_size, coder.n_labels), *(
-        Rows(pad(tokens), torch.tensor(labels)) for tokens, labels in rows
-    )
+    parts = (Rows(pad(tokens), torch.tensor(labels)) for tokens, labels in rows)
+    return (coder.words.vocab_size, coder.n_labels), *parts
 
 
 def stream(rows, size, seed):
@@ -132,7 +138,8 @@ def summed_loss(model, batch, smoothing=0.0):
     """Cross-entropy of the next words: its sum, and their number."""
     logits, target = model(batch.source, batch.target[:, :-1]), batch.target[:, 1:]
     options = {"ignore_index": PAD, "label_smoothing": smoothing, "reduction": "sum"}
-    return Loss(F.cross_entropy(logits.flatten(0, 1), target.flatten(), **options), (target != PAD).sum())
+    nats = F.cross_entropy(logits.flatten(0, 1), target.flatten(), **options)
+    return Loss(nats, (target != PAD).sum())
 
 
 def translation_loss(model, batch, smoothing=0.0):
@@ -147,6 +154,13 @@ def mean_loss(model, rows, size=200):
     batches = [rows.take(group) for group in torch.arange(len(rows)).split(size)]
     total, n_words = add_up([summed_loss(model, batch) for batch in batches])
     return total / n_words
+
+
+def learn(model, rows, seed, rate, updates, schedule=decay, betas=(0.9, 0.98), smoothing=0.0):
+    """Train a translator in batches of 64 sentences; its loss on those to tune on, and on new ones."""
+    loss = partial(translation_loss, smoothing=smoothing)
+    fit(model, loss, stream(rows["train"], 64, seed), rate, updates, schedule, betas)
+    return {"valid": mean_loss(model, rows["valid"]), "loss": mean_loss(model, rows["test"])}
 
 
 @torch.no_grad()

@@ -48,14 +48,15 @@ class PyTorch(Peer):
     def embed(self, tokens):
         """Words and positions."""
         table = self.output.weight
-        x = F.embedding(tokens, table) * table.shape[1] ** 0.5 + self.positions.weight[: tokens.shape[1]]
-        return F.dropout(x, 0.1, self.training)
+        words = F.embedding(tokens, table) * table.shape[1] ** 0.5
+        return F.dropout(words + self.positions.weight[: tokens.shape[1]], 0.1, self.training)
 
     def hidden(self, target, source):
         """The last vectors of the decoder."""
         future = nn.Transformer.generate_square_subsequent_mask(target.shape[1]).isinf()
         masks = {"src_key_padding_mask": source == PAD, "memory_key_padding_mask": source == PAD}
-        return self.body(self.embed(source), self.embed(target), tgt_mask=future, tgt_is_causal=True, **masks)
+        masks |= {"tgt_mask": future, "tgt_is_causal": True}
+        return self.body(self.embed(source), self.embed(target), **masks)
 
 
 class HuggingFace(Peer):
@@ -68,8 +69,8 @@ class HuggingFace(Peer):
 
     def hidden(self, target, source, model=None):
         """The last vectors of the decoder, or what the whole model puts out."""
-        inputs = {"input_ids": source, "attention_mask": (source != PAD).long(), "decoder_input_ids": target}
-        return (model or self.marian.model)(**inputs, use_cache=False)[0]
+        inputs = {"input_ids": source, "attention_mask": (source != PAD).long()}
+        return (model or self.marian.model)(**inputs, decoder_input_ids=target, use_cache=False)[0]
 
     def forward(self, source, target):
         return self.hidden(target, source, self.marian)
@@ -124,17 +125,22 @@ def work(kind, model, length, lean):
     return lambda batch: search(model, batch.source, max_length=length, min_length=length)
 
 
-def measure(seed, budget, kind, library, order, batch=32, apart=0, sizes=(5000, 3, 128), length=20, lean=False):
+SIZES = (5000, 3, 128)  # words, layers and width
+
+
+def measure(seed, budget, kind, library, order, batch=32, apart=0, sizes=SIZES, length=20, lean=False):
     """Milliseconds for each sentence, the median of `budget` passes over all batches; one thread.
 
-    `sizes`: words, layers and width. `lean`: the peers as fast as they can be.
+    `lean`: the peers as fast as they can be.
     """
     count, length, sizes = (4, 3, (200, 1, 64)) if SMOKE else (96, length, sizes)
     rows = sentences(count, sizes[0], apart, torch.Generator().manual_seed(seed))
-    picked = (rows.source != PAD).sum(1).argsort(stable=True) if order == "sorted" else torch.arange(count)
+    picked = torch.arange(count)
+    if order == "sorted":
+        picked = (rows.source != PAD).sum(1).argsort(stable=True)
     batches = [Batch(*rows.take(group)) for group in picked.split(batch)]
     run = work(kind, models(*sizes)[library], length, lean)
-    times = repeat(lambda: [run(one) for one in batches], number=1, repeat=budget + 1)[1:]  # the first warms up
+    _, *times = repeat(lambda: [run(one) for one in batches], number=1, repeat=budget + 1)  # warms up
     return {"milliseconds": 1000 * sorted(times)[budget // 2] / count}
 
 

@@ -19,7 +19,8 @@ def translated(split, n, name):
     ours, pairs, rows = translator(name), multi30k(split, *name.split("-")[1:])[:n], []
     for pair, best in zip(pairs, ours.search([pair.source for pair in pairs]), strict=True):
         tokens = len(ours.target_tokenizer.encode(best[0].text)) + 1  # and the end of the sentence
-        rows.append((best[0].log_probability / tokens, len(pair.source.split()), best[0].text, pair.target))
+        length = len(pair.source.split())
+        rows.append((best[0].log_probability / tokens, length, best[0].text, pair.target))
     return rows
 
 
@@ -28,7 +29,8 @@ def measure(seed, budget, name="multi30k-en-de", parts=FIFTHS, swap=False, alike
 
     `parts` in place of fifths; `swap` exchanges the two sets; `alike`: the median of the 100 closest in length.
     """
-    known, new = (translated(split, budget, name) for split in ("val", "test_2016_flickr")[:: -1 if swap else 1])
+    known, new = (translated(split, budget, name) for split in ("val", "test_2016_flickr"))
+    known, new = (new, known) if swap else (known, new)
 
     def cut(length):
         near = sorted(known, key=lambda row: abs(row[1] - length))

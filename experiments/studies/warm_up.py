@@ -4,7 +4,7 @@ from functools import partial
 
 from experiments.harness import Check, Finding, Study, plain
 from experiments.statistics import difference
-from experiments.tasks import SIZES, captions, decay, fit, mean_loss, stream, translation_loss
+from experiments.tasks import SIZES, captions, decay, learn
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 
 
@@ -23,14 +23,13 @@ def schedule(update, budget, start, late=False):
 def measure(seed, budget, start, rate, norm="post-norm", times=1, n=2500, late=False, betas=(0.9, 0.98)):
     """The loss on new captions."""
     data = captions(seed, n)
-    model = Transformer(TransformerConfig(*data.sizes, norm_first=norm == "pre-norm", tie_embeddings="target", **SIZES))
-    loss, starting = partial(translation_loss, smoothing=0.1), partial(schedule, start=start, late=late)
-    fit(model, loss, stream(data.rows["train"], 64, seed), rate, times * budget, starting, betas)
-    return {"valid": mean_loss(model, data.rows["valid"]), "loss": mean_loss(model, data.rows["test"])}
+    sizes = SIZES | {"norm_first": norm == "pre-norm", "tie_embeddings": "target"}
+    model, beginning = Transformer(TransformerConfig(*data.sizes, **sizes)), partial(schedule, start=start, late=late)
+    return learn(model, data.rows, seed, rate, times * budget, beginning, betas, smoothing=0.1)
 
 
-STARTS = "no warm-up", "warm-up"
-GRID = {f"{norm}, {start}": {"norm": norm, "start": start} for norm in ("post-norm", "pre-norm") for start in STARTS}
+STARTS, NORMS = ("no warm-up", "warm-up"), ("post-norm", "pre-norm")
+GRID = {f"{norm}, {start}": {"norm": norm, "start": start} for norm in NORMS for start in STARTS}
 FIXED = {f"{start}, 0.01": {"start": start, "rate": 0.01} for start in (*STARTS, "small first update")}
 TWICE = {f"{start}, twice the updates": {"start": start, "times": 2} for start in STARTS}
 STUDY = Study(

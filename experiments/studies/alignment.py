@@ -32,13 +32,13 @@ def attention_links(model, data):
 
 
 def ibm_links(data, rounds=8):
-    """IBM Model 1, as the page has it: P(German word | English word), where "" stands for none, and its best links.
+    """IBM Model 1 as the page has it, P(German word | English word) with "" for none, and its best links.
 
-    A word that occurs twice has the same probability both times: the nearest is taken.
+    Of equal probabilities, the one at the most similar place in its sentence is taken.
     """
     table, links, words = defaultdict(lambda: 1.0), [], {}
     for name, pairs in data.pairs.items():
-        words[name] = [(["", *pair.source.split()], pair.target.split()) for pair in pairs]
+        words[name] = [([*pair.source.split(), ""], pair.target.split()) for pair in pairs]
     for _ in range(rounds):
         counts, totals = Counter(), Counter()
         for source, target in words["train"]:
@@ -51,10 +51,10 @@ def ibm_links(data, rounds=8):
     for source, target in words["test"]:
         links.append(set())
         for t, g in enumerate(target):
-            place = 0.5 + (t + 0.5) / len(target) * (len(source) - 1)
-            merits = [(table.get((e, g), 0), -abs(s - place)) for s, e in enumerate(source)]
+            places = (abs((s + 0.5) / (len(source) - 1) - (t + 0.5) / len(target)) for s in range(len(source)))
+            merits = [table.get((e, g), 0) * (1 - 1e-4 * far) for e, far in zip(source, places, strict=True)]
             s = merits.index(max(merits))
-            links[-1] |= {(s - 1, t)} if s else set()
+            links[-1] |= {(s, t)} if source[s] else set()
     return links
 
 

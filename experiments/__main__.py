@@ -26,7 +26,7 @@ def report(name, section, smoke):
         print(f"{verdict:9}{name + '/' + key:36}{interval}  {found['how']}")
     for arm, choice in section["tuned"].items():
         if choice["edge"]:
-            print(f"EDGE     {choice['rate']}, the best rate of {arm}, is the first or last one")
+            print(f"EDGE     {choice['rate']}, the best rate of {arm}, is the first or the last")
 
 
 def measure(study, check, command, args):

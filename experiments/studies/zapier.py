@@ -24,7 +24,7 @@ def redraw(seed):
     for group in groups:
         fits = (name for name in ("val", "test") if len(splits[name]) + len(group) <= 500)
         splits[next(fits, "train")] += [titles[row] for row in group]
-    return splits.values()
+    return list(splits.values())
 
 
 @lru_cache(2)

@@ -5,9 +5,10 @@ import os
 import shlex
 import sys
 import tempfile
+from contextlib import nullcontext
 
 from experiments import numbers
-from experiments.harness import Check, checks_of, get_study, names, plain, rejudge, run
+from experiments.harness import Check, checks_of, get_study, names, rejudge, run
 from transformer_lib.translation.translator import pick_device
 
 
@@ -25,44 +26,37 @@ def report(name, section, smoke):
         print(f"{verdict:9}{name + '/' + key:36}{interval}  {found['how']}")
     for arm, choice in section["tuned"].items():
         if choice["edge"]:
-            print(f"EDGE     the best rate of {arm}, {choice['rate']}, is the first or last that was tried")
+            print(f"EDGE     {choice['rate']}, the best rate of {arm}, is the first or the last")
 
 
-def measure(study, seeds, budget, command, args, check=None):
+def measure(study, check, command, args):
     """Measure a study or a check of it; in miniature with two seeds and a few updates, kept nowhere."""
-    name, study = study.name, study.changed(check) if check else study
-    if not args.smoke:
-        return report(name, run(study, seeds, budget, command, check=check, workers=args.jobs), False)
-    with tempfile.TemporaryDirectory() as folder:
-        options = {"check": check, "folder": folder, "workers": args.jobs, "smoke": True}
-        report(name, run(study, [0, 1], study.smoke, command, **options), True)
+    of, study = check or study, study.changed(check) if check else study
+    seeds, budget = list(of.seeds), of.budget or study.budget
+    if args.smoke:
+        seeds, budget = [0, 1], study.smoke
+    with tempfile.TemporaryDirectory() if args.smoke else nullcontext() as folder:
+        options = {"check": check, "folder": folder, "workers": args.jobs, "smoke": args.smoke}
+        report(study.name, run(study, seeds, budget, command, **options), args.smoke)
 
 
-def run_check(study, key, args):
-    """Try again what somebody else tried."""
-    check, command = checks_of(study)[key], f"python -m experiments check {study.name}/{key}"
-    measure(study, list(check.seeds), check.budget or study.budget, command, args, check)
-
-
-def run_study(study, command, args):
-    """Measure a study, or challenge all of its findings with other seeds or another budget."""
-    seeds, budget, check = args.seeds or list(study.seeds), args.budget or study.budget, None
-    if args.seeds or args.budget or args.tried:
-        tried = args.tried or f"seeds {seeds[0]} to {seeds[-1]}, {budget:,} {study.unit}"
-        check = Check(tried, tuple(study.findings), seeds, plain(study))
-    measure(study, seeds, budget, command, args, check)
+def challenge(study, args):
+    """Other seeds or another budget are a check of all findings."""
+    if args.seeds or args.budget:
+        seeds, budget = args.seeds or list(study.seeds), args.budget or study.budget
+        tried = f"seeds {seeds[0]} to {seeds[-1]}, {budget:,} {study.unit}"
+        return Check(tried, tuple(study.findings), seeds, budget=budget)
 
 
 def main():
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     parser.add_argument("do", choices=("list", "run", "check", "judge", "numbers"))
-    parser.add_argument("names", nargs="*", help="studies, STUDY/CHECK, or files whose numbers are rewritten")
+    parser.add_argument("names", nargs="*", help="studies, STUDY/CHECK, or files with numbers")
     parser.add_argument("--all", action="store_true", help="all studies")
     parser.add_argument("--smoke", action="store_true", help="in miniature, recording nothing")
-    parser.add_argument("--seeds", type=seeds, metavar="100-104", help="other seeds, kept beside ours as a challenge")
-    parser.add_argument("--budget", type=int, help="another budget, likewise; rates are tuned again")
-    parser.add_argument("--tried", help="what was changed, if it is not only seeds and budget")
+    parser.add_argument("--seeds", type=seeds, metavar="100-104", help="other seeds, kept as a challenge")
+    parser.add_argument("--budget", type=int, help="another budget, likewise")
     parser.add_argument("--check", action="store_true", help="only list the numbers that are stale")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps.")
@@ -78,16 +72,17 @@ def main():
     elif args.do == "numbers":
         return numbers.main(args.names, args.check)
     for name in names() if args.all else args.names:
-        study, _, key = name.partition("/")
+        name, _, key = name.partition("/")
+        study, checks = get_study(name), checks_of(get_study(name))
         if args.do == "run":
-            run_study(get_study(name), command, args)
+            measure(study, challenge(study, args), command, args)
         elif args.do == "judge":
-            record = rejudge(get_study(name))
+            record = rejudge(study)
             for section in (record, *record["challenges"]):
                 report(name, section, False)
         elif args.do == "check":
-            for one in [key] if key else checks_of(get_study(study)):
-                run_check(get_study(study), one, args)
+            for one in [key] if key else checks:
+                measure(study, checks[one], f"python -m experiments check {name}/{one}", args)
     return 0
 
 

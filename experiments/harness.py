@@ -32,7 +32,8 @@ from transformer_lib.data.files import write_atomically
 
 COMPARED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 TUNING = (50, 51)  # the seeds on which rates are chosen
-ABOUT = ("question", "chapter", "equal", "metric", "unit", "fell")  # what a record says of its study
+# what a record says of its study
+ABOUT = ("question", "chapter", "equal", "metric", "unit", "fell")
 # findings that have left the studies: how often checks asked about them, how often they broke, and what broke each sentence
 WITHDRAWN = json.loads(Path(__file__).with_name("withdrawn.json").read_text(encoding="utf-8"))
 
@@ -55,7 +56,8 @@ class Finding:
     @property
     def criterion(self):
         """The conditions, as a list."""
-        return [list(one) for one in (self.holds if isinstance(self.holds[0], tuple) else [self.holds])]
+        several = isinstance(self.holds[0], tuple)
+        return [list(one) for one in (self.holds if several else [self.holds])]
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,14 @@ class Check:
     """Somebody else's attempt to break findings: other seeds, with more updates, or with something else changed.
 
     `asked` names the findings that had been written down before it ran; it judges all others of its arms as well.
-    `arms` names those that are trained, with settings of their own in place of the study's; `settings` change for all.
+    `arms` names those that are trained, with settings of their own in place of the study's; by default, it is all of
+    them. `settings` change for all.
     """
 
     tried: str
     asked: tuple
     seeds: object
-    arms: dict
+    arms: dict = field(default_factory=dict)
     budget: int = 0  # the study's
     settings: dict = field(default_factory=dict)
     rates: object = None  # the study's
@@ -81,7 +84,7 @@ class Study:
 
     `arms` gives the settings of each name. An arm without a `rate` is trained with all `rates` on the tuning seeds, and
     measured with the one whose `valid` is best (the lowest, or the highest if `higher`). The arms of
-    `every_rate` are measured with all of them, for a figure. `each` names what a seed stands for.
+    `every_rate` are measured with all of them, for a figure. A seed may stand for a round, or for a part of the data.
     """
 
     chapter: str
@@ -91,10 +94,9 @@ class Study:
     metric: str
     findings: dict
     budget: int
-    smoke: int
+    smoke: int = 2  # the budget in miniature
     rates: tuple = ()
     seeds: object = range(5)
-    each: str = "seed"
     unit: str = "updates"
     higher: bool = False
     every_rate: tuple = ()
@@ -105,7 +107,8 @@ class Study:
 
     def changed(self, check):
         """The study as a check runs it."""
-        arms = {name: self.arms.get(name, {}) | check.settings | own for name, own in check.arms.items()}
+        arms = (check.arms or plain(self)).items()
+        arms = {name: self.arms.get(name, {}) | check.settings | own for name, own in arms}
         rates = self.rates if check.rates is None else check.rates
         return replace(self, arms=arms, rates=rates, every_rate=())
 
@@ -142,7 +145,7 @@ def provenance(command):
     """What it takes to believe a row, and to repeat it."""
     git = partial(subprocess.run, cwd=Path(__file__).parent, capture_output=True, text=True)
     commit = git(["git", "rev-parse", "HEAD"]).stdout.strip() or version("attention-step-by-step")
-    changed = git(["git", "status", "--porcelain", ":/", ":!/transformer_lib/results"]).stdout.strip()
+    changed = git(["git", "status", "--porcelain", ":/", ":!/transformer_lib/results"]).stdout
     cpu = Path("/proc/cpuinfo")
     model = re.search("model name.*: (.*)", cpu.read_text()) if cpu.exists() else None
     place = os.environ.get("DEVICE", "cpu")  # where models were trained
@@ -160,7 +163,8 @@ def train(name, settings, job):
     torch.set_num_threads(1)
     torch.manual_seed(job["seed"])
     start = time.perf_counter()
-    numbers = get_study(name).measure(seed=job["seed"], budget=job["budget"], **settings)
+    rate = {} if job["rate"] is None else {"rate": job["rate"]}
+    numbers = get_study(name).measure(seed=job["seed"], budget=job["budget"], **settings | rate)
     torch.set_flush_denormal(False)  # some studies switch it on
     rounded = {key: float(f"{value:.5g}") for key, value in numbers.items()}
     return job | rounded | {"seconds": round(time.perf_counter() - start, 1)}
@@ -175,10 +179,7 @@ def fill(study, section, jobs, workers, save):
     """Add the rows that are not there yet, saving after each of them."""
     done = set(map(key_of, section["rows"]))
     jobs = [job for job in jobs if key_of(job) not in done]
-    calls = []
-    for job in jobs:
-        rate = {} if job["rate"] is None else {"rate": job["rate"]}
-        calls.append(partial(train, study.name, study.arms[job["arm"]] | rate, job))
+    calls = [partial(train, study.name, study.arms[job["arm"]], job) for job in jobs]
     # the pool starts no process before it is used
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         if workers > 1:
@@ -192,14 +193,13 @@ def fill(study, section, jobs, workers, save):
 
 def choose(study, rows):
     """For each tuned arm the best rate on the tuning seeds, and whether it lies at the edge of its grid."""
-    tuned, rows = {}, [row for row in rows if row["tuning"]]
+    tuned, tuning = {}, [row for row in rows if row["tuning"]]
     for arm in study.arms:
         losses = {}
         for rate in study.rates_of(arm):
-            values = [row["valid"] for row in rows if (row["arm"], row["rate"]) == (arm, rate)]
-            mean = sum(values) / len(values)
-            losses[rate] = -mean if study.higher else mean
-            losses[rate] = math.inf if math.isnan(mean) else losses[rate]
+            own = [row["valid"] for row in tuning if (row["arm"], row["rate"]) == (arm, rate)]
+            mean = sum(own) / len(own)
+            losses[rate] = math.inf if math.isnan(mean) else -mean if study.higher else mean
         if losses:
             best = min(losses, key=losses.get)
             edge = len(losses) > 1 and best in (min(losses), max(losses))
@@ -210,8 +210,10 @@ def choose(study, rows):
 def measured(section):
     """The rows of the measured seeds, of each arm only those at its own rate."""
     tuned = {arm: choice["rate"] for arm, choice in section["tuned"].items()}
-    rows = (row for row in section["rows"] if not row["tuning"] and row["budget"] == section["budget"])
-    return [row for row in rows if row["seed"] in section["seeds"] and row["rate"] == tuned.get(row["arm"])]
+    own = section["budget"], False
+    rows = (row for row in section["rows"] if (row["budget"], row["tuning"]) == own)
+    rows = (row for row in rows if row["seed"] in section["seeds"])
+    return [row for row in rows if row["rate"] == tuned.get(row["arm"])]
 
 
 def met(criterion, numbers):
@@ -221,10 +223,12 @@ def met(criterion, numbers):
 
 def cannot_fail(study, finding, rows):
     """Whether a criterion is met in every world: all arms alike, one of its arms far above the others, or far below."""
-    metrics = {key for row in rows for key, value in row.items() if isinstance(value, float)} - {"rate", "seconds"}
+    metrics = {key for row in rows for key, value in row.items() if isinstance(value, float)}
+    metrics -= {"rate", "seconds"}
     columns = {key: [row[key] for row in rows if key in row] for key in metrics}
     arms = finding.effect(rows)["arms"] or list(study.arms)
-    raised = [set(), set(study.arms), *({arm} for arm in arms), *(set(study.arms) - {arm} for arm in arms)]
+    raised = [set(), *({arm} for arm in arms)]
+    raised += [set(study.arms) - high for high in raised]
 
     def holds(high, negative):
         world = []
@@ -265,13 +269,19 @@ def judge(study, section, check=None):
             if check is None:
                 raise
             continue
-        judged[name] = numbers | {"holds": met(finding.criterion, numbers)}
-        if check is not None:
-            judged[name] |= {"asked": name in check.asked}
-            continue
-        words = {key: getattr(finding, key) for key in ("text", "line", "earlier", "withdrawn")}
-        judged[name] |= {key: text for key, text in words.items() if text} | {"criterion": finding.criterion}
+        words = {key: getattr(finding, key) for key in ("text", "line", "earlier", "withdrawn", "criterion")}
+        words = {key: text for key, text in words.items() if text}
+        numbers["holds"] = met(finding.criterion, numbers)
+        judged[name] = numbers | (words if check is None else {"asked": name in check.asked})
     return judged
+
+
+def stored(study, folder=None):
+    """Where the record is, and what it holds, with what the study says of itself now."""
+    path = Path(folder or Path(results.__file__).parent, f"{study.name}.json")
+    record = json.loads(path.read_text(encoding="utf-8") if path.exists() else "{}")
+    record = {"challenges": [], "rows": [], "runs": []} | record
+    return path, record | {key: getattr(study, key) for key in ABOUT}
 
 
 def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, smoke=False):
@@ -279,14 +289,9 @@ def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, sm
     if overlap := set(seeds) & set(TUNING):
         raise SystemExit(f"rates are tuned on the seeds {sorted(overlap)}: choose others")
     if smoke:  # the middle of each grid
-        grids = {arm: study.rates_of(arm) for arm in study.arms}
-        middle = {arm: grid[len(grid) // 2 :][:1] for arm, grid in grids.items()}
+        middle = {arm: (grid := study.rates_of(arm))[len(grid) // 2 :][:1] for arm in study.arms}
         study = replace(study, rates=middle)
-    path = Path(folder or Path(results.__file__).parent, f"{study.name}.json")
-    record = {"challenges": [], "rows": [], "runs": []}
-    if path.exists():
-        record = json.loads(path.read_text(encoding="utf-8"))
-    record |= {key: getattr(study, key) for key in ABOUT}
+    path, record = stored(study, folder)
     section = record
     if check:
         known = {old["tried"]: old for old in record["challenges"]}
@@ -299,25 +304,26 @@ def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, sm
 
     save = partial(write, record, path)
 
-    def jobs(seeds, tuning, rates):
-        return [  # in turns: timings of one repetition stand side by side
+    def train_all(seeds, tuning, rates):
+        jobs = [  # in turns: timings of one repetition stand side by side
             {"arm": arm, "rate": rate, "seed": seed, "budget": budget, "tuning": tuning}
             for seed in seeds
             for arm in study.arms
             for rate in rates(arm)
         ]
+        fill(study, section, jobs, workers, save)
 
     def final(arm):
         rates = study.rates_of(arm) if arm in study.every_rate else ()
         return rates or [section["tuned"].get(arm, {}).get("rate")]
 
-    fill(study, section, jobs(TUNING[: 1 if smoke else None], True, study.rates_of), workers, save)
+    train_all(TUNING[: 1 if smoke else None], True, study.rates_of)
     section["tuned"] = choose(study, section["rows"])
-    fill(study, section, jobs(seeds, False, final), workers, save)
-    arms = {arm: place for place, arm in enumerate(study.arms)}
+    train_all(seeds, False, final)
+    arms = list(study.arms)
 
     def place(row):
-        at = arms.get(row["arm"], -1)  # an arm that the study had once
+        at = arms.index(row["arm"]) if row["arm"] in arms else -1  # an arm that the study had once
         return row["budget"], not row["tuning"], at, row["rate"] or 0, row["seed"]
 
     section["rows"].sort(key=place)
@@ -330,9 +336,7 @@ def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, sm
 
 def rejudge(study):
     """Judge the rows of a record again, and those of all its checks."""
-    path = Path(results.__file__).with_name(f"{study.name}.json")
-    record = json.loads(path.read_text(encoding="utf-8"))
-    record |= {key: getattr(study, key) for key in ABOUT}
+    path, record = stored(study)
     refuse(study, record)
     record["findings"] = judge(study, record)
     known = {check.tried: check for check in checks_of(study).values()}

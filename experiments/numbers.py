@@ -7,13 +7,15 @@ from pathlib import Path
 from transformer_lib import results
 
 ROOT = Path(__file__).parents[1]
-MARK = re.compile(r"([-+\u2212]?\d[\d.,]*)(<!-- ([\w-]+)/([^:>]+):(\S+) -->)")  # no quotes: notebooks are JSON
+# without quotes, since notebooks are JSON
+MARK = re.compile(r"([-+\u2212]?\d[\d.,]*)(<!-- ([\w-]+)/([^:>]+):(\S+) -->)")
 load = cache(results.load)
 
 
 def pages():
     """All files of the book that hold prose."""
-    return [*sorted((ROOT / "book").rglob("*.md")), *sorted((ROOT / "book").rglob("*.ipynb")), ROOT / "README.md"]
+    book = ROOT / "book"
+    return [*sorted(book.rglob("*.md")), *sorted(book.rglob("*.ipynb")), ROOT / "README.md"]
 
 
 def step(part, key):

@@ -32,10 +32,10 @@ def student(values):
     return np.mean(values), *stats.ttest_1samp(values, 0).confidence_interval()
 
 
-def gaps(rows, metric, a, b):
-    """The differences between two arms, seed by seed."""
+def pairs(rows, metric, a, b):
+    """The values of two arms, seed by seed."""
     first, second = by_seed(rows, metric, a), by_seed(rows, metric, b)
-    return [first[seed] - second[seed] for seed in first if seed in second]
+    return [(first[seed], second[seed]) for seed in first if seed in second]
 
 
 def level(metric, arm):
@@ -48,18 +48,13 @@ def level(metric, arm):
     return of
 
 
-def difference(metric, a, b, margin=None):
-    """The mean of a minus b, paired by seed. With a margin, also p of two one-sided tests for equivalence."""
+def difference(metric, a, b):
+    """The mean of a minus b, paired by seed."""
 
     def of(rows):
-        values = gaps(rows, metric, a, b)
-        found = effect("difference", metric, *student(values), f"{a} minus {b}, {len(values)} seeds, paired", a, b)
-        if margin is not None:
-            sides = ((-margin, "greater"), (margin, "less"))
-            equal = np.allclose(values, values[0], rtol=1e-5)
-            tests = [stats.ttest_1samp(values, bound, alternative=side).pvalue for bound, side in sides if not equal]
-            found["p"] = float(abs(values[0]) >= margin) if equal else float(max(tests))
-        return found
+        values = [x - y for x, y in pairs(rows, metric, a, b)]
+        how = f"{a} minus {b}, {len(values)} seeds, paired"
+        return effect("difference", metric, *student(values), how, a, b)
 
     return of
 
@@ -68,9 +63,9 @@ def ratio(metric, a, b):
     """How many times as large as b a is: the geometric mean of the ratios, paired by seed or by repetition."""
 
     def of(rows):
-        first, second = by_seed(rows, metric, a), by_seed(rows, metric, b)
-        logs = np.log([first[seed] / second[seed] for seed in first if seed in second])
-        return effect("ratio", metric, *np.exp(student(logs)), f"{a} divided by {b}, {len(logs)} pairs", a, b)
+        logs = np.log([x / y for x, y in pairs(rows, metric, a, b)])
+        how = f"{a} divided by {b}, {len(logs)} pairs"
+        return effect("ratio", metric, *np.exp(student(logs)), how, a, b)
 
     return of
 

@@ -2,7 +2,7 @@
 
 import os
 import random
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -16,12 +16,23 @@ from transformer_lib.data.captions import make_captions
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.recipes import RecipeCoder, make_recipes
 from transformer_lib.data.tokenizer import PAD, Tokenizer
-from transformer_lib.decoding.greedy import translate
-from transformer_lib.metrics import bleu
 from transformer_lib.models.loss import Loss, add_up
+from transformer_lib.translation.translator import Translator
 
+SMOKE = bool(os.environ.get("SMOKE"))  # in miniature
 # of a Transformer that learns in minutes
 SIZES = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2}
+
+
+def multi30k(split, *languages):
+    """Captions of photographs, in one language and in another; in miniature made ones, which need no download."""
+    return make_captions(40, seed=len(split)) if SMOKE else load_multi30k(split, *languages)
+
+
+@lru_cache(2)
+def translator(name):
+    """A translator that comes with the library; in miniature a small one."""
+    return Translator.from_pretrained("captions-en-de" if SMOKE else name, device="cpu")
 
 
 class Rows(NamedTuple):
@@ -52,12 +63,12 @@ class Captions:
     """Captions with German translations, and new ones of the same lengths to tune and to test on: as pairs and as rows."""
 
     def __init__(self, seed, n=2500, shortest=4, longest=7, new=300):
-        if os.environ.get("SMOKE"):  # in miniature
-            n, new = 300, 40
+        n, new = (300, 40) if SMOKE else (n, new)
         lengths = {"min_length": shortest, "max_length": longest}
         train = make_captions(n, seed=2 * seed, **lengths)
         known = {pair.source for pair in train}
-        others = [pair for pair in make_captions(n, seed=2 * seed + 1, **lengths) if pair.source not in known]
+        others = make_captions(n, seed=2 * seed + 1, **lengths)
+        others = [pair for pair in others if pair.source not in known]
         self.pairs = {"train": train, "valid": others[:new], "test": others[new : 2 * new]}
         self.en = Tokenizer.train([pair.source for pair in train], level="word")
         self.de = Tokenizer.train([pair.target for pair in train], level="word")
@@ -71,16 +82,21 @@ captions = lru_cache(16)(Captions)
 @lru_cache(16)
 def recipes(seed):
     """Sizes, and 2,000 recipes to train on. Those to tune and to test on combine trigger and action as no other does."""
-    n = 300 if os.environ.get("SMOKE") else 2000
-    train, new = make_recipes(n, seed=2 * seed), make_recipes(3 * n // 5, seed=2 * seed + 1, held_out=True)
+    n = 300 if SMOKE else 2000
+    train = make_recipes(n, seed=2 * seed)
+    new = make_recipes(3 * n // 5, seed=2 * seed + 1, held_out=True)
     pairs = sorted({(recipe.trigger, recipe.action) for recipe in new})
     random.Random(seed).shuffle(pairs)
     tune, coder = set(pairs[: len(pairs) // 2]), RecipeCoder.train(train)
-    parts = train, *([r for r in new if ((r.trigger, r.action) in tune) == side] for side in (True, False))
+    sides = ([r for r in new if ((r.trigger, r.action) in tune) == side] for side in (True, False))
+    return recipe_rows(coder, train, *sides)
+
+
+def recipe_rows(coder, *parts):
+    """Sizes, and some parts as rows."""
     rows = (zip(*coder.encode(part), strict=True) for part in parts)
-    return (coder.words.vocab_size, coder.n_labels), *(
-        Rows(pad(tokens), torch.tensor(labels)) for tokens, labels in rows
-    )
+    parts = (Rows(pad(tokens), torch.tensor(labels)) for tokens, labels in rows)
+    return (coder.words.vocab_size, coder.n_labels), *parts
 
 
 def stream(rows, size, seed):
@@ -122,7 +138,8 @@ def summed_loss(model, batch, smoothing=0.0):
     """Cross-entropy of the next words: its sum, and their number."""
     logits, target = model(batch.source, batch.target[:, :-1]), batch.target[:, 1:]
     options = {"ignore_index": PAD, "label_smoothing": smoothing, "reduction": "sum"}
-    return Loss(F.cross_entropy(logits.flatten(0, 1), target.flatten(), **options), (target != PAD).sum())
+    nats = F.cross_entropy(logits.flatten(0, 1), target.flatten(), **options)
+    return Loss(nats, (target != PAD).sum())
 
 
 def translation_loss(model, batch, smoothing=0.0):
@@ -139,6 +156,13 @@ def mean_loss(model, rows, size=200):
     return total / n_words
 
 
+def learn(model, rows, seed, rate, updates, schedule=decay, betas=(0.9, 0.98), smoothing=0.0):
+    """Train a translator in batches of 64 sentences; its loss on those to tune on, and on new ones."""
+    loss = partial(translation_loss, smoothing=smoothing)
+    fit(model, loss, stream(rows["train"], 64, seed), rate, updates, schedule, betas)
+    return {"valid": mean_loss(model, rows["valid"]), "loss": mean_loss(model, rows["test"])}
+
+
 @torch.no_grad()
 def right(model, rows, size=200):
     """Percent of the sentences that greedy decoding translates word for word: those whose every next word comes first."""
@@ -149,31 +173,3 @@ def right(model, rows, size=200):
         best = model.eval()(batch.source, batch.target[:, :-1]).argmax(-1)
         hits += ((best == target) | (target == PAD)).all(1).sum().item()
     return 100 * hits / len(rows)
-
-
-class Photos:
-    """Captions of photographs in two languages, in subwords: `n` short ones to train on, drawn by the seed, and others to tune and test on."""
-
-    def __init__(self, seed, source, target, n, pieces=2000, new=500, longest=12):
-        if os.environ.get("SMOKE"):  # needs no download
-            sets, pieces = [make_captions(many, seed=many) for many in (200, 8, 9)], 300
-        else:
-            sets = [load_multi30k(split, source, target) for split in ("train", "val", "test_2016_flickr")]
-            sets = [[pair for pair in pairs if len(pair.source.split()) <= longest] for pairs in sets]
-            sets = [random.Random(seed).sample(sets[0], n), sets[1][:new], sets[2][:new]]
-        self.tokenizers = [Tokenizer.train(texts, pieces) for texts in self.sides(sets[0])]
-        self.sizes = tuple(len(tokenizer) for tokenizer in self.tokenizers)
-        self.pairs = dict(zip(("train", "valid", "test"), sets, strict=True))
-        self.rows = {name: encode(pairs, *self.tokenizers) for name, pairs in self.pairs.items()}
-
-    def sides(self, pairs):
-        """Sources and targets."""
-        return [pair.source for pair in pairs], [pair.target for pair in pairs]
-
-    def bleu(self, model, change=lambda text: text):
-        """BLEU of greedy translations of new sentences, cased."""
-        sources, references = self.sides(self.pairs["test"])
-        return bleu(translate(model, list(map(change, sources)), *self.tokenizers, max_length=60), references).score
-
-
-photos = lru_cache(4)(Photos)

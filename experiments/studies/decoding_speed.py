@@ -1,6 +1,5 @@
 """How fast does a trained translator decode beside CTranslate2 and Hugging Face with its weights, until sentences end?"""
 
-import os
 import tempfile
 import time
 from functools import lru_cache
@@ -9,9 +8,7 @@ import torch
 
 from experiments.harness import Finding, Study
 from experiments.statistics import ratio
-from experiments.tasks import pad
-from transformer_lib.data.captions import Pair, make_captions
-from transformer_lib.data.multi30k import load_multi30k
+from experiments.tasks import SMOKE, multi30k, pad
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.decoding.greedy import greedy_decode
@@ -19,7 +16,6 @@ from transformer_lib.metrics import bleu
 from transformer_lib.models.families import FAMILIES
 from transformer_lib.translation.translator import Translator
 
-SMOKE = bool(os.environ.get("SMOKE"))
 NAME = "multi30k-de-en"
 LONGEST = 100  # tokens of a translation
 
@@ -28,14 +24,6 @@ LONGEST = 100  # tokens of a translation
 def translator():
     """A translator that comes with the library."""
     return Translator.from_pretrained(NAME, device="cpu")
-
-
-@lru_cache(1)
-def pairs():
-    """The sentences of a test set, and their translations."""
-    if SMOKE:
-        return [Pair(pair.target, pair.source) for pair in make_captions(12, seed=0)]
-    return load_multi30k("test_2016_flickr", "de", "en")
 
 
 @torch.no_grad()
@@ -117,10 +105,13 @@ def engine(kind):
     return search
 
 
-def decode(kind, seed, beams, batch):
-    """Every fifth batch of similar length, or every fiftieth sentence, others for each seed: milliseconds a sentence, and BLEU."""
-    encode = translator().source_tokenizer.encode
-    rows = [[*encode(pair.source), EOS] for pair in pairs()]
+def measure(seed, budget, kind, beams=4, batch=64):
+    """Milliseconds a sentence, and BLEU, of every fifth batch of similar length, or every fiftieth sentence, others for each seed.
+
+    It is processor time of one thread, which other work on the machine changes little.
+    """
+    pairs, encode = multi30k("test_2016_flickr", "de", "en"), translator().source_tokenizer.encode
+    rows = [[*encode(pair.source), EOS] for pair in pairs]
     order, batch = sorted(range(len(rows)), key=lambda i: len(rows[i])), 2 if SMOKE else batch
     groups = [order[first : first + batch] for first in range(0, len(order), batch)]
     groups = groups[seed % 5 :: 5 if batch > 1 else 50]
@@ -131,14 +122,8 @@ def decode(kind, seed, beams, batch):
         written |= zip(group, search([rows[i] for i in group], beams), strict=True)
     seconds = time.process_time() - begin
     texts = [translator().target_tokenizer.decode(row) for row in written.values()]
-    score = bleu(texts, [pairs()[i].target for i in written]).score
+    score = bleu(texts, [pairs[i].target for i in written]).score
     return {"milliseconds": 1000 * seconds / len(written), "bleu": score}
-
-
-def measure(seed, budget, kind, beams=4, batch=64):
-    """Processor time of one thread, which other work on the machine changes little."""
-    torch.set_num_threads(1)
-    return decode(kind, seed, beams, batch)
 
 
 ENGINES = {
@@ -169,7 +154,6 @@ STUDY = Study(
     unit="passes",
     smoke=1,
     seeds=range(3),
-    each="round",
     findings={
         "greedy": Finding(
             "Greedy decoding takes Hugging Face's M2M100 at least 1.4 times as long as the library, with the same weights on one processor core.",

@@ -1,25 +1,22 @@
 """What does label smoothing do to samples and to the empty translation?"""
 
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import torch
 
-from experiments.harness import Check, Finding, Study, plain
+from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference
-from experiments.tasks import SIZES, captions, fit, mean_loss, stream, translation_loss
-from transformer_lib.data.tokenizer import BOS, EOS, PAD
-from transformer_lib.decoding.greedy import collect_tokens
+from experiments.tasks import SIZES, captions, learn
+from transformer_lib.data.tokenizer import EOS, PAD
+from transformer_lib.decoding.sampling import sample
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 
 
 def sampled(model, rows, seed):
     """Percent of the sentences whose sample, at temperature 1, is the reference."""
     torch.manual_seed(seed)
-    written = collect_tokens(
-        model, rows.source, choose=lambda scores: scores.softmax(-1).multinomial(1)[:, 0], max_length=20
-    )
-    lines = [[token for token in row if token != PAD] for row in written.tolist()]
-    references = [[token for token in row if token not in (PAD, BOS)] for row in rows.target.tolist()]
+    written = sample(model, rows.source, max_length=20), rows.target[:, 1:]
+    lines, references = ([[token for token in row if token != PAD] for row in part.tolist()] for part in written)
     return 100 * sum(a == b for a, b in zip(lines, references, strict=True)) / len(lines)
 
 
@@ -29,36 +26,26 @@ def empty(model, rows):
     return model(rows.source, rows.target[:, :1]).log_softmax(-1)[:, 0, EOS].mean().item()
 
 
+@lru_cache(16)  # two arms of a check train the same
 def measure(seed, budget, smoothing, rate, times=1, n=2500, dropout=0.1):
     """A small Transformer on captions of 4 to 7 words."""
-    return trained(seed, times * budget, smoothing, rate, n, dropout)
-
-
-@lru_cache(16)
-def trained(seed, updates, smoothing, rate, n, dropout):
-    """Its numbers: two arms of a check may train the same."""
     data = captions(seed, n)
-    config = TransformerConfig(*data.sizes, tie_embeddings="target", norm_first=True, dropout=dropout, **SIZES)
-    model, loss = Transformer(config), partial(translation_loss, smoothing=smoothing)
-    fit(model, loss, stream(data.rows["train"], 64, seed), rate, updates)
-    numbers = {"valid": mean_loss(model, data.rows["valid"]), "loss": mean_loss(model, data.rows["test"])}
-    return numbers | {"empty": empty(model, data.rows["test"]), "sampled": sampled(model, data.rows["test"], seed)}
+    options = SIZES | {"tie_embeddings": "target", "norm_first": True, "dropout": dropout}
+    model, test = Transformer(TransformerConfig(*data.sizes, **options)), data.rows["test"]
+    numbers = learn(model, data.rows, seed, rate, times * budget, smoothing=smoothing)
+    return numbers | {"empty": empty(model, test), "sampled": sampled(model, test, seed)}
 
 
+SHORT = {"no smoothing": {"smoothing": 0.0}, "smoothing of 0.1": {"smoothing": 0.1}}
+PLAIN, SMOOTHED = (f"{name}, twice the updates" for name in SHORT)
 STUDY = Study(
     chapter="translation/decoding",
     equal="captions, initialisation and order of batches (by seed), dropout of 0.1, Adam, clipping, linear decay, updates, samples' random numbers",
-    arms={
-        "no smoothing": {"smoothing": 0.0},
-        "smoothing of 0.1": {"smoothing": 0.1},
-        "no smoothing, twice the updates": {"smoothing": 0.0, "times": 2},
-        "smoothing of 0.1, twice the updates": {"smoothing": 0.1, "times": 2},
-    },
+    arms=SHORT | {PLAIN: {"smoothing": 0.0, "times": 2}, SMOOTHED: {"smoothing": 0.1, "times": 2}},
     rates=(0.0025, 0.005, 0.01, 0.02),
     measure=measure,
     metric="points, or nats",
     budget=300,
-    smoke=2,
     findings={
         "samples": Finding(
             "A model trained with smoothing of 0.1 writes fewer right translations when it samples at temperature 1.",
@@ -69,7 +56,7 @@ STUDY = Study(
         ),
         "empty": Finding(
             "Smoothing makes the empty translation at least e times as probable.",
-            difference("empty", "smoothing of 0.1, twice the updates", "no smoothing, twice the updates"),
+            difference("empty", SMOOTHED, PLAIN),
             ("low", ">", 1),
             line="Label smoothing makes the empty translation far more probable.",
         ),
@@ -81,14 +68,13 @@ CHECKS = {
         "seeds 100 to 109, 1,200 updates for all; the best of three rates for each of the two variants",
         ("samples", "empty"),
         range(100, 110),
-        {name: {"times": 4} for name in plain(STUDY)},
+        {name: {"times": 4} for name in STUDY.arms},
         rates=(0.0025, 0.005, 0.01),
     ),
     "overfitting": Check(
         "800 captions to learn from rather than 2,500, and no dropout rather than 0.1; 300 updates, or 600; three rates for each variant, seeds 200 to 209",
         ("samples", "empty"),
         range(200, 210),
-        plain(STUDY),
         settings={"n": 800, "dropout": 0.0},
         rates=(0.0025, 0.005, 0.01),
     ),

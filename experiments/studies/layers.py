@@ -6,7 +6,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.harness import Check, Finding, Study, plain
+from experiments.harness import Check, Finding, Study
 from experiments.statistics import ratio
 from transformer_lib.models.multi_head import MultiHeadAttention
 
@@ -52,7 +52,6 @@ STUDY = Study(
     measure=measure,
     metric="milliseconds",
     seeds=range(9),
-    each="round",
     budget=5,
     unit="timings",
     smoke=1,
@@ -77,7 +76,6 @@ CHECKS = {
         "width 512 rather than 256, and the median of 11 timings rather than 5; repetitions 100 to 109; PyTorch's own counter counts the multiplications",
         ("short", "arithmetic"),
         range(100, 110),
-        plain(STUDY),
         budget=11,
         settings={"width": 512, "counted": True},
     ),
@@ -85,7 +83,6 @@ CHECKS = {
         "a forward and a backward pass, as in training, rather than the forward pass alone; width 128 rather than 256; the median of 11 timings rather than 5; repetitions 200 to 211",
         ("short", "arithmetic"),
         range(200, 212),
-        plain(STUDY),
         budget=11,
         settings={"width": 128, "training": True},
     ),

@@ -50,7 +50,8 @@ def measure(seed, budget, kind, what, n):
     f()
     times = sorted(Timer("f()", globals={"f": f}).timeit(1).median for _ in range(budget))
     seconds = times[budget // 2]
-    return {"milliseconds": 1000 * seconds} | {f"{key} a second": value / seconds for key, value in work.items()}
+    rates = {f"{key} a second": value / seconds for key, value in work.items()}
+    return {"milliseconds": 1000 * seconds} | rates
 
 
 ARMS = {what: {"kind": "sum", "what": what, "n": 20_000_000} for what in ("one array", "two arrays")}
@@ -64,7 +65,6 @@ STUDY = Study(
     measure=measure,
     metric="milliseconds",
     seeds=range(9),
-    each="round",
     budget=7,
     unit="timings",
     smoke=1,

@@ -1,15 +1,14 @@
 """Why is a stack of thirty plain layers hard to train, if neither signal nor gradient vanishes before training?"""
 
-from functools import lru_cache
+from functools import partial
 
 import torch
 from torch import nn
-from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
 from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference, ratio
-from experiments.tasks import captions, decay
+from experiments.tasks import captions, decay, fit
 from transformer_lib.data.tokenizer import BOS
 
 SIZE = 4  # words before the one that is predicted
@@ -64,38 +63,16 @@ def schedule(update, budget, cooled, warm):
     return min(1, update / (warm * budget)) * (decay(update, budget) if cooled else 1)
 
 
-def fit(model, batches, rates, budget, cooled, warm):
-    """Train copies of a model side by side, one for each rate, with Adam and clipping; the parameters of each."""
-    parameters = {name: torch.stack([p.detach()] * len(rates)) for name, p in model.named_parameters()}
-    adam = torch.optim.Adam(
-        [p.requires_grad_() for p in parameters.values()], lr=1, betas=(0.9, 0.98), eps=1e-9, fused=True
-    )
-    rates = torch.tensor(rates)
-
-    def loss(parameters, rows):
-        return F.cross_entropy(functional_call(model, parameters, rows[:, :-1]), rows[:, -1])
-
-    def each(numbers, p):
-        return numbers.view(-1, *[1] * (p.dim() - 1))
-
-    for update, rows in zip(range(1, budget + 1), batches, strict=False):
-        losses = vmap(loss, in_dims=(0, None))(parameters, rows)
-        gradients = torch.autograd.grad(losses.sum(), [*parameters.values()])
-        norms = torch.stack([g.flatten(1).norm(dim=1) for g in gradients]).norm(dim=0)
-        clipped, rate = (1 / (norms + 1e-6)).clamp(max=1), rates * schedule(update, budget, cooled, warm)
-        before = [p.detach().clone() for p in parameters.values()]
-        for p, gradient in zip(parameters.values(), gradients, strict=True):
-            p.grad = (gradient * each(clipped, p)).contiguous()  # fused Adam reads memory in order
-        adam.step()
-        with torch.no_grad():  # Adam went at a rate of 1
-            for p, old in zip(parameters.values(), before, strict=True):
-                p.copy_(torch.lerp(old, p, each(rate, p)))
-    return [{name: p[i].detach() for name, p in parameters.items()} for i in range(len(rates))]
+def loss(model, rows):
+    """Nats a word."""
+    return F.cross_entropy(model(rows[:, :-1]), rows[:, -1])
 
 
-@lru_cache(1)
-def at_all_rates(seed, budget, rates, of_loss=False, cooled=False, warm=0.1, side=0, **build):
-    """What `measure` returns, for each rate: they share the start and the batches. Captions are English or German (`side`)."""
+def measure(seed, budget, rate, of_loss=False, cooled=False, warm=0.1, side=0, **build):
+    """The loss on training data, since this is about optimisation, and how large signal and gradient were at the start.
+
+    The gradient is a random one, or that of the loss (`of_loss`). Captions are English or German (`side`).
+    """
     data = captions(seed)
     train, valid = (contexts(data.rows[part][side]) for part in ("train", "valid"))
     model, draw = NextWord(data.sizes[side], **build), torch.Generator().manual_seed(seed)
@@ -107,47 +84,36 @@ def at_all_rates(seed, budget, rates, of_loss=False, cooled=False, warm=0.1, sid
     (gradient,) = torch.autograd.grad(last, first, top)
     start = {"signal": (last.norm() / first.norm()).item(), "gradient": (gradient.norm() / top.norm()).item()}
     batches = (train[torch.randint(len(train), (64,), generator=draw)] for _ in range(budget))
-    numbers = {}
-    for rate, trained in zip(rates, fit(model, batches, rates, budget, cooled, warm), strict=True):
-        model.load_state_dict(trained)
-        with torch.no_grad():
-            ends = {
-                name: F.cross_entropy(model(rows[:, :-1]), rows[:, -1]).item()
-                for name, rows in (("valid", valid), ("loss", train[:3000]))
-            }
-        numbers[rate] = start | ends
-    return numbers
-
-
-def measure(seed, budget, rate, rates, **settings):
-    """The loss on training data, since this is about optimisation, and how large signal and gradient were at the start.
-
-    The gradient is a random one, or that of the loss (`of_loss`).
-    """
-    return at_all_rates(seed, budget, rates, **settings)[rate]
+    fit(model, loss, batches, rate, budget, partial(schedule, cooled=cooled, warm=warm))
+    with torch.no_grad():
+        return start | {"valid": loss(model, valid).item(), "loss": loss(model, train[:3000]).item()}
 
 
 SIX, HE = "6 plain layers", "30 plain layers, He"
 POST, POST_ZERO = "30 residual layers, post-norm", "30 residual layers, post-norm, zero"
 PRE = "30 residual layers, pre-norm"
 RATES = 0.0003, 0.001, 0.003, 0.01, 0.03
-ARMS = {
-    SIX: {"depth": 6, "rates": RATES},
-    HE: {"rates": (0.0001, *RATES)},
-    POST: {"start": "Xavier", "norm": "post", "rates": (0.00025, 0.0005, 0.001, 0.002)},
-    POST_ZERO: {"start": "zero", "norm": "post", "rates": (0.0005, 0.001, 0.002, 0.004)},
-    PRE: {"start": "Xavier", "norm": "pre", "rates": (*RATES, 0.1)},
-}
 STUDY = Study(
     chapter="transformer/residuals_norms_feed_forward",
     equal="captions and batches (by seed), width, parameters of a layer (a norm besides, where there is one), Adam, a tenth of warm-up, updates",
-    arms=ARMS,
-    rates={name: arm["rates"] for name, arm in ARMS.items()},
-    every_rate=tuple(ARMS),
+    arms={
+        SIX: {"depth": 6},
+        HE: {},
+        POST: {"start": "Xavier", "norm": "post"},
+        POST_ZERO: {"start": "zero", "norm": "post"},
+        PRE: {"start": "Xavier", "norm": "pre"},
+    },
+    rates={
+        SIX: RATES,
+        HE: (0.0001, *RATES),
+        POST: (0.00025, 0.0005, 0.001, 0.002),
+        POST_ZERO: (0.0005, 0.001, 0.002, 0.004),
+        PRE: (*RATES, 0.1),
+    },
+    every_rate=(SIX, HE, POST, POST_ZERO, PRE),
     measure=measure,
     metric="training loss in nats a word, lower is better",
     budget=400,
-    smoke=2,
     findings={
         "degradation": Finding(
             "Thirty plain layers that start with He's weights stay more than 0.2 nats above six in training loss, each at its best learning rate.",
@@ -185,7 +151,7 @@ CHECKS = {
         "1,200 updates, three closer rates for each stack, seeds 100 to 106; the gradient is that of the loss rather than a random one",
         ("degradation", "not-vanishing", "below"),
         range(100, 107),
-        {name: {"rates": rates} for name, rates in LONGER.items()},
+        {name: {} for name in LONGER},
         budget=1200,
         settings={"of_loss": True},
         rates=LONGER,
@@ -194,15 +160,15 @@ CHECKS = {
         "layers of width 64 rather than 32; after its first tenth, the rate falls to zero in a straight line; layers with pre-norm start with He's weights, too; the gradient is that of the loss; three rates for each stack, seeds 300 to 308",
         ("degradation", "not-vanishing", "below"),
         range(300, 309),
-        {name: {"rates": rates, "start": "He"} for name, rates in WIDE.items()},
-        settings={"width": 64, "cooled": True, "of_loss": True},
+        {name: {} for name in WIDE},
+        settings={"width": 64, "cooled": True, "of_loss": True, "start": "He"},
         rates=WIDE,
     ),
     "start-longer": Check(
         "800 updates; after a warm-up of 80, the rate falls to zero in a straight line; four rates for each start, seeds 700 to 704",
         ("start",),
         range(700, 705),
-        {name: {"rates": rates} for name, rates in STARTS.items()},
+        {name: {} for name in STARTS},
         budget=800,
         settings={"cooled": True},
         rates=STARTS,
@@ -211,7 +177,7 @@ CHECKS = {
         "German captions rather than English ones, and three times the warm-up; four rates for each start, seeds 800 to 804",
         ("start",),
         range(800, 805),
-        {name: {"rates": rates} for name, rates in STARTS.items()},
+        {name: {} for name in STARTS},
         settings={"warm": 0.3, "side": 1},
         rates=STARTS,
     ),

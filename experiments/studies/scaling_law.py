@@ -1,6 +1,5 @@
 """How does the loss of a language model fall with its parameters and with the text it reads?"""
 
-import os
 import random
 from collections import Counter
 from functools import lru_cache
@@ -12,12 +11,9 @@ from torch.nn import functional as F
 
 from experiments.harness import TUNING, Check, Finding, Study, plain
 from experiments.statistics import effect, student
-from experiments.tasks import fit
-from transformer_lib.data.captions import make_captions
-from transformer_lib.data.multi30k import load_multi30k
+from experiments.tasks import fit, multi30k
 from transformer_lib.models.gpt import GPT, GPTConfig
 
-SMOKE = bool(os.environ.get("SMOKE"))
 WINDOW, ROWS = 32, 8  # characters in a row, and rows in a batch
 PARTS = (0.01, 0.0316, 0.1, 0.316, 1)  # of the longest run
 RATES = {6: (0.01, 0.03, 0.1), 12: (0.01, 0.03, 0.1), 24: (0.003, 0.01, 0.03), 36: (0.003, 0.01, 0.03)}
@@ -28,10 +24,7 @@ LAYERS = 2
 @lru_cache(1)
 def texts():
     """Captions of photographs, to train on and held out, and the 63 most frequent characters."""
-    if SMOKE:  # needs no download
-        texts = [[pair.source for pair in make_captions(n, seed=n)] for n in (200, 30)]
-    else:
-        texts = [[pair.source for pair in load_multi30k(split, "en", "de")] for split in ("train", "val")]
+    texts = [[pair.source for pair in multi30k(split, "en", "de")] for split in ("train", "val")]
     common = Counter("\n".join(texts[0])).most_common(63)
     return *texts, {letter: place for place, (letter, _) in enumerate(common, start=1)}
 

@@ -3,33 +3,31 @@
 from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference
 from experiments.studies.alignment import attention_links, error_rate
-from experiments.tasks import captions, fit, mean_loss, right, stream, translation_loss
+from experiments.tasks import captions, learn, right
 from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
 
-DATA = {"n": 4000, "longest": 10}
 
-
-def measure(seed, budget, rate, score="general", times=1, drawn=(), **options):
+def measure(seed, budget, rate, longest=10, **options):
     """Exact matches, and the alignment error rate, on new captions of 4 to 10 words."""
-    data, sizes = captions(seed, **DATA | dict(drawn)), {"d_model": 48, "d_hidden": 64, "dropout": 0.0}
-    model = LuongSeq2Seq(LuongConfig(*data.sizes, score=score, **sizes, **options))
-    fit(model, translation_loss, stream(data.rows["train"], 64, seed), rate, times * budget, betas=(0.9, 0.999))
-    numbers = {"valid": mean_loss(model, data.rows["valid"]), "exact": right(model, data.rows["test"])}
-    pairs = data.pairs["test"]
-    return numbers | {"aer": error_rate(attention_links(model, data.rows["test"], pairs), pairs)}
+    data = captions(seed, n=4000, longest=longest)
+    options |= {"d_model": 48, "d_hidden": 64, "dropout": 0.0}
+    model = LuongSeq2Seq(LuongConfig(*data.sizes, **options))
+    numbers = learn(model, data.rows, seed, rate, budget, betas=(0.9, 0.999))
+    numbers["aer"] = error_rate(attention_links(model, data), data.pairs["test"])
+    return numbers | {"exact": right(model, data.rows["test"])}
 
 
 SCORES = ("dot", "general", "concat", "location")
-WINDOWS = {f"general, local-{kind}, {n}": {"local": kind, "window": n} for kind in "mp" for n in (3, 6)}
+WINDOWS = [("m", 3), ("m", 6), ("p", 3), ("p", 6)]
 STUDY = Study(
     chapter="history/luong_attention",
     equal="captions and order of batches (by seed), sizes, input feeding, Adam, clipping, linear decay, updates, greedy decoding",
-    arms={score: {"score": score} for score in SCORES} | WINDOWS,
+    arms={score: {"score": score} for score in SCORES}
+    | {f"general, local-{kind}, {n}": {"local": kind, "window": n} for kind, n in WINDOWS},
     rates=(0.005, 0.01, 0.02, 0.04),
     measure=measure,
     metric="% of new captions translated exactly",
     budget=500,
-    smoke=2,
     findings={
         "location": Finding(
             "A score that does not look at the words aligns worse than the dot product.",
@@ -53,7 +51,7 @@ CHECKS = {
         ("location",),
         range(300, 310),
         {"dot": {}, "location": {}},
-        settings={"drawn": {"n": 4000, "longest": 6}},
+        settings={"longest": 6},
         rates=(0.01, 0.015, 0.025),
     ),
 }

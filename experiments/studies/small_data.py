@@ -5,9 +5,11 @@ import random
 import torch
 
 from experiments.harness import Study
-from experiments.tasks import SIZES, Rows, fit, mean_loss, pad, photos, stream, translation_loss
-from transformer_lib.data.batching import Batch
-from transformer_lib.data.tokenizer import BOS, PAD
+from experiments.tasks import SIZES, encode, fit, mean_loss, multi30k, stream, translation_loss
+from transformer_lib.data.batching import Batch, collate
+from transformer_lib.data.tokenizer import BOS, PAD, Tokenizer
+from transformer_lib.decoding.greedy import translate
+from transformer_lib.metrics import bleu
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.training.loss import r_drop_loss
 from transformer_lib.training.transforms import BPEDropout, SpellingNoise, misspell
@@ -16,12 +18,26 @@ SIZE = 32  # pairs in a batch
 MARKS = (2, 5, 10, 15, 20, 30)  # the epochs after which a model is tested
 
 
+def sides(pairs):
+    """Sources and targets."""
+    return [pair.source for pair in pairs], [pair.target for pair in pairs]
+
+
+def photos(seed, pieces, longest=12):
+    """Tokenizers, and short captions of photographs: 1,500 to train on, drawn by the seed, and 500 to tune and to test on."""
+    sets = [multi30k(split, "de", "en") for split in ("train", "val", "test_2016_flickr")]
+    sets = [[pair for pair in pairs if len(pair.source.split()) <= longest] for pairs in sets]
+    train = random.Random(seed).sample(sets[0], min(1500, len(sets[0])))
+    tokenizers = [Tokenizer.train(texts, pieces) for texts in sides(train)]
+    return tokenizers, train, sets[1][:500], sets[2][:500]
+
+
 def cut_anew(source, target):
     """BPE-dropout as in the paper: each time, every sentence is cut at random, on both sides."""
     sides = [BPEDropout(tokenizer, dropout=0.1, share=1.0) for tokenizer in (source, target)]
 
     def change(example, rng):
-        (source, _), (target, _) = (side((part, ()), rng) for side, part in zip(sides, example, strict=True))
+        source, target = (side((part, ()), rng)[0] for side, part in zip(sides, example, strict=True))
         return source, [BOS, *target]
 
     return change
@@ -30,7 +46,7 @@ def cut_anew(source, target):
 def changed(batch, transform, rng):
     """The batch with other spellings, or cut into other subwords."""
     rows = [[[token for token in row if token != PAD] for row in part.tolist()] for part in batch]
-    return Rows(*map(pad, zip(*(transform(example, rng) for example in zip(*rows, strict=True)), strict=True)))
+    return collate([transform(example, rng) for example in zip(*rows, strict=True)])
 
 
 def inverse_root(update, budget):
@@ -41,36 +57,34 @@ def inverse_root(update, budget):
 def measure(seed, budget, rate, transform=None, r_drop=False):
     """Losses, and BLEU of 500 new sentences, clean and with one typing error in each, after several epochs."""
     torch.set_flush_denormal(True)
-    data, rng, numbers = photos(seed, "de", "en", 1500), random.Random(seed), {}
+    (tokenizers, *pairs, test), rng, numbers = photos(seed, 2000 if budget > 1 else 300), random.Random(seed), {}
+    train, valid = (encode(some, *tokenizers) for some in pairs)
     options = {"dropout": 0.2, "tie_embeddings": "target", "norm_first": True}
-    model = Transformer(TransformerConfig(*data.sizes, **options, **SIZES))
-    train = data.rows["train"]
-    some, updates = train.take(slice(300)), -(-len(train) // SIZE)  # in an epoch
+    model = Transformer(TransformerConfig(*map(len, tokenizers), **options, **SIZES))
+    updates = -(-len(train) // SIZE)  # in an epoch
 
-    def test(epoch):
-        slips = random.Random(seed)
-        found = {
-            "train": mean_loss(model, some),
-            "valid": mean_loss(model, data.rows["valid"]),
-            "clean": data.bleu(model),
-            "misspelled": data.bleu(model, lambda text: misspell(text, slips)),
-        }
-        numbers.update({f"{name} at {epoch}": value for name, value in found.items()})
+    def test_at(epoch):
+        (sources, references), slips = sides(test), random.Random(seed)
+        numbers[f"valid at {epoch}"] = mean_loss(model, valid)
+        wrong = [misspell(text, slips) for text in sources]
+        for name, texts in (("clean", sources), ("misspelled", wrong)):
+            written = translate(model, texts, *tokenizers, max_length=60)
+            numbers[f"{name} at {epoch}"] = bleu(written, references).score
         model.train()
 
     def watched():
         for update, batch in enumerate(stream(train, SIZE, seed)):
             if update and update % updates == 0 and update // updates in MARKS:
-                test(update // updates)
-            yield changed(batch, transform(*data.tokenizers), rng) if transform else batch
+                test_at(update // updates)
+            yield changed(batch, transform(*tokenizers), rng) if transform else batch
 
     def loss(model, batch):
         if r_drop:
-            return r_drop_loss(model, Batch(*batch)).mean
+            return r_drop_loss(model, Batch(batch.source, batch.target)).mean
         return translation_loss(model, batch, smoothing=0.1)
 
     fit(model, loss, watched(), rate, budget * updates, inverse_root)
-    test(budget)
+    test_at(budget)
     return numbers
 
 

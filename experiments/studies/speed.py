@@ -1,6 +1,5 @@
 """How fast is the library beside PyTorch's and Hugging Face's, if all get the same sentences in the same batches?"""
 
-import os
 from copy import deepcopy
 from functools import lru_cache, partial
 from timeit import repeat
@@ -11,16 +10,27 @@ from torch.nn import functional as F
 
 from experiments.harness import Check, Finding, Study, plain
 from experiments.statistics import ratio
-from experiments.tasks import Rows, pad, summed_loss
+from experiments.tasks import SMOKE, Rows, pad, summed_loss
+from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.models.convert import to_hf
+from transformer_lib.models.loss import translation_loss
 from transformer_lib.models.transformer import Transformer, TransformerConfig
-from transformer_lib.training.loss import chunked_loss
 
 
-class PyTorch(nn.Module):
+class Peer(nn.Module):
+    """Another library's model, called as ours are; it reads the source only beside the target."""
+
+    def encode(self, source):
+        return source
+
+    def forward(self, source, target):
+        return self.output(self.hidden(target, source))
+
+
+class PyTorch(Peer):
     """`nn.Transformer` with what a translator needs around it, and dropout and norms where the others have them."""
 
     def __init__(self, words, layers, width):
@@ -38,20 +48,18 @@ class PyTorch(nn.Module):
     def embed(self, tokens):
         """Words and positions."""
         table = self.output.weight
-        x = F.embedding(tokens, table) * table.shape[1] ** 0.5 + self.positions.weight[: tokens.shape[1]]
-        return F.dropout(x, 0.1, self.training)
+        words = F.embedding(tokens, table) * table.shape[1] ** 0.5
+        return F.dropout(words + self.positions.weight[: tokens.shape[1]], 0.1, self.training)
 
-    def hidden(self, source, target):
+    def hidden(self, target, source):
         """The last vectors of the decoder."""
         future = nn.Transformer.generate_square_subsequent_mask(target.shape[1]).isinf()
         masks = {"src_key_padding_mask": source == PAD, "memory_key_padding_mask": source == PAD}
-        return self.body(self.embed(source), self.embed(target), tgt_mask=future, tgt_is_causal=True, **masks)
-
-    def forward(self, source, target):
-        return self.output(self.hidden(source, target))
+        masks |= {"tgt_mask": future, "tgt_is_causal": True}
+        return self.body(self.embed(source), self.embed(target), **masks)
 
 
-class HuggingFace(nn.Module):
+class HuggingFace(Peer):
     """Marian's model with our weights."""
 
     def __init__(self, ours):
@@ -59,13 +67,13 @@ class HuggingFace(nn.Module):
         self.marian = to_hf(ours)
         self.output = self.marian.lm_head
 
-    def hidden(self, source, target, model=None):
+    def hidden(self, target, source, model=None):
         """The last vectors of the decoder, or what the whole model puts out."""
-        inputs = {"input_ids": source, "attention_mask": (source != PAD).long(), "decoder_input_ids": target}
-        return (model or self.marian.model)(**inputs, use_cache=False)[0]
+        inputs = {"input_ids": source, "attention_mask": (source != PAD).long()}
+        return (model or self.marian.model)(**inputs, decoder_input_ids=target, use_cache=False)[0]
 
     def forward(self, source, target):
-        return self.hidden(source, target, self.marian)
+        return self.hidden(target, source, self.marian)
 
     def write(self, source, beams, length, lean):
         """So many tokens for each sentence. `lean`: no token ends a sentence, so that none has to be forbidden."""
@@ -99,13 +107,8 @@ def sentences(count, words, apart, draw):
 def update(model, adam, lean, batch):
     """One of Adam's. Our trainer never holds all logits at once; if `lean`, its peers don't either."""
     adam.zero_grad()
-    ours, source, inputs = isinstance(model, Transformer), batch.source, batch.target[:, :-1]
-    if ours or lean:
-        hidden = model.hidden(*((inputs, model.encode(source)) if ours else (source, inputs)))
-        target = batch.target[:, 1:].flatten()
-        chunked_loss(summed, hidden.flatten(0, 1), model.output, target).backward()
-    else:
-        summed_loss(model, batch).sum.backward()
+    loss = translation_loss if lean or isinstance(model, Transformer) else summed_loss
+    loss(model, batch).sum.backward()
     adam.step()
 
 
@@ -122,34 +125,23 @@ def work(kind, model, length, lean):
     return lambda batch: search(model, batch.source, max_length=length, min_length=length)
 
 
-def summed(logits, target):
-    """Cross-entropy in nats, not averaged."""
-    return F.cross_entropy(logits, target, ignore_index=PAD, reduction="sum")
+SIZES = (5000, 3, 128)  # words, layers and width
 
 
-def measure(seed, budget, kind, library, order, batch=32, apart=0, sizes=(5000, 3, 128), length=20, lean=False):
+def measure(seed, budget, kind, library, order, batch=32, apart=0, sizes=SIZES, length=20, lean=False):
     """Milliseconds for each sentence, the median of `budget` passes over all batches; one thread.
 
-    `sizes`: words, layers and width. `lean`: the peers as fast as they can be.
+    `lean`: the peers as fast as they can be.
     """
-    smoke = os.environ.get("SMOKE")  # in miniature
-    count, length, sizes = (4, 3, (200, 1, 64)) if smoke else (96, length, sizes)
+    count, length, sizes = (4, 3, (200, 1, 64)) if SMOKE else (96, length, sizes)
     rows = sentences(count, sizes[0], apart, torch.Generator().manual_seed(seed))
-    picked = (rows.source != PAD).sum(1).argsort(stable=True) if order == "sorted" else torch.arange(count)
-    batches = [rows.take(group) for group in picked.split(batch)]
+    picked = torch.arange(count)
+    if order == "sorted":
+        picked = (rows.source != PAD).sum(1).argsort(stable=True)
+    batches = [Batch(*rows.take(group)) for group in picked.split(batch)]
     run = work(kind, models(*sizes)[library], length, lean)
-    times = repeat(lambda: [run(one) for one in batches], number=1, repeat=budget + 1)[1:]  # the first warms up
+    _, *times = repeat(lambda: [run(one) for one in batches], number=1, repeat=budget + 1)  # warms up
     return {"milliseconds": 1000 * sorted(times)[budget // 2] / count}
-
-
-def arms():
-    """Each work by each library; nobody decodes with `nn.Transformer`, which has no search."""
-    table = {}
-    for kind in ("training", "greedy", "beam"):
-        for library in models_of if kind == "training" else models_of[::2]:
-            for order in ("sorted", "as they come"):
-                table[f"{kind}, {library}, {order}"] = {"kind": kind, "library": library, "order": order}
-    return table
 
 
 def against(kind, peer, order="sorted"):
@@ -157,18 +149,21 @@ def against(kind, peer, order="sorted"):
     return ratio("milliseconds", f"{kind}, {peer}, {order}", f"{kind}, library, {order}")
 
 
-models_of = ("library", "PyTorch", "Hugging Face")
 STUDY = Study(
     chapter="translation/decoding",
     equal="sentences of 4 to 30 random words, batches of 32, sorted by length unless an arm says otherwise, three plus three layers of width 128, 5,000 words, dropout, Adam, one thread, float32, exactly 20 tokens written for each sentence, weights (for decoding); in turns, in one process",
-    arms=arms(),
+    arms={
+        f"{kind}, {library}, {order}": {"kind": kind, "library": library, "order": order}
+        for kind in ("training", "greedy", "beam")
+        for library in ("library", "PyTorch", "Hugging Face")
+        for order in ("sorted", "as they come")
+        if kind == "training" or library != "PyTorch"  # `nn.Transformer` has no search
+    },
     measure=measure,
     metric="milliseconds a sentence",
     budget=3,
     unit="passes over 96 sentences",
     smoke=1,
-    seeds=range(5),
-    each="round",
     findings={
         "training": Finding(
             "On one processor core, the library's training update takes at most a quarter longer than one with PyTorch's `nn.Transformer` of the same size.",

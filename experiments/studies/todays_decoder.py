@@ -93,7 +93,6 @@ STUDY = Study(
     measure=measure,
     metric="bits a letter, lower is better",
     budget=400,
-    smoke=2,
     findings={
         "jump": Finding(
             "In the first 16 letters beyond the training length, learned positions cost at least a bit more than rotary ones.",
@@ -112,7 +111,7 @@ STUDY = Study(
     | {
         part: Finding(
             f"With {name} instead of today's choice, the cost of a letter within the training length changes by less than 0.1 bits.",
-            difference("inside", name, "today", margin=0.1),
+            difference("inside", name, "today"),
             (("low", ">", -0.1), ("high", "<", 0.1)),
             line=f"{same}: in a small decoder, the loss stays the same within a tenth of a bit.",
         )

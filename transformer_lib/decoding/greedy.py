@@ -70,7 +70,11 @@ def largest(
     They are in the blocks with the largest maxima, which a CPU finds in a fraction of the time that ``topk`` takes.
     """
     M, V = len(scores), log_p.shape[1]
-    width = next((w for w in range(64, 257) if V % w == 0), V)
+    for width in range(64, 257):
+        if V % width == 0:
+            break
+    else:
+        width = V
     blocks, row = log_p.reshape(M, -1, width), torch.arange(M, device=log_p.device)[:, None]
     scores = scores.repeat_interleave(V // width, 1)  # of each block
     block = (blocks.amax(2) + scores).topk(min(count, scores.shape[1]))[1]

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.beam_search import SearchConfig, Step, beam_search
-from transformer_lib.decoding.greedy import generate, greedy_decode, penalize_repetition
+from transformer_lib.decoding.greedy import generate, greedy_decode, largest, penalize_repetition
 from transformer_lib.decoding.sampling import sample, sampling_probabilities
 from transformer_lib.models.convert import from_hf
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
@@ -296,6 +296,15 @@ def test_no_words_and_no_sentences():
     for model in (Oracle(), small_model("transformer")):
         assert beam_search(model, SOURCE[:0], **options).scores.shape == (0, 3)
         assert greedy_decode(model, SOURCE[:0]).shape == (0, 0)
+
+
+@pytest.mark.parametrize("words", [5, 101, 300, 640, 5000])  # one block for all of a row, and several
+@pytest.mark.parametrize("beams", [1, 3])
+def test_the_largest_sums_are_those_of_topk(words, beams):
+    log_p, scores = torch.randn(2 * beams, words).double(), torch.randn(2, beams).double()
+    sums = (scores.view(-1, 1) + log_p).view(2, -1)
+    for ours, theirs in zip(largest(scores, log_p, 8), sums.topk(min(8, sums.shape[1])), strict=True):
+        assert torch.equal(ours, theirs)
 
 
 def test_penalties_by_hand():

@@ -32,6 +32,7 @@ from transformer_lib.data.tokenizer import PAD
 from transformer_lib.decoding.greedy import (
     check_search,
     force,
+    largest,
     length_limits,
     opening,
     penalize_repetition,
@@ -131,14 +132,11 @@ def log_probabilities(
 
 def extend(live: Hypotheses, log_p: Float[Tensor, "N V"], count: int) -> tuple[Hypotheses, Int[Tensor, "M C"]]:
     """The best continuations of each sentence, and the rows that they continue."""
-    M, width = live.scores.shape
-    log_p, token = log_p.topk(min(count, log_p.shape[1]))  # no others can be best
-    totals = (live.scores.reshape(-1, 1) + log_p).view(M, -1)
-    scores, index = totals.topk(min(count, totals.shape[1]))
-    first = width * torch.arange(M, device=index.device)[:, None]
-    rows = first + index // log_p.shape[1]
-    token = token.view(M, -1).gather(1, index).to(live.tokens.dtype)
-    tokens = torch.cat([live.tokens.flatten(0, 1)[rows], token[:, :, None]], 2)
+    (M, width), V = live.scores.shape, log_p.shape[1]
+    scores, index = largest(live.scores, log_p, count)
+    rows = width * torch.arange(M, device=index.device)[:, None] + index // V
+    token = (index % V)[:, :, None].to(live.tokens.dtype)
+    tokens = torch.cat([live.tokens.flatten(0, 1)[rows], token], 2)
     return Hypotheses(tokens, scores, scores), rows
 
 

@@ -62,6 +62,27 @@ def force(
     return scores if special.bos is not None else scores.masked_fill(given & ~others, 0)
 
 
+def largest(
+    scores: Float[Tensor, "M K"], log_p: Float[Tensor, "N V"], count: int
+) -> tuple[Float[Tensor, "M C"], Int[Tensor, "M C"]]:
+    """The largest sums of a row's score and one of its log-probabilities, over K rows together, and their indices.
+
+    They are in the blocks with the largest maxima, which a CPU finds in a fraction of the time that ``topk`` takes.
+    """
+    M, V = len(scores), log_p.shape[1]
+    for width in range(64, 257):
+        if V % width == 0:
+            break
+    else:
+        width = V
+    blocks, row = log_p.reshape(M, -1, width), torch.arange(M, device=log_p.device)[:, None]
+    scores = scores.repeat_interleave(V // width, 1)  # of each block
+    block = (blocks.amax(2) + scores).topk(min(count, scores.shape[1]))[1]
+    sums = (blocks[row, block] + scores[row, block][:, :, None]).flatten(1)
+    top, index = sums.topk(min(count, sums.shape[1]))
+    return top, block.gather(1, index // width) * width + index % width
+
+
 def check_search(
     model: nn.Module,
     source: Int[Tensor, "B S"],

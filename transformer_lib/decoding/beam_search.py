@@ -33,7 +33,6 @@ from transformer_lib.decoding.greedy import (
     check_search,
     force,
     largest,
-    length_limits,
     opening,
     penalize_repetition,
     rule_out_,
@@ -224,8 +223,8 @@ def beam_search(
     B, K, n, ratio = len(source), config.beam_size, config.n_best, config.max_ratio
     special = special_ids(model)
     fill = special.fill
-    given, limits = length_limits(source, prefix, longest, ratio, special)
-    token, begun = opening(source, special)
+    start = opening(source, prefix, longest, ratio, special)
+    token, begun, given, limits = start
     left = torch.arange(B, device=source.device)
     live = Hypotheses(begun[:, None], *torch.zeros(2, B, 1, device=left.device))
     none = torch.full((2, B, n), -math.inf, device=left.device)

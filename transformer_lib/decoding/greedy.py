@@ -4,7 +4,7 @@ Chapter: An encoder-decoder: the sentence in one vector.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -120,10 +120,19 @@ def check_search(
     return max_length, prefix
 
 
-def length_limits(
+class Opening(NamedTuple):
+    """How each row of a search begins."""
+
+    token: Int[Tensor, " B"]  # the first one that a model reads: BOS, or else the prompt's first
+    written: Int[Tensor, "B W"]  # what is written by then: nothing, or the prompt's first
+    given: Int[Tensor, " B"]  # the number of given tokens
+    limits: Int[Tensor, " B"]  # the most tokens in all
+
+
+def opening(
     source: Int[Tensor, "B S"], prefix: Int[Tensor, "B P"], longest: int, max_ratio: float | None, special: SpecialIds
-) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
-    """The number of each row's given tokens, and the most that it may have in all.
+) -> Opening:
+    """How each row of a search begins.
 
     Raises:
         ValueError: if the ratio is not positive.
@@ -132,14 +141,10 @@ def length_limits(
         raise ValueError(f"max_ratio={max_ratio} must be positive; None: no limit")
     given = (prefix != special.padding).sum(1)
     sizes = (source != special.padding).sum(1).clamp(min=1) * float(max_ratio or longest)
-    return given, torch.maximum(sizes.clamp(1, min(longest, 10**9)).long(), given)
-
-
-def opening(source: Int[Tensor, "B S"], special: SpecialIds) -> tuple[Int[Tensor, " B"], Int[Tensor, "B W"]]:
-    """The first token that a model reads, and what is written by then: BOS and nothing, or else the prompt's first."""
+    limits = torch.maximum(sizes.clamp(1, min(longest, 10**9)).long(), given)
     if special.bos is None:
-        return source[:, 0], source[:, :1]
-    return source.new_full((len(source),), special.bos), source[:, :0]
+        return Opening(source[:, 0], source[:, :1], given, limits)
+    return Opening(source.new_full((len(source),), special.bos), source[:, :0], given, limits)
 
 
 def scored_lengths(
@@ -181,8 +186,7 @@ def generate(
         raise ValueError(f"{min_length=} must not be negative")
     max_length, prefix = check_search(model, source, max_length, prefix)
     special, rows = special_ids(model), torch.arange(len(source), device=source.device)
-    given, limits = length_limits(source, prefix, max_length, max_ratio, special)
-    token, written = opening(source, special)
+    token, written, given, limits = opening(source, prefix, max_length, max_ratio, special)
     if written.shape[1] and len(rows):
         yield rows, token
     quick = without_autograd(model)

@@ -80,7 +80,7 @@ def attention_weights(
     """
     if k.dim() > 3 and k.shape[-3] != q.shape[-3]:  # heads that share their keys
         k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
-    scores = q / math.sqrt(q.shape[-1]) @ k.mT  # scaled first, so that float16 overflows less easily
+    scores = q / math.sqrt(q.shape[-1]) @ k.mT  # scaled first: safer in float16
     if causal:
         mask = with_causal(mask, *scores.shape[-2:], q.device)
     return masked_softmax(scores, mask)

@@ -64,7 +64,7 @@ class HardAttention(Attention):
         self,
         queries: Float[Tensor, "B T H"],
         memory: AlignedMemory,
-        positions: Int[Tensor, " T"] | None = None,
+        positions: Int[Tensor, " T"] | None = None,  # only windows need them
     ) -> tuple[Tensor, ...]:
         """Contexts, one-hot weights, log-probabilities, entropies, and queries.
 

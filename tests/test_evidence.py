@@ -14,6 +14,7 @@ import book_evidence  # noqa: E402
 import book_results  # noqa: E402
 import evidence  # noqa: E402
 
+from experiments import harness  # noqa: E402
 from transformer_lib import results  # noqa: E402
 
 # sentences of the fourth edition's first draft
@@ -114,6 +115,20 @@ def test_a_picture_is_drawn_to_scale():
 )
 def test_a_criterion_is_told_in_words(criterion, ends, words):
     assert book_evidence.bounds(criterion) == ends and book_evidence.demanded(criterion) == words
+
+
+def test_a_box_tells_how_long_its_own_runs_were():
+    record = {"budget": 200, "unit": "updates", "seeds": [0, 1]}
+
+    def told(*arms, kind="difference", **changed):
+        return book_evidence.length({"kind": kind, "arms": arms}, record | changed)
+
+    assert told("a", "b") == "200 updates, 2 seeds." and told("a", kind="ratio") == "2 repetitions."
+    assert told("a", "b, twice the updates") == "400 updates, 2 seeds."
+    assert told("a", kind="ratio", unit="timings") == "200 timings, 2 repetitions."
+    for study in map(harness.get_study, harness.names()):
+        for arm, settings in study.arms.items():
+            assert told(arm) == f"{200 * settings.get('times', 1):,} updates, 2 seeds.", (study.name, arm)
 
 
 def test_what_became_of_a_finding():

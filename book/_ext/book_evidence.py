@@ -31,6 +31,7 @@ WORDS = [
     "nine",
 ]
 REFERENCE = {"ratio": 1.0}  # what no effect looks like: zero, but for a ratio
+LONGER = {"twice": 2, "four times": 4}  # in the name of an arm that trains longer
 
 
 # ---- the picture and the words of a finding ----
@@ -88,15 +89,23 @@ def picture(
     )
 
 
+def length(found: dict[str, Any], record: dict[str, Any]) -> str:
+    """How long the runs of a finding are, as the names of its arms tell, and how many there are."""
+    ratio = found["kind"] == "ratio"
+    repeated = f"{len(record['seeds'])} {'repetitions' if ratio else 'seeds'}."
+    if ratio and record["unit"] == "updates":
+        return repeated  # measured before training
+    names = " ".join(found["arms"])
+    times = [n for word, n in LONGER.items() if f"{word} the updates" in names]
+    budget = record["budget"] * max(times, default=1)
+    return f"{budget:,} {record['unit']}, {repeated}"
+
+
 def runs(key: str, record: dict[str, Any]) -> str:
     """The first run and all checks of a finding, each with its picture, as HTML."""
     found, checks = record["findings"][key], judged(record, key)
     among = [found, *(one for _, one in checks)]
-    each = "repetitions" if found["kind"] == "ratio" else "seeds"
-    budget = (
-        f"{record['budget']:,} {record['unit']}, {len(record['seeds'])} {each}."
-    )
-    rows = [(found, False, "First run", budget)]
+    rows = [(found, False, "First run", length(found, record))]
     for check, one in checks:
         word = "Held" if one["holds"] else "Broke"
         tried = check["tried"][0].upper() + check["tried"][1:] + "."
@@ -116,8 +125,8 @@ def remarks(name: str, key: str, record: dict[str, Any]) -> str:
         arm for arm in found["arms"] if record["tuned"].get(arm, {}).get("edge")
     ]
     lines = [
-        f"Filled dot: {found['how']}. Line: its 95 % interval. Metric: {record['metric']}. We wrote down before the first run "
-        f"that {demanded(found['criterion'])} (shaded).",
+        f"Filled dot: {found['how']}. Line: its 95 % interval. Metric: {record['metric']}. Shade: "
+        f"{demanded(found['criterion'])}.",
         f"Held equal: {record['equal']}.",
         f"The best learning rate lay at the edge of those that we tried: {', '.join(edges)}."
         if edges

@@ -127,7 +127,7 @@ STUDY = Study(
     arms={TWICE: {"times": 2}, NEAREST: {"rate": None}},
     rates=(0.002, 0.004, 0.008, 0.016),
     measure=measure,
-    metric="percent, or points",
+    metric="error rate of alignments, or pronouns that are lost, in percentage points",
     seeds=range(10),
     budget=800,
     findings={
@@ -141,7 +141,7 @@ STUDY = Study(
             "To write a pronoun, most models use the clause that begins with it. With this clause hidden at that one step, models get fewer pronouns right on average.",
             level("cost of the clause", TWICE),
             ("low", ">", 0),
-            line="Most of our translators choose a pronoun by reading the clause around it. Hide that clause, and they get the pronoun wrong more often.",
+            line="Most of our translators choose a pronoun by reading the clause that begins with it. Hide that clause, and they get the pronoun wrong more often.",
             earlier="First we wrote that models lose at least twenty points. With dropout, they can lose less. We also wrote that the weights ignore the noun, but that depends on what we compare. And not all models use the clause: 2 of 18 hardly miss it, but need the noun.",
         ),
     },

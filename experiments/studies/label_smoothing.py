@@ -44,7 +44,7 @@ STUDY = Study(
     arms=SHORT | {PLAIN: {"smoothing": 0.0, "times": 2}, SMOOTHED: {"smoothing": 0.1, "times": 2}},
     rates=(0.0025, 0.005, 0.01, 0.02),
     measure=measure,
-    metric="points, or nats",
+    metric="right translations in percentage points, or the log-probability of the empty one in nats",
     budget=300,
     findings={
         "samples": Finding(

@@ -125,7 +125,7 @@ STUDY = Study(
             "Before training, the gradient at the bottom of thirty plain layers with He's weights is more than a tenth as large as with six.",
             ratio("gradient", HE, SIX),
             ("low", ">", 0.1),
-            line="It isn't the vanishing gradient: with He's weights, it's more than a tenth as large below thirty plain layers as below six.",
+            line="It isn't the vanishing gradient: before training, with He's weights, it's more than a tenth as large below thirty plain layers as below six.",
             earlier="“Nothing gets through thirty plain layers” was true of Xavier's initial weights only.",
         ),
         "start": Finding(

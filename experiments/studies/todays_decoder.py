@@ -105,7 +105,7 @@ STUDY = Study(
             "At three to four times the training length, rotary positions (base 10,000 or more) cost at least a bit more than within it.",
             level("rise", "today"),
             ("low", ">", 1),
-            line="Rotary positions fail as well, at three times the training length.",
+            line="At three times the training length, our models with rotary positions fail as well.",
         ),
     }
     | {

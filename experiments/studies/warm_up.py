@@ -59,7 +59,7 @@ STUDY = Study(
             "After 400 updates, and each at the best of the peak rates we tried, warm-up changes the loss of the post-norm Transformer by less than 0.1.",
             difference("loss", "no warm-up, twice the updates", "warm-up, twice the updates"),
             (("low", ">", -0.1), ("high", "<", 0.1)),
-            line="With more updates and the best rate for each, warm-up changes the loss by less than 0.1 nats.",
+            line="After 400 updates and with the best rate for each, warm-up changes the loss by less than 0.1 nats.",
             earlier="“Warm-up is worth 0.3 nats” was true after 200 updates, and no longer after 400.",
         ),
     },

@@ -20,6 +20,7 @@ os.environ["TRANSFORMER_LIB_STRICT"] = "1"
 import transformer_lib  # noqa: E402, F401
 
 del os.environ["TRANSFORMER_LIB_STRICT"]
+os.environ["SMOKE"] = "1"  # studies draw little data, whichever test imports them first
 
 try:
     import hypothesis

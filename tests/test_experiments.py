@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-os.environ["SMOKE"] = "1"  # studies draw little data
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 

@@ -4,7 +4,7 @@ Chapter: An encoder-decoder: the sentence in one vector.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -120,19 +120,12 @@ def check_search(
     return max_length, prefix
 
 
-class Opening(NamedTuple):
-    """How each row of a search begins."""
-
-    token: Int[Tensor, " B"]  # the first one that a model reads: BOS, or else the prompt's first
-    written: Int[Tensor, "B W"]  # what is written by then: nothing, or the prompt's first
-    given: Int[Tensor, " B"]  # the number of given tokens
-    limits: Int[Tensor, " B"]  # the most tokens in all
-
-
 def opening(
     source: Int[Tensor, "B S"], prefix: Int[Tensor, "B P"], longest: int, max_ratio: float | None, special: SpecialIds
-) -> Opening:
-    """How each row of a search begins.
+) -> tuple[Int[Tensor, " B"], Int[Tensor, "B W"], Int[Tensor, " B"], Int[Tensor, " B"]]:
+    """How each row begins: its first token to read, what is written by then, how many are given, the most in all.
+
+    It reads BOS first, and nothing is written; without BOS, it is the prompt's first token.
 
     Raises:
         ValueError: if the ratio is not positive.
@@ -143,8 +136,8 @@ def opening(
     sizes = (source != special.padding).sum(1).clamp(min=1) * float(max_ratio or longest)
     limits = torch.maximum(sizes.clamp(1, min(longest, 10**9)).long(), given)
     if special.bos is None:
-        return Opening(source[:, 0], source[:, :1], given, limits)
-    return Opening(source.new_full((len(source),), special.bos), source[:, :0], given, limits)
+        return source[:, 0], source[:, :1], given, limits
+    return source.new_full((len(source),), special.bos), source[:, :0], given, limits
 
 
 def scored_lengths(

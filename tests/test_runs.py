@@ -75,6 +75,11 @@ def test_further_pairs_are_for_training_alone(tmp_path):
     assert evaluate_run(tmp_path / "run", device="cpu")["sentences"] == 6
     with pytest.raises(ValueError, match="is no file"):
         create_run(plan, tmp_path / "new")
+    extra.write_text("no pair\n")
+    for given in (plan, replace(plan, data="captions", n_captions=100, vocab_size=None)):
+        with pytest.raises(ValueError, match="line 1: expected two texts"):
+            load_corpus(given)
+        assert load_corpus(replace(given, skip_bad=True)).notes == ("left out 1 lines that are no pair: 1",)
 
 
 def test_resuming_a_finished_run_changes_nothing(tmp_path):

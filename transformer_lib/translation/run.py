@@ -258,7 +258,7 @@ class PairStream:
     def __init__(self, options: TrainOptions, text: TextPreparation) -> None:
         self.data, self.seed, self.most = options.data, options.seed, 0
         self.read = partial(read_pairs, self.data, source=text.source, target=text.target)
-        self.extra = partial(extra_pairs, options)
+        self.extra: list[tuple[str, str]] = []  # further pairs to train on
         self.skipped: list[int] | None = [] if options.skip_bad else None
         hashes: set[int] = set()
         for source, _ in self.read(self.skipped):
@@ -284,13 +284,15 @@ class PairStream:
         return parts
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        pairs = chain(self.read(self.skipped and []), self.extra())
+        pairs = chain(self.read(self.skipped and []), self.extra)
         return (pair for pair in pairs if self.number(pair[0]) not in self.part)
 
 
-def extra_pairs(options: TrainOptions) -> Iterable[tuple[str, str]]:
-    """The further pairs to train on."""
-    return read_pairs(options.extra, [] if options.skip_bad else None) if options.extra else ()
+def left_out(skipped: list[int] | None) -> tuple[str, ...]:
+    """A note about lines that are no pair."""
+    numbers = skipped or []
+    note = f"left out {len(numbers):,} lines that are no pair: {shown([*map(str, numbers)])}"
+    return (note,) * bool(numbers)
 
 
 def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> Corpus:
@@ -300,15 +302,16 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
         ValueError: if there is no such corpus, or a line of it is no pair.
     """
     text = text or options.preparation()
+    skipped: list[int] | None = [] if options.skip_bad else None
+    extra = list(read_pairs(options.extra, skipped)) if options.extra else []
     if options.data in CORPORA:
         corpus = CORPORA[options.data](options, text)
-        return corpus._replace(train=[*corpus.train, *extra_pairs(options)])
+        return corpus._replace(train=[*corpus.train, *extra], notes=left_out(skipped))
     if not options.data.startswith("hf:") and not Path(options.data).is_file():
         raise ValueError(f"data={options.data!r} is no file, nor hf:NAME, {', '.join(CORPORA)}")
     stream = PairStream(options, text)
-    skipped = stream.skipped or []
-    note = f"left out {len(skipped):,} lines that are no pair: {shown([*map(str, skipped)])}"
-    return Corpus(stream, *stream.held_back(), (note,) * bool(skipped))
+    stream.extra = extra
+    return Corpus(stream, *stream.held_back(), left_out(stream.skipped) + left_out(skipped))
 
 
 def make_tokenizers(corpus: Corpus, vocab_size: int | None) -> tuple[Tokenizer, Tokenizer]:

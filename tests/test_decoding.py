@@ -298,7 +298,7 @@ def test_no_words_and_no_sentences():
         assert greedy_decode(model, SOURCE[:0]).shape == (0, 0)
 
 
-@pytest.mark.parametrize("words", [5, 101, 300, 640, 5000])  # one block for all of a row, and several
+@pytest.mark.parametrize("words", [5, 101, 300, 640, 5000, 50_257])  # one block for all of a row, and several
 @pytest.mark.parametrize("beams", [1, 3])
 def test_the_largest_sums_are_those_of_topk(words, beams):
     log_p, scores = torch.randn(2 * beams, words).double(), torch.randn(2, beams).double()

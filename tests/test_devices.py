@@ -506,6 +506,11 @@ def test_a_chapter_that_chooses_a_device(path, monkeypatch, tmp_path):
         ("1024", "128"),
         ("512", "64"),
         ("(1, 7, 32, 100)", "(32, 100)"),
+        ("30 if gpu else 4", "1"),
+        ("1000 if gpu else 20", "2"),
+        ("updates=800", "updates=25"),
+        ("updates=400", "updates=25"),
+        ("range(0, 401, 25)", "range(0, 26, 25)"),
         ('"cuda" if torch.cuda.is_available() else "cpu"', repr(NAME)),
     ]
     with device():

@@ -4,6 +4,7 @@ Chapter: An encoder-decoder: the sentence in one vector.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -62,6 +63,13 @@ def force(
     return scores if special.bos is not None else scores.masked_fill(given & ~others, 0)
 
 
+@lru_cache
+def block_width(vocab_size: int) -> int:
+    """The divisor of a vocabulary's size, from 16 to 512, that is nearest to 128; all of it if there is none."""
+    divisors = (width for width in range(16, 513) if vocab_size % width == 0)
+    return min(divisors, key=lambda width: abs(width - 128), default=vocab_size)
+
+
 def largest(
     scores: Float[Tensor, "M K"], log_p: Float[Tensor, "N V"], count: int
 ) -> tuple[Float[Tensor, "M C"], Int[Tensor, "M C"]]:
@@ -70,11 +78,7 @@ def largest(
     They are in the blocks with the largest maxima, which a CPU finds in a fraction of the time that ``topk`` takes.
     """
     M, V = len(scores), log_p.shape[1]
-    for width in range(64, 257):
-        if V % width == 0:
-            break
-    else:
-        width = V
+    width = block_width(V)
     blocks, row = log_p.reshape(M, -1, width), torch.arange(M, device=log_p.device)[:, None]
     scores = scores.repeat_interleave(V // width, 1)  # of each block
     block = (blocks.amax(2) + scores).topk(min(count, scores.shape[1]))[1]

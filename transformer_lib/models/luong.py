@@ -74,9 +74,10 @@ class LocationScore(Score):
 
 
 def window_positions(centres: Float[Tensor, "B T"], window: int) -> Int[Tensor, "B T P"]:
-    """The P = 2 ``window`` + 1 source positions around each centre, from 1.
+    """P = 2 ``window`` + 1 source positions, from where each window begins.
 
-    Some of them may lie outside the sentence.
+    Positions count from 1. Some may lie outside the sentence, and the
+    last one outside the window.
     """
     first = (centres.detach() - window).ceil().long()  # (B, T)
     steps = torch.arange(2 * window + 1, device=centres.device)  # (P,)

@@ -10,6 +10,7 @@ __all__ = [
     "DotScore",
     "GeneralScore",
     "LocationScore",
+    "window_positions",
     "attend_window",
     "LocalAttention",
     "LuongConfig",
@@ -72,6 +73,17 @@ class LocationScore(Score):
         return F.linear(queries, self.place.weight[: prepared.shape[1]])
 
 
+def window_positions(centres: Float[Tensor, "B T"], window: int) -> Int[Tensor, "B T P"]:
+    """P = 2 ``window`` + 1 source positions, from where each window begins.
+
+    Positions count from 1. Some may lie outside the sentence, and the
+    last one outside the window.
+    """
+    first = (centres.detach() - window).ceil().long()  # (B, T)
+    steps = torch.arange(2 * window + 1, device=centres.device)  # (P,)
+    return first[:, :, None] + steps
+
+
 def attend_window(
     score: Score,
     queries: Float[Tensor, "B T H"],
@@ -85,27 +97,24 @@ def attend_window(
     Source: Luong et al. (2015), eqs. 7 and 10; their D is ``window``.
     """
     (B, T), S = centres.shape, memory.mask.shape[1]
-    device = centres.device
-    steps = torch.arange(2 * window + 1, device=device)
-    first = (centres.detach() - window).ceil().long()
-    positions = first[:, :, None] + steps  # (B, T, P), from 1
+    positions = window_positions(centres, window)  # (B, T, P), from 1
     distance = positions - centres[:, :, None]
 
     index = positions.clamp(1, S) - 1  # from 0, inside the sentence
-    sentence = torch.arange(B, device=device)[:, None, None]
+    sentence = torch.arange(B, device=index.device)[:, None, None]
     keys = memory.keys[sentence, index]  # (B, T, P, A)
     values = memory.outputs[sentence, index]  # (B, T, P, D)
     real = memory.mask[sentence, index] & (positions == index + 1)
-    visible = real & (distance.abs() <= window)
+    visible = real & (distance.abs() <= window)  # (B, T, P)
 
     # each target word has keys of its own, so it counts as a batch row
-    query, keys = queries.flatten(0, 1)[:, None], keys.flatten(0, 1)
-    scores = score.compare(query, keys).view_as(index)
-    weights = masked_softmax(scores, visible)
+    query = queries.flatten(0, 1)[:, None]  # (B T, 1, H)
+    scores = score.compare(query, keys.flatten(0, 1))  # (B T, 1, P)
+    weights = masked_softmax(scores.view_as(index), visible)  # (B, T, P)
     if gaussian:  # with standard deviation window / 2
         bell = (-2 * (distance / window) ** 2).exp()
         weights = weights * bell.to(weights.dtype)
-    context = (weights[:, :, None] @ values).squeeze(2)
+    context = (weights[:, :, None] @ values).squeeze(2)  # (B, T, D)
     everywhere = weights.new_zeros(B, T, S).scatter_add(-1, index, weights)
     return context, everywhere
 
@@ -137,11 +146,11 @@ class LocalAttention(Attention):
     ) -> Float[Tensor, "B T"]:
         """The centre of each window, in single precision or better.
 
-        In half precision, it could be off by several positions.
+        In bfloat16, numbers above 256 are at least two positions apart.
         """
         if self.predict is None:
             return (positions + 1).float().expand(len(queries), -1)
-        logit = self.predict(queries).squeeze(-1)
+        logit = self.predict(queries).squeeze(-1)  # (B, T)
         precise = torch.promote_types(logit.dtype, torch.float32)
         return mask.sum(1, keepdim=True) * logit.to(precise).sigmoid()
 
@@ -235,28 +244,31 @@ class LuongSeq2Seq(Seq2Seq):
 
     def advance(self, words: Float[Tensor, "N T D"], state: LuongState) -> tuple[Float[Tensor, "N T D"], LuongState]:
         """Attentional vectors of embedded words."""
-        T = words.shape[1]
-        fed = self.config.input_feeding
-        x = torch.cat([words, state.feed], -1) if fed else words
-        s, last = self.gru(x, state=state.hidden)
+        inputs, T = words, words.shape[1]
+        if self.config.input_feeding:
+            inputs = torch.cat([words, state.feed], -1)  # (N, 1, 2 D)
+        s, last = self.gru(inputs, state=state.hidden)  # s: (N, T, H)
+
         positions = state.position + torch.arange(T, device=s.device)
-        context, *seen = self.attention(s, state.memory, positions)
-        x = torch.tanh(self.attentional(torch.cat([context, s], -1)))
-        x, end = self.dropout(x), state.position + T
-        return x, LuongState(state.memory, last, tuple(seen), end, x[:, -1:])
+        context, *weights = self.attention(s, state.memory, positions)
+        joined = torch.cat([context, s], -1)  # (N, T, 2 H)
+        x = self.dropout(torch.tanh(self.attentional(joined)))  # (N, T, D)
+
+        end, feed = state.position + T, x[:, -1:]
+        return x, LuongState(state.memory, last, tuple(weights), end, feed)
 
     def read(self, target: Int[Tensor, "N T"], state: LuongState) -> tuple[Float[Tensor, "N T D"], LuongState]:
         """Attentional vectors after each token, and the last state."""
-        words = self.dropout(self.embedding(target))
+        words = self.dropout(self.embedding(target))  # (N, T, D)
         if not self.config.input_feeding:
             return self.advance(words, state)
         steps = []
-        for word in words.split(1, 1):
+        for word in words.split(1, dim=1):  # (N, 1, D)
             x, state = self.advance(word, state)
             steps.append((x, *state.attention))
         parts = zip(*steps, strict=True)
-        vectors, *seen = (torch.cat(part, 1) for part in parts)
-        return vectors, replace(state, attention=tuple(seen))
+        vectors, *weights = (torch.cat(part, dim=1) for part in parts)
+        return vectors, replace(state, attention=tuple(weights))
 
     def align(self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> Float[Tensor, "B T S"]:
         """The attention weights behind the logits after each target token."""

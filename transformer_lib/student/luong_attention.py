@@ -12,6 +12,7 @@ from transformer_lib.models.luong import (
     LuongConfig,
     LuongSeq2Seq,
     attend_window,
+    window_positions,
 )
 from transformer_lib.student.checks import check, equal, holds
 
@@ -48,6 +49,18 @@ def scores_of_positions() -> None:
     """The scores come from the query alone: as many of q W as there are keys."""
     score, q = LocationScore(8, 10), randn(2, 4, 8)
     equal(score.compare(q, randn(2, 3, 8)), score.place(q)[:, :, :3])
+
+
+@check(window_positions, "A window on the source")
+def positions_in_a_window() -> None:
+    """The first position is the first one inside the window; they count from 1 and may lie outside the sentence."""
+    got = window_positions(tensor([[1.0, 4.3]]), 2)
+    want = tensor([[[-1, 0, 1, 2, 3], [3, 4, 5, 6, 7]]])
+    equal(
+        got,
+        want,
+        {"positions that count from 0": want - 1, "a rounded centre": tensor([[[-1, 0, 1, 2, 3], [2, 3, 4, 5, 6]]])},
+    )
 
 
 @check(attend_window, "A window on the source")

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import PAD
@@ -70,17 +71,23 @@ class HardAttention(Attention):
 
         Log-probabilities and entropies are (B, T).
         """
-        scores = self.score.compare(queries, memory.keys)
+        scores = self.score.compare(queries, memory.keys)  # (B, T, S)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        mask = memory.mask[:, None].expand_as(scores)  # (B, T, S)
-        noisy = self.perturb(scores)
+        mask = memory.mask[:, None]  # (B, 1, S)
         lowest = torch.finfo(scores.dtype).min
-        best = noisy.masked_fill(~mask, lowest).argmax(-1, keepdim=True)
-        weights = torch.zeros_like(scores).scatter(-1, best, 1.0) * mask
-        log_p = scores.masked_fill(~mask, lowest).log_softmax(-1).masked_fill(~mask, 0)
-        entropy = -(masked_softmax(scores, mask) * log_p).sum(-1)
-        log_probs = (weights * log_p).sum(-1)
-        if self.training and self.estimator == "gumbel":
+
+        # one position for each query
+        noisy = self.perturb(scores)
+        best = noisy.masked_fill(~mask, lowest).argmax(-1)  # (B, T)
+        weights = F.one_hot(best, scores.shape[-1]) * mask.to(scores.dtype)
+
+        # what the loss needs: log alpha, and its entropy
+        log_alpha = scores.masked_fill(~mask, lowest).log_softmax(-1)
+        log_alpha = log_alpha.masked_fill(~mask, 0)
+        log_probs = (weights * log_alpha).sum(-1)
+        entropy = -(masked_softmax(scores, mask) * log_alpha).sum(-1)
+
+        if self.training and self.estimator == "gumbel":  # straight through
             relaxed = masked_softmax(noisy / self.temperature, mask)
             weights = weights + (relaxed - relaxed.detach())
         weights = weights.to(memory.outputs.dtype)
@@ -116,13 +123,14 @@ def reinforce(
 
     Source: Williams (1992); Xu et al. (2015), section 4.1.
     """
-    steps = valid.to(rewards.dtype)
-    if later:
-        rewards, steps = (x.flip(1).cumsum(1).flip(1) for x in (rewards, steps))
+    steps = valid.to(rewards.dtype)  # how many words each draw is credited with
+    if later:  # its own word and all later ones: sums from the end
+        rewards = rewards.flip(1).cumsum(1).flip(1)
+        steps = steps.flip(1).cumsum(1).flip(1)
     if guess is None:
         return -rewards * log_probs
-    error = (guess - rewards / steps.clamp(min=1)).square()
     advantage = rewards - steps * guess.detach()
+    error = (guess - rewards / steps.clamp(min=1)).square()
     return 0.1 * error - advantage * log_probs
 
 
@@ -133,9 +141,9 @@ class HardSeq2Seq(LuongSeq2Seq):
     """
 
     def __init__(self, config: HardConfig) -> None:
-        c = config
-        kind = {"estimator": c.estimator, "temperature": c.temperature}
-        super().__init__(c, HardAttention(make_score(c), **kind))
+        c, score = config, make_score(config)
+        attention = HardAttention(score, estimator=c.estimator, temperature=c.temperature)
+        super().__init__(c, attention)
         self.baseline = None
         if c.baseline and c.estimator == "reinforce":
             last = nn.Linear(c.d_hidden, 1)
@@ -145,7 +153,7 @@ class HardSeq2Seq(LuongSeq2Seq):
             self.baseline = nn.Sequential(hidden, nn.Tanh(), last)
 
     def guess(self, queries: Float[Tensor, "B T H"], target: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
-        """The expected rewards, from what no draw can change."""
+        """The expected rewards, from the states and the correct words."""
         if self.baseline is None:
             return None
         known = torch.cat([queries, self.embedding(target)], -1)
@@ -153,19 +161,27 @@ class HardSeq2Seq(LuongSeq2Seq):
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         """The cross-entropy; in training, with the gradient over all draws."""
-        c, target = self.config, batch.target_output
-        valid = target != PAD
-        start = self.start(batch.source)
-        hidden, state = self.read(batch.target_input, start)
+        target = batch.target_output  # (B, T)
+        hidden, state = self.read(batch.target_input, self.start(batch.source))
         smoothing = smoothing if self.training else 0.0
         nats = token_losses(self.output(hidden), target, smoothing)
         if self.training:
-            _, log_probs, entropy, queries = state.attention
-            terms = nats - c.entropy_weight * entropy
-            if c.estimator == "reinforce":
-                rewards = -terms.detach() * valid
-                guess = self.guess(queries, target)
-                terms = terms + reinforce(rewards, log_probs, valid, guess, later=c.input_feeding)
-            terms = terms * valid
+            terms = self.surrogate(nats, state.attention, target)
             nats = nats.detach() + (terms - terms.detach())
-        return Loss(nats.sum(), valid.sum())
+        return Loss(nats.sum(), (target != PAD).sum())
+
+    def surrogate(
+        self,
+        nats: Float[Tensor, "B T"],
+        seen: tuple[Tensor, ...],
+        target: Int[Tensor, "B T"],
+    ) -> Float[Tensor, "B T"]:
+        """The terms whose gradient trains the model, zero at padding."""
+        c, valid = self.config, target != PAD
+        _, log_probs, entropy, queries = seen
+        terms = nats - c.entropy_weight * entropy
+        if c.estimator == "reinforce":
+            rewards = -terms.detach() * valid
+            guess = self.guess(queries, target)
+            terms = terms + reinforce(rewards, log_probs, valid, guess, later=c.input_feeding)
+        return terms * valid

@@ -166,7 +166,7 @@ def the_score_learns() -> None:
         )
 
 
-@check(HardSeq2Seq.loss, "From one word to a sentence")
+@check(HardSeq2Seq.surrogate, "From one word to a sentence")
 def terms_of_every_token() -> None:
     """In training, a token's term is its (smoothed) loss less the weighted entropy; padding has none.
 

@@ -54,6 +54,6 @@ class Experts(nn.Module):
 
     @torch.no_grad()
     def balance(self, visits: Bool[Tensor, "N n"], step: float = 0.001) -> None:
-        """Raise the bias of experts with few visits and lower that of the others."""
+        """Raise the bias of experts with few visits and lower that of busy ones."""
         load = visits.float().mean(0)
         self.bias += step * (load.mean() - load).sign()

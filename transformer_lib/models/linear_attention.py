@@ -47,7 +47,8 @@ def linear_attention(
 
     Args:
         beta: how strongly each position writes; None: 1.
-        log_decay: logarithm of the factor by which older entries fade; None: 0.
+        log_decay: logarithm of the factor, above 0, by which older entries fade;
+            None: 0.
         delta: write the difference between the value and the answer to the key;
             keys should have length 1.
     """
@@ -58,14 +59,16 @@ def linear_attention(
     W = state
     if W is None:
         W = k.new_zeros(*k.shape[:-2], k.shape[-1], v.shape[-1])
-    inputs, outputs = (q, k, v, beta[..., None], decay[..., None]), []
-    for Q, K, V, b, g in zip(*(x.split(chunk, -2) for x in inputs), strict=True):
+    inputs = q, k, v, beta[..., None], decay[..., None]
+    chunks = zip(*(x.split(chunk, -2) for x in inputs), strict=True)
+    outputs = []
+    for Q, K, V, b, g in chunks:  # C rows each
         total = g.cumsum(-2)  # (*B, C, 1): log decay since the chunk began
-        left = total.exp()
-        since = total - total.mT  # (*B, C, C)
+        left = total.exp()  # (*B, C, 1)
+        since = total - total.mT  # (*B, C, C): log decay since s, at t
         future = torch.ones_like(since, dtype=torch.bool).triu(1)
-        fade = since.masked_fill(future, -math.inf).exp()
-        U = b * V
+        fade = since.masked_fill(future, -math.inf).exp()  # (*B, C, C)
+        U = b * V  # (*B, C, V): what each word writes
         if delta:  # each difference depends on those before it: a triangular system
             U = U - b * left * (K @ W)
             A = b * (K @ K.mT) * fade
@@ -135,7 +138,9 @@ class LinearAttention(nn.Module):
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B H K W"]]:
         """Write and read at every position, from an earlier or an empty state."""
         parts = self.in_proj(x).split(self.sizes, -1)
-        q, k, v = (y.unflatten(2, (self.n_heads, -1)).transpose(1, 2) for y in parts)
+        q, k, v = (
+            y.unflatten(2, (self.n_heads, -1)).transpose(1, 2) for y in parts
+        )  # (B, H, T, K) twice, and (B, H, T, V)
         if self.rule == "kernel":
             y, state = kernel_attention(q, k, v, state=state)
             return self.out_proj(y.transpose(1, 2).flatten(2)), state
@@ -167,8 +172,9 @@ class CausalConv(nn.Conv1d):
     ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B R C"]]:
         """Outputs, and the last inputs, which the next call needs."""
         reach = self.kernel_size[0] - 1
-        recent = x.new_zeros(len(x), reach, x.shape[2]) if recent is None else recent
-        x = torch.cat([recent, x], 1)
+        if recent is None:
+            recent = x.new_zeros(len(x), reach, x.shape[2])
+        x = torch.cat([recent, x], 1)  # (B, R + T, C)
         return F.silu(super().forward(x.mT)).mT, x[:, x.shape[1] - reach :]
 
 
@@ -213,18 +219,34 @@ class GatedDeltaNet(nn.Module):
     ) -> tuple[Float[Tensor, "B T D"], GatedDeltaNetState]:
         """Write and read at every position, from an earlier or an empty state."""
         recent, memory = (state.recent, state.memory) if state else (None, None)
-        (H, _), (G, _) = self.heads, self.groups
+        inputs, z = self.project(x)
+        mixed, recent = self.conv1d(inputs, recent)
+        q, k, v = mixed.split(self.sizes, -1)
+        q, k = self.share(q), self.share(k)  # (B, H, T, K)
+        v = v.unflatten(2, self.heads).transpose(1, 2)  # (B, H, T, V)
+        write, log_decay = self.gates(x)
+        options = {"beta": write, "log_decay": log_decay, "delta": True}
+        q = q * q.shape[-1] ** -0.5
+        y, memory = linear_attention(q, k, v, state=memory, **options)
+        y = self.norm(y.transpose(1, 2)) * F.silu(z)  # (B, T, H, V)
+        return self.out_proj(y.flatten(2)), GatedDeltaNetState(recent, memory)
+
+    def project(self, x: Float[Tensor, "B T D"]) -> tuple[Tensor, Tensor]:
+        """Queries, keys and values in a row (B, T, C), and what gates (B, T, H, V)."""
+        G = self.groups[0]
         widths = [size // G for size in (*self.sizes, self.sizes[2])]
         *qkv, z = self.in_proj_qkvz(x).unflatten(2, self.groups).split(widths, -1)
-        b, a = self.in_proj_ba(x).unflatten(2, self.groups).chunk(2, -1)
-        c, recent = self.conv1d(torch.cat([y.flatten(2) for y in qkv], -1), recent)
-        q, k, v = (y.unflatten(2, self.groups) for y in c.split(self.sizes, -1))
-        q, k = (unit(y).repeat_interleave(H // G, 2).transpose(1, 2) for y in (q, k))
-        v = v.flatten(2).unflatten(2, self.heads).transpose(1, 2)
-        decay = -self.A_log.exp() * F.softplus(a.flatten(2) + self.dt_bias)
-        options = {"beta": b.flatten(2).sigmoid().mT, "log_decay": decay.mT}
-        options |= {"delta": True, "state": memory}
-        y, memory = linear_attention(q * q.shape[-1] ** -0.5, k, v, **options)
-        gate = F.silu(z.flatten(2).unflatten(2, self.heads))
-        y = (self.norm(y.transpose(1, 2)) * gate).flatten(2)
-        return self.out_proj(y), GatedDeltaNetState(recent, memory)
+        inputs = torch.cat([y.flatten(2) for y in qkv], -1)
+        return inputs, z.flatten(2).unflatten(2, self.heads)
+
+    def share(self, y: Float[Tensor, "B T GK"]) -> Float[Tensor, "B H T K"]:
+        """Queries or keys of length 1; the heads of a group get the same ones."""
+        y = unit(y.unflatten(2, self.groups))  # (B, T, G, K)
+        copies = self.heads[0] // self.groups[0]
+        return y.repeat_interleave(copies, 2).transpose(1, 2)
+
+    def gates(self, x: Float[Tensor, "B T D"]) -> tuple[Tensor, Tensor]:
+        """Write strength and log decay of each head: (B, H, T) each."""
+        write, a = self.in_proj_ba(x).unflatten(2, self.groups).chunk(2, -1)
+        log_decay = -self.A_log.exp() * F.softplus(a.flatten(2) + self.dt_bias)
+        return write.flatten(2).sigmoid().mT, log_decay.mT

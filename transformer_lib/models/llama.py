@@ -52,7 +52,8 @@ def rotate(
 class RMSNorm(nn.Module):
     """RMSNorm: division by the root mean square, then a learned gain.
 
-    It gives the same result as ``torch.nn.RMSNorm``.
+    In single precision, it gives the same result as ``torch.nn.RMSNorm`` with the
+    same eps. In half precision, it rounds before the gain, as Hugging Face does.
     Source: Zhang and Sennrich (2019), eq. 4.
     """
 

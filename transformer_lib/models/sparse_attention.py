@@ -70,7 +70,7 @@ class IndexedAttention(MultiHeadAttention):
     Source: DeepSeek-AI (2025), section 2.
 
     Args:
-        k: how many positions a query reads; None: all up to its own.
+        k: how many positions a query reads at most; None: all up to its own.
     """
 
     def __init__(self, d_model: int, n_heads: int, indexer: Indexer, k: int | None = None) -> None:

@@ -22,7 +22,7 @@ from transformer_lib.data.tokenizer import PAD
 def answer_log_probs(
     model: nn.Module, tokens: Int[Tensor, "N T"], start: int
 ) -> tuple[Float[Tensor, "N A"], Bool[Tensor, "N A"]]:
-    """Log-probabilities of the tokens from ``start`` on, and True at real tokens."""
+    """Log-probabilities of the tokens from ``start`` >= 1 on, True at real tokens."""
     logits = model(tokens[:, :-1])[:, start - 1 :]
     answer = tokens[:, start:]
     log_probs = logits.float().log_softmax(-1).gather(2, answer[..., None])[..., 0]
@@ -82,7 +82,7 @@ def grpo_loss(
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Probability that at least one of k answers is correct, if ``correct`` of n are.
+    """Probability that one or more of k <= n answers are correct, if ``correct`` are.
 
     Source: Chen et al. (2021), eq. 1.
     """

@@ -46,7 +46,7 @@ def rate_factor(step: int, config: TrainingConfig, total: int) -> float:
 class Trainer(RunState):
     """Trains a model from the weights it has, and can be stopped and resumed.
 
-    A resumed run ends as if it had never been stopped, to the bit. The folder keeps
+    A resumed run ends as if it had never been stopped, on a CPU to the bit. The folder keeps
     ``last.safetensors`` (all it takes to go on), ``best.safetensors`` (the weights
     with the lowest validation loss), ``epoch-N.safetensors`` and their mean
     ``averaged.safetensors``, and ``log.jsonl``. In a process group, all processes
@@ -100,9 +100,9 @@ class Trainer(RunState):
         progress_bar: bool = False,
         watch: Callable[[Tensor], bool | None] | None = None,
     ) -> bool:
-        """Train to the end; False if the run was stopped early, and saved then.
+        """Train to the end; False if the run was stopped early.
 
-        Ctrl-C, SIGTERM and ``watch`` stop a run.
+        Ctrl-C, SIGTERM and ``watch`` stop a run, which saves it if it has a folder.
 
         Args:
             report: gets a line for every epoch.

@@ -103,6 +103,7 @@ def explained(found: dict[str, Any], record: dict[str, Any]) -> str:
     """What the number of a finding is, with the names of its arms in italics."""
     arms = sorted(map(re.escape, found["arms"]), key=len, reverse=True)
     how = found["how"].replace("seeds", repeats(found, record))
+    how = re.sub("^mean", "the mean", how)
     return (
         re.sub(rf"(?<!\w)({'|'.join(arms)})(?!\w)", r"*\1*", how) if arms else how
     )

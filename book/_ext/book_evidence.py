@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ def demanded(criterion: list[list[Any]]) -> str:
     what = "the share" if criterion[0][0] == "value" else "the whole interval"
     if low == high:
         return f"{what} has to be {show(low)}"
+    if criterion[0][1] == ">=":
+        return f"{what} has to be at least {show(low)}"
     if math.inf not in (-low, high):
         return f"{what} has to lie between {show(low)} and {show(high)}"
     return f"{what} has to lie {f'above {show(low)}' if high == math.inf else f'below {show(high)}'}"
@@ -89,10 +92,27 @@ def picture(
     )
 
 
+def repeats(found: dict[str, Any], record: dict[str, Any]) -> str:
+    """What the numbers of a finding differ in: timings in their repetition, a trained model's in the part of the data."""
+    if found["kind"] == "ratio":
+        return "repetitions"
+    return "parts" if record["unit"] == "sentences" else "seeds"
+
+
+def explained(found: dict[str, Any], record: dict[str, Any]) -> str:
+    """What the number of a finding is, with the names of its arms in italics."""
+    arms = sorted(map(re.escape, found["arms"]), key=len, reverse=True)
+    how = found["how"].replace("seeds", repeats(found, record))
+    how = re.sub("^mean", "the mean", how)
+    return (
+        re.sub(rf"(?<!\w)({'|'.join(arms)})(?!\w)", r"*\1*", how) if arms else how
+    )
+
+
 def length(found: dict[str, Any], record: dict[str, Any]) -> str:
     """How long the runs of a finding are, as the names of its arms tell, and how many there are."""
     ratio = found["kind"] == "ratio"
-    repeated = f"{len(record['seeds'])} {'repetitions' if ratio else 'seeds'}."
+    repeated = f"{len(record['seeds'])} {repeats(found, record)}."
     if ratio and record["unit"] == "updates":
         return repeated  # measured before training
     names = " ".join(found["arms"])
@@ -125,9 +145,9 @@ def remarks(name: str, key: str, record: dict[str, Any]) -> str:
         arm for arm in found["arms"] if record["tuned"].get(arm, {}).get("edge")
     ]
     lines = [
-        f"Filled dot: {found['how']}. Line: its 95 % interval. Metric: {record['metric']}. Shade: "
+        f"The dot is {explained(found, record)}; the line is its 95 % interval. Metric: {record['metric']}. Shade: "
         f"{demanded(found['criterion'])}.",
-        f"Held equal: {record['equal']}.",
+        f"The same for all: {record['equal']}.",
         f"The best learning rate lay at the edge of those that we tried: {', '.join(edges)}."
         if edges
         else "",

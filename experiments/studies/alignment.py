@@ -142,7 +142,7 @@ STUDY = Study(
             level("cost of the clause", TWICE),
             ("low", ">", 0),
             line="Most of our translators choose a pronoun by reading the clause that begins with it. Hide that clause, and they get the pronoun wrong more often.",
-            earlier="First we wrote that models lose at least twenty points. With dropout, they can lose less. We also wrote that the weights ignore the noun, but that depends on what we compare. And not all models use the clause: 2 of 18 hardly miss it, but need the noun.",
+            earlier="First we wrote that models lose at least twenty points. With dropout, they can lose less. We also wrote that the weights ignore the noun, but that depends on what we compare. And not all models use the clause: of all 30 in the first run and the checks, 5 lose at most 11 points without it, but 39 or more without the noun.",
         ),
     },
 )

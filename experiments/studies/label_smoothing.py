@@ -48,14 +48,14 @@ STUDY = Study(
     budget=300,
     findings={
         "samples": Finding(
-            "A model trained with smoothing of 0.1 writes fewer right translations when it samples at temperature 1.",
+            "A model trained with label smoothing of 0.1 samples fewer right translations at temperature 1 than one trained without.",
             difference("sampled", "no smoothing", "smoothing of 0.1"),
             ("low", ">", 5),
-            line="A model trained with label smoothing writes fewer right translations when it samples from the whole distribution.",
+            line="A model trained with label smoothing samples fewer right translations from its whole distribution.",
             earlier="We had blamed the captions, which have few right translations.",
         ),
         "empty": Finding(
-            "Smoothing makes the empty translation at least e times as probable.",
+            "Label smoothing of 0.1 makes the empty translation at least 2.7 times as probable.",
             difference("empty", SMOOTHED, PLAIN),
             ("low", ">", 1),
             line="Label smoothing makes the empty translation far more probable.",

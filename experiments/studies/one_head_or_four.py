@@ -87,7 +87,7 @@ STUDY = Study(
             difference("pronouns", "four heads", "one head"),
             ("low", ">", 0),
             line="Four heads learn pronouns sooner than one head of the same total size.",
-            earlier="That one head catches up with four times the updates fell with 2,000 captions in place of 8,000.",
+            earlier="That one head catches up with four times the updates fell when both learned from 2,000 captions instead of 8,000.",
         ),
     },
 )

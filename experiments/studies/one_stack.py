@@ -55,7 +55,7 @@ STUDY = Study(
             difference("exact", "one stack, fixed", "one stack, sliding"),
             ("low", ">", 3),
             line="A single stack with learned positions translates better if the target always begins at the same position.",
-            earlier="“What makes the difference are the two stacks” fell. It was the positions.",
+            earlier="“What makes the difference are the two stacks” fell. Most of it came from the positions.",
         ),
     },
 )

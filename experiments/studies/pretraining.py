@@ -121,7 +121,7 @@ STUDY = Study(
     budget=400,
     findings={
         "long": Finding(
-            "With 400 labels, four times the updates do not close the gap: at least ten points are left.",
+            "With 400 labels and four times the updates, a classifier trained from scratch stays at least ten points behind a pre-trained one.",
             difference("accuracy", TRAINED + LONG, SCRATCH + LONG),
             ("low", ">", 10),
             line="With 400 labels, pre-training is worth at least ten points, even to a classifier that trains four times as long.",

@@ -70,10 +70,10 @@ STUDY = Study(
     smoke=1,
     findings={
         "emulated": Finding(
-            "On processors without instructions for bfloat16, a step of a small Transformer takes longer in bfloat16.",
+            "On processors without instructions for bfloat16, a step of our small Transformer takes longer in bfloat16.",
             ratio("milliseconds", "step, bfloat16", "step, float32"),
             ("low", ">", 1),
-            line="On a processor without instructions for bfloat16, bfloat16 slows training down.",
+            line="On our processors without instructions for bfloat16, bfloat16 slowed training down.",
             earlier="“Five times slower” was true of one processor. On another, it was three times.",
         ),
     },

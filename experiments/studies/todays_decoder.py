@@ -113,7 +113,7 @@ STUDY = Study(
             f"With {name} instead of today's choice, the cost of a letter within the training length changes by less than 0.1 bits.",
             difference("inside", name, "today"),
             (("low", ">", -0.1), ("high", "<", 0.1)),
-            line=f"{same}: in a small decoder, the loss stays the same within a tenth of a bit.",
+            line=f"{same}: in our small decoder, a letter costs the same to within a tenth of a bit.",
         )
         for name, part, same in (("layer norm", "norm", "Layer norm or RMS norm"), ("GELU", "gate", "GELU or SwiGLU"))
     },

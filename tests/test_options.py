@@ -162,6 +162,21 @@ def test_captions_lose_capitals_and_stops_and_get_them_back(text, prepared, rest
     assert unknown_words(found, translator.source_tokenizer) == (("Zebra",) if "Zebra" in text else ())
 
 
+@pytest.mark.parametrize(
+    ("text", "prepared"),
+    [
+        ("TWO DOGS PLAY.  A CAT SLEEPS!", "Two dogs play. A cat sleeps!"),
+        ("ÜBER DIE STRASSE", "Über die strasse"),
+        ("NATO", "NATO"),  # a name, probably
+        ("Two DOGS play.", "Two DOGS play."),
+        ("3 + 4", "3 + 4"),
+    ],
+)
+def test_a_line_in_capitals_is_read_in_lower_case(text, prepared):
+    assert TextPreparation().prepare(text) == prepared
+    assert TextPreparation(capitals="keep").prepare(text) == " ".join(text.split())
+
+
 def test_options_survive_json():
     options = TrainOptions(
         model="luong", model_options={"d_model": 8, "window": 3, "local": "m"}, training={"epochs": 2}

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -76,6 +76,14 @@ def test_both_tokenizers_agree_on_any_text() -> None:
         content = {"level": tokenizer.level, "pieces": tokenizer.pieces, "merges": tokenizer.merges}
         expected = [[ids := tokenizer.encode(text), tokenizer.decode(ids)] for text in texts]
         assert ask_node(tokenizer=content, texts=texts) == expected
+
+
+@needs_node
+@pytest.mark.parametrize("capitals", ["lower", "keep"])
+def test_both_prepare_any_text(capitals: Literal["lower", "keep"]) -> None:
+    texts = [*random_strings(1000), *map(str.upper, random_strings(1000)), "A CAT. ΟΔΟΣ … ΝΈΑ", "İSTANBUL Ǆ Ⅷ AB", "NATO"]
+    prepared = [*map(TextPreparation(capitals=capitals).prepare, texts)]
+    assert ask_node(prepare={"kind": "raw", "capitals": capitals}, texts=texts) == prepared
 
 
 TRANSFORMERS = {

@@ -1,5 +1,6 @@
 // Runs the translator of the pages under Node: what is to be done comes as JSON on standard input.
 //   { tokenizer, texts }                  the ids of texts, and the texts of these ids
+//   { prepare, texts }                    the texts as a model with these settings reads them
 //   { folder, jobs, options, head }       translations, and what a head attended to; a job is a text or a list of ids
 //   { ..., layer }                        the same, and what the heads of a layer attended to in the mean
 //   { ..., cross: true }                  all hypotheses of lists of ids, and what every layer and head attended to
@@ -33,7 +34,10 @@ const pair = (tokenizer, text) => {
   return [ids, tokenizer.decode(ids)];
 };
 
-if (asked.tokenizer) {
+if (asked.prepare) {
+  const ready = asked.texts.map((text) => Translator.prototype.prepare.call(asked.prepare, text));
+  process.stdout.write(JSON.stringify(ready));
+} else if (asked.tokenizer) {
   const tokenizer = new Tokenizer(asked.tokenizer);
   process.stdout.write(
     JSON.stringify(asked.texts.map((text) => pair(tokenizer, text))),

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ from transformer_lib.training.checkpoints import load_tensors, load_weights, sav
 SHIPPED = Path(__file__).parents[1] / "pretrained"
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*$")]
 _LOCK = threading.RLock()  # searches change the mode of a model, and attention is recorded in it
+_SENTENCE = re.compile(r"(?:^|(?<=[.!?…] ))[^\W\d_]")  # its first letter
 _STOPS = ".!?…" + "".join(filter(str.isspace, map(chr, range(0x3001))))
 
 
@@ -48,10 +50,14 @@ class TextPreparation:
     """Language to translate from, such as ``en``."""
     target: Language | None = None
     """Language to translate into."""
+    capitals: Literal["lower", "keep"] = "lower"
+    """``lower``: a line of several words in nothing but capitals is read as a sentence in lower case."""
 
     def prepare(self, text: str, tokenizer: Any = None) -> str:
         """The text as the model was trained to read it."""
         text = one_line(text)
+        if self.capitals == "lower" and " " in text and text.isupper():
+            text = _SENTENCE.sub(lambda first: first[0].upper(), text.lower())
         if self.kind == "raw" or tokenizer is None:
             return text
         words = text.rstrip(_STOPS).replace(",", " , ").split()
@@ -287,7 +293,8 @@ class Translator:
 
         model, *tokenizers = load_marian(folder)
         decoding = SearchConfig(**search_options(folder))
-        return cls(model.to(pick_device(device)), *tokenizers, decoding=decoding)
+        text = TextPreparation(capitals="keep")
+        return cls(model.to(pick_device(device)), *tokenizers, text=text, decoding=decoding)
 
     def config(self, **more: Any) -> TranslatorConfig:
         """All that it takes to build the translator again, whatever the defaults are by then."""

@@ -474,6 +474,14 @@ const oneLine = (text) => {
   return split(seen.normalize("NFC")).join(" ");
 };
 
+// Several words in nothing but capitals, as sentences in lower case.
+const withoutCapitals = (text) =>
+  text.includes(" ") && /\p{Uppercase}/u.test(text) && !/\p{Lowercase}|\p{Lt}/u.test(text)
+    ? text
+        .toLowerCase()
+        .replace(/(^|[.!?…] )([\p{L}\p{Nl}\p{No}])/gu, (_, stop, first) => stop + first.toUpperCase())
+    : text;
+
 export class Tokenizer {
   constructor({ level, pieces, merges }) {
     Object.assign(this, { level, pieces });
@@ -581,6 +589,7 @@ export const meanOfLayer = (layer) => (step) => {
 export class Translator {
   constructor({ model, text, decoding }, source, target, tensors) {
     this.kind = text.kind;
+    this.capitals = text.capitals;
     this.decoding = decoding ?? {}; // how the model is best searched
     this.source = new Tokenizer(source);
     this.target = new Tokenizer(target);
@@ -599,10 +608,12 @@ export class Translator {
     return new Translator(config, one, other, readTensors(weights));
   }
 
-  // The text as the model wants it; captions have no capitals and no full stop.
-  prepare(text) {
-    if (this.kind !== "captions") return oneLine(text);
-    const body = oneLine(text).replace(/[.!?…\p{White_Space}\x1c-\x1f]+$/u, "");
+  // The text as the model wants it: a line of nothing but capitals is read in lower case,
+  // and captions have no capitals and no full stop.
+  prepare(typed) {
+    const text = this.capitals === "keep" ? oneLine(typed) : withoutCapitals(oneLine(typed));
+    if (this.kind !== "captions") return text;
+    const body = text.replace(/[.!?…\p{White_Space}\x1c-\x1f]+$/u, "");
     const known = (word) => this.source.ids.has(word);
     const words = split(body.replaceAll(",", " , ")).map((word) =>
       !known(word) && known(word.toLowerCase()) ? word.toLowerCase() : word,

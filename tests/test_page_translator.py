@@ -81,7 +81,13 @@ def test_both_tokenizers_agree_on_any_text() -> None:
 @needs_node
 @pytest.mark.parametrize("capitals", ["lower", "keep"])
 def test_both_prepare_any_text(capitals: Literal["lower", "keep"]) -> None:
-    texts = [*random_strings(1000), *map(str.upper, random_strings(1000)), "A CAT. ΟΔΟΣ … ΝΈΑ", "İSTANBUL Ǆ Ⅷ AB", "NATO"]
+    texts = [
+        *random_strings(1000),
+        *map(str.upper, random_strings(1000)),
+        "A CAT. ΟΔΟΣ … ΝΈΑ",
+        "İSTANBUL Ǆ Ⅷ AB",
+        "NATO",
+    ]
     prepared = [*map(TextPreparation(capitals=capitals).prepare, texts)]
     assert ask_node(prepare={"kind": "raw", "capitals": capitals}, texts=texts) == prepared
 

@@ -26,6 +26,7 @@ def measure(seed, budget, kind):
         one = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": root}
         process = subprocess.Popen(command, env=one, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
         if status or len(output.read_text(encoding="utf-8").splitlines()) != len(lines):
             raise RuntimeError(f"{kind} did not translate the file")
     milliseconds = 1000 * (used.ru_utime + used.ru_stime) / len(lines)

@@ -475,11 +475,10 @@ const oneLine = (text) => {
 };
 
 // Several words in nothing but capitals, as sentences in lower case.
+const FIRST = /(^|[.!?…] )([\p{L}\p{Nl}\p{No}])/gu;
 const withoutCapitals = (text) =>
   text.includes(" ") && /\p{Uppercase}/u.test(text) && !/\p{Lowercase}|\p{Lt}/u.test(text)
-    ? text
-        .toLowerCase()
-        .replace(/(^|[.!?…] )([\p{L}\p{Nl}\p{No}])/gu, (_, stop, first) => stop + first.toUpperCase())
+    ? text.toLowerCase().replace(FIRST, (_, stop, first) => stop + first.toUpperCase())
     : text;
 
 export class Tokenizer {

@@ -9,6 +9,7 @@ import torch
 from runs import CPU, assert_same_run, begin, everything, options, pairs_file, run_folder, write_pairs
 
 import transformer_lib.translation.run as run_module
+from transformer_lib.data.captions import Pair
 from transformer_lib.data.corpus import tokenize_corpus
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models import registry
@@ -41,6 +42,18 @@ def test_the_same_options_give_the_same_bits_and_leave_the_world_its_random_numb
     torch.manual_seed(5)
     assert run.trainer.fit() and torch.equal(torch.rand(3), drawn)
     assert_same_run(run_folder(), tmp_path / "again")
+
+
+@pytest.mark.parametrize("data", ["a file", "captions"])
+def test_a_corpus_in_capitals_is_read_as_the_translator_will_read_it(data, tmp_path):
+    lines = [f"THE {one} CAT SEES A {two} DOG.\tDie Katze." for one in "ABCDEFGH" for two in "STUVWXYZ"]
+    for name in ("pairs.tsv", "more.tsv"):
+        (tmp_path / name).write_text("\n".join(lines if name == "pairs.tsv" else lines[::-1]) + "\n", encoding="utf-8")
+    own = {"data": str(tmp_path / "pairs.tsv")} if data == "a file" else {"n_captions": 40}
+    chosen = TrainOptions(**own, extra=str(tmp_path / "more.tsv"))
+    for part in load_corpus(chosen)[:3]:
+        sources = [pair.source if isinstance(pair, Pair) else pair[0] for pair in part]
+        assert sources == [*map(chosen.preparation().prepare, sources)] and not any(map(str.isupper, sources))
 
 
 def test_a_noisy_run_with_joined_pairs_resumes_to_the_bit(tmp_path):

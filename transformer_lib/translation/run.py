@@ -198,6 +198,9 @@ class Corpus(NamedTuple):
         return hashlib.sha256(rows.encode()).hexdigest()
 
 
+Parts = tuple[list[Pair], list[Pair], list[Pair]]  # to learn from, to choose by, to report on
+
+
 def turned(pairs: Iterable[Pair], options: TrainOptions, text: TextPreparation) -> list[Pair]:
     """Pairs of English and German in the direction that is asked for.
 
@@ -211,7 +214,7 @@ def turned(pairs: Iterable[Pair], options: TrainOptions, text: TextPreparation) 
     return [Pair(one.target, one.source, tuple((t, s) for s, t in one.alignment)) for one in pairs]
 
 
-def load_captions(options: TrainOptions, text: TextPreparation) -> Corpus:
+def load_captions(options: TrainOptions, text: TextPreparation) -> Parts:
     """Generated captions: 500 to choose by, 1,000 to report on, the rest to train on."""
     captions = make_captions(options.n_captions + 1500, options.seed, simple=options.simple)
     pairs = turned(captions, options, text)
@@ -219,10 +222,10 @@ def load_captions(options: TrainOptions, text: TextPreparation) -> Corpus:
     reserved = {pair.source for pair in test}
     validation = [pair for pair in pairs[:500] if pair.source not in reserved]
     reserved |= {pair.source for pair in validation}
-    return Corpus([pair for pair in pairs[1500:] if pair.source not in reserved], validation, test)
+    return [pair for pair in pairs[1500:] if pair.source not in reserved], validation, test
 
 
-def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
+def load_photographs(options: TrainOptions, text: TextPreparation) -> Parts:
     """Multi30k: 29,000 pairs to train on, 1,014 to choose by, and the test set of 2016.
 
     Source: Elliott et al. (2016).
@@ -230,18 +233,18 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Corpus:
     languages, splits = (str(text.source), str(text.target)), ("train", "val", "test_2016_flickr")
     parts = (load_multi30k(split, *languages) for split in splits)
     train, val, test = ([Pair(one_line(x.source), one_line(x.target)) for x in part] for part in parts)
-    return Corpus(train, val, test)
+    return train, val, test
 
 
-def load_visitors(options: TrainOptions, text: TextPreparation) -> Corpus:
+def load_visitors(options: TrainOptions, text: TextPreparation) -> Parts:
     """Everyday sentences with what visitors type besides; 1,000 pairs to choose by, 1,000 to report on."""
     pairs = visitors_corpus(load_everyday("train"), options.seed)
     parts = (pairs, load_everyday("val"), load_everyday("test"))
     train, val, test = (turned(part, options, text) for part in parts)
-    return Corpus(train, val, test)
+    return train, val, test
 
 
-CORPORA: dict[str, Callable[[TrainOptions, TextPreparation], Corpus]] = {
+CORPORA: dict[str, Callable[[TrainOptions, TextPreparation], Parts]] = {
     "captions": load_captions, "multi30k": load_photographs, "everyday": load_visitors,
 }  # fmt: skip
 
@@ -256,7 +259,7 @@ class PairStream:
     """
 
     def __init__(self, options: TrainOptions, text: TextPreparation) -> None:
-        self.data, self.seed, self.most = options.data, options.seed, 0
+        self.data, self.seed, self.most, self.text = options.data, options.seed, 0, text
         self.read = partial(read_pairs, self.data, source=text.source, target=text.target)
         self.extra: list[tuple[str, str]] = []  # further pairs to train on
         self.skipped: list[int] | None = [] if options.skip_bad else None
@@ -280,12 +283,12 @@ class PairStream:
         parts: tuple[list[Pair], list[Pair]] = [], []
         for pair in self.read(self.skipped and []):
             if part := self.part.get(self.number(pair[0])):
-                parts[part - 1].append(Pair(*pair))
+                parts[part - 1].append(Pair(self.text.prepare(pair[0]), pair[1]))
         return parts
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         pairs = chain(self.read(self.skipped and []), self.extra)
-        return (pair for pair in pairs if self.number(pair[0]) not in self.part)
+        return ((self.text.prepare(one), other) for one, other in pairs if self.number(one) not in self.part)
 
 
 def left_out(skipped: list[int] | None) -> tuple[str, ...]:
@@ -305,8 +308,10 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
     skipped: list[int] | None = [] if options.skip_bad else None
     extra = list(read_pairs(options.extra, skipped)) if options.extra else []
     if options.data in CORPORA:
-        corpus = CORPORA[options.data](options, text)
-        return corpus._replace(train=[*corpus.train, *extra], notes=left_out(skipped))
+        own = CORPORA[options.data](options, text)
+        train, val, test = ([replace(x, source=text.prepare(x.source)) for x in part] for part in own)
+        more = [(text.prepare(source), target) for source, target in extra]
+        return Corpus([*train, *more], val, test, left_out(skipped))
     if not options.data.startswith("hf:") and not Path(options.data).is_file():
         raise ValueError(f"data={options.data!r} is no file, nor hf:NAME, {', '.join(CORPORA)}")
     stream = PairStream(options, text)

@@ -72,8 +72,8 @@ def ctranslate2(ours):
 
 
 @lru_cache(4)
-def engine(kind):
-    """From rows of source ids, as many as come, and the width of a beam to rows of target ids."""
+def engine(kind, early=False):
+    """From rows of source ids, as many as come, and the width of a beam to rows of target ids; `early` is Hugging Face's."""
     ours = translator().model
     if kind == "CTranslate2":
         theirs = ctranslate2(ours)
@@ -88,7 +88,7 @@ def engine(kind):
 
         def search(rows, beams):
             source = pad(rows)
-            options = {"num_beams": beams, "max_new_tokens": LONGEST, "do_sample": False}
+            options = {"num_beams": beams, "max_new_tokens": LONGEST, "do_sample": False, "early_stopping": early}
             with torch.inference_mode():
                 found = theirs.generate(input_ids=source, attention_mask=(source != PAD).long(), **options)
             return found[:, 1:].tolist()
@@ -105,7 +105,7 @@ def engine(kind):
     return search
 
 
-def measure(seed, budget, kind, beams=4, batch=64, part="test_2016_flickr"):
+def measure(seed, budget, kind, beams=4, batch=64, part="test_2016_flickr", early=False):
     """Milliseconds a sentence, and BLEU, of every fifth batch of similar length, or every fiftieth sentence, others for each seed.
 
     It is processor time of one thread, which other work on the machine changes little.
@@ -115,7 +115,7 @@ def measure(seed, budget, kind, beams=4, batch=64, part="test_2016_flickr"):
     order, batch = sorted(range(len(rows)), key=lambda i: len(rows[i])), 2 if SMOKE else batch
     groups = [order[first : first + batch] for first in range(0, len(order), batch)]
     groups = groups[seed % 5 :: 5 if batch > 1 else 50]
-    search, written = engine(kind), {}
+    search, written = engine(kind, early), {}
     search([rows[i] for i in groups[0]], beams)  # warms up
     begin = time.process_time()
     for group in groups:
@@ -191,5 +191,12 @@ CHECKS = {
         ("greedy", "beam"),
         range(300, 310),
         {name: {"batch": 16, "part": "val"} for name in OURS_AND_THEIRS},
+    ),
+    "first-four": Check(
+        "Hugging Face's beam stops as soon as four translations have ended (early_stopping=True of its generate); batches of 16 sentences of the validation set; ten rounds, 500 to 509",
+        ("greedy", "beam"),
+        range(500, 510),
+        {name: {} for name in OURS_AND_THEIRS} | {"beam of 4, Hugging Face": {"early": True}},
+        settings={"batch": 16, "part": "val"},
     ),
 }

@@ -108,7 +108,7 @@ def engine(kind, early=False):
 def measure(seed, budget, kind, beams=4, batch=64, part="test_2016_flickr", early=False):
     """Milliseconds a sentence, and BLEU, of every fifth batch of similar length, or every fiftieth sentence, others for each seed.
 
-    It is processor time of one thread, which other work on the machine changes little.
+    It is processor time of one thread, which other work on the machine changes less than it changes the time on the clock.
     """
     pairs, encode = multi30k(part, "de", "en"), translator().source_tokenizer.encode
     rows = [[*encode(pair.source), EOS] for pair in pairs]
@@ -163,11 +163,11 @@ STUDY = Study(
             earlier="“At least 1.4 times as long” was the goal. It takes about 1.2 times as long.",
         ),
         "beam": Finding(
-            "A beam of 4 takes Hugging Face's M2M100 at least 1.4 times as long as the library, with the same weights on one processor core, in batches of 16 sentences or more.",
+            "A beam of 4 takes Hugging Face's M2M100 at least 1.25 times as long as the library, with the same weights on one processor core, in batches of 16 sentences or more.",
             against("beam of 4", "Hugging Face"),
-            ("low", ">", 1.4),
-            line="A beam of four takes Hugging Face's code at least 1.4 times as long as ours.",
-            earlier="“At least twice as long” was the goal. “At least 1.5 times” was true of batches of 64, but not quite of batches of 16.",
+            ("low", ">", 1.25),
+            line="A beam of four takes Hugging Face's code at least 1.25 times as long as ours.",
+            earlier="“At least twice as long” was the goal. “At least 1.5 times” was true of batches of 64, but not of batches of 16, and there, “at least 1.4” fell, too.",
         ),
     },
 )

@@ -10,7 +10,7 @@ MODELS = {"one vector": "one-vector", "Bahdanau": "bahdanau", "Luong": "luong", 
 
 
 def measure(seed, budget, model):
-    """Milliseconds a sentence of one thread, which other work on the machine changes little."""
+    """Milliseconds a sentence of one thread, which other work on the machine changes less than the time on the clock."""
     translator = Translator.from_pretrained(f"multi30k-de-en-{model}", device="cpu")
     texts = [pair.source for pair in multi30k("test_2016_flickr", "de", "en")][seed % 5 :: 5]
     translator.translate(texts[:8], beam_size=5)  # warms up

@@ -403,6 +403,7 @@ def test_a_downloaded_folder_becomes_a_translator(opus_folder, tmp_path):
     from transformer_lib.translation.translator import Translator
 
     translator = Translator.from_marian(opus_folder, device="cpu")
+    assert translator.text.prepare("TWO DOGS") == "TWO DOGS"  # as the original reads it
     _, expected, _ = hypotheses_of(opus_folder, "a dog runs", 1)
     assert translator.translate(["a dog runs"], beam_size=1, max_length=12) == [expected]
     assert "".join(translator.stream("a dog runs", max_length=12)) == expected

@@ -9,6 +9,7 @@ translation if the mean log-probability of its tokens is no lower than in all bu
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def certainty(translator: Translator, texts: list[str]) -> list[float]:
 def measure(folder: Path) -> tuple[str, list[str], float]:
     """The name of a model's list of words, the list, and the log-probability below which it isn't sure."""
     stored, options = read_options(folder)
-    corpus = load_corpus(options, stored.text)
+    corpus = load_corpus(replace(options, extra=None), stored.text)  # its words are in the corpus, too
     seen = Counter(word for pair in corpus.train for word in words(source_of(pair)))
     translator = Translator.from_pretrained(folder, device="cpu")
     texts = [source_of(pair) for pair in list(corpus.validation)[:SENTENCES]]

@@ -19,20 +19,16 @@ def translated(name, split, part, n, beam, penalty):
     return [pair.target for pair in pairs], [one[0] for one in best]
 
 
-def tokens(name, texts):
-    """How many tokens the texts have, with the ends of the sentences."""
-    return sum(len(translator(name).target_tokenizer.encode(text)) + 1 for text in texts)
-
-
 def measure(seed, budget, beam, penalty, split="val", name="multi30k-en-de"):
     """BLEU, lengths, and how often the search beats greedy decoding in the model's own eyes."""
     references, best = translated(name, split, seed % PARTS, budget, beam, penalty)
     _, greedy = translated(name, split, seed % PARTS, budget, 1, 0.0)
     ours = [one.text for one in best]
     gains = [one.log_probability - other.log_probability for one, other in zip(best, greedy, strict=True)]
+    result = bleu(ours, references)
     return {
-        "bleu": bleu(ours, references).score,
-        "length": 100 * tokens(name, ours) / tokens(name, references),
+        "bleu": result.score,
+        "length": 100 * result.hypothesis_length / result.reference_length,
         "empty": sum(not text for text in ours),
         "more probable": 100 * sum(gain > 1e-3 for gain in gains) / len(gains),
     }

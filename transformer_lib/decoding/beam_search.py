@@ -208,7 +208,7 @@ def beam_search(
 ) -> Hypotheses:
     """Beam search over a batch of sentences.
 
-    A sentence leaves the batch when nothing can improve.
+    A sentence leaves the batch when nothing can improve within `lookahead` tokens.
 
     Args:
         model: anything with `start` and `step`; the source of a language model is

@@ -63,7 +63,7 @@ def minimum_risk_loss(
     """The expected cost of sampled translations, times each target's length.
 
     Args:
-        sample: n different translations of each source, from BOS to EOS, padded.
+        sample: n translations of each source, from BOS to EOS, padded.
         cost: of translations (B, n, T) beside the references (B, T1), such as
             1 minus sentence BLEU.
 

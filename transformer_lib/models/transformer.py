@@ -62,7 +62,7 @@ class TransformerConfig:
     tie_embeddings: Literal["all", "target", "none"] = "all"
     d_key: Size | None = None  # of one head; None: d_model / n_heads
     d_value: Size | None = None
-    bias: bool = True  # in the attention projections
+    bias: bool = True  # in the attention projections; none in the paper
     eps: Positive = 1e-5  # of the norms
     output_bias: bool = False  # a bias for each token; none in the paper
 

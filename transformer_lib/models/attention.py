@@ -106,7 +106,7 @@ def attention(
         causal: hide the keys after each query; the last query sees all keys.
 
     Raises:
-        TypeError: if the mask is not boolean: the kernel would add it to scores.
+        TypeError: if the mask is not boolean: the kernel adds floats to scores.
         ValueError: if there are not as many values as keys.
     """
     if mask is not None and mask.dtype != torch.bool:

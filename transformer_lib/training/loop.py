@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from transformer_lib.models.loss import Loss, add_up
+from transformer_lib.models.seq2seq import eval_mode
 
 # page: encoder_decoder
 
@@ -55,10 +56,9 @@ def train_on(
 @torch.no_grad()
 def evaluate_loss(model: nn.Module, batches: Iterable[Any]) -> float:
     """Mean loss per target token: the log of the perplexity."""
-    training, device = model.training, next(model.parameters()).device
-    model.eval()
+    device = next(model.parameters()).device
     moved = (batch.to(device, non_blocking=True) for batch in batches)
-    losses = [model.loss(batch) for batch in moved]
-    model.train(training)
+    with eval_mode(model):
+        losses = [model.loss(batch) for batch in moved]
     total, n_tokens = add_up(losses)
     return total / n_tokens

@@ -56,7 +56,7 @@ class Trainer(RunState):
     def update(self, group: Sequence[Batch]) -> Tensor:
         """One update with the mean gradient over some batches; their mean loss.
 
-        Both means are over all target tokens.
+        Over all target tokens; of several processes, each sees its share of the loss.
         """
         self.model.train()
         self.seed_dropout()

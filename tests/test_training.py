@@ -685,3 +685,17 @@ def test_an_update_on_a_gpu_does_not_wait():
         run.update(group)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_evaluate_loss_leaves_each_part_in_its_mode():
+    """Also if a batch raises."""
+    config = TransformerConfig.tiny(source_vocab_size=9, target_vocab_size=9, d_model=8, n_heads=2)
+    model = Transformer(config)
+    model.train().encoder.eval()
+    modes = [part.training for part in model.modules()]
+    batch = collate([([4, EOS], [BOS, 5, EOS])])
+    evaluate_loss(model, [batch])
+    assert [part.training for part in model.modules()] == modes
+    with pytest.raises(AttributeError):
+        evaluate_loss(model, [batch, None])
+    assert [part.training for part in model.modules()] == modes

@@ -68,7 +68,7 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ("train_on", "model.train()", "pass", None),
     ("train_on", "loss.mean.backward()", "loss.sum.backward()", None),
     ("train_on", "losses.append(Loss(loss.sum.detach(), loss.n_tokens))", "losses = [loss]", None),
-    ("evaluate_loss", "model.eval()", "pass", None),
+    ("evaluate_loss", "with eval_mode(model)", "if True", None),
     ("GRU.forward", "self.training)", "True)", None),
     ("RecurrentEncoder.forward", "if self.reverse", "if False", None),
     ("EncoderLayer.forward", "self.norm2(", "self.norm1(", None),

@@ -98,6 +98,12 @@ def test_only_visited_experts_work_and_learn():
     assert worked == [2]
 
 
+def test_a_token_does_not_depend_on_the_shape_of_its_batch():
+    layer, x = experts(), numbers(2, 3, 8)
+    for one, y in zip(x.flatten(0, 1), layer(x).flatten(0, 1), strict=True):
+        torch.testing.assert_close(layer(one), y)
+
+
 def test_the_bias_moves_the_choice_and_not_the_weights():
     layer, x = experts(), numbers(50, 8)
     scores, visits = layer.route(x)

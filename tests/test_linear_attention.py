@@ -287,6 +287,12 @@ def test_the_answer_is_the_last_value(rows, n_keys, times, seed):
         assert sorted(key for key, _ in pairs[:written]) == sorted([*last] * times) and len(last) == n_keys
 
 
+@pytest.mark.parametrize("sizes", [(0, 3, 1), (2, 0, 1), (2, -1, 1), (2, 3, 0), (2, 65, 1)])
+def test_lists_that_cannot_be_are_refused(sizes):
+    with pytest.raises(ValueError, match=r"must be positive|only 64 keys"):
+        make_recall(sizes[0], sizes[1], times=sizes[2])
+
+
 def test_an_unknown_rule_is_refused():
     with pytest.raises(ValueError, match="rule='mean' is none of kernel, sum"):
         LinearAttention(8, rule="mean")

@@ -60,6 +60,8 @@ def make_recall(
 
     Source: Arora et al. (2024), section 4.
     """
+    if min(rows, n_keys, times) < 1:
+        raise ValueError(f"{rows=}, {n_keys=} and {times=} must be positive")
     if n_keys > N_KEYS:
         raise ValueError(f"{n_keys=}, but there are only {N_KEYS} keys")
 

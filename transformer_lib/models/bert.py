@@ -116,7 +116,7 @@ class Bert(nn.Module):
         return self.logits(self.encode(tokens, segments, mask))
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
-        """The cross-entropy of the words that were hidden in the source.
+        """The cross-entropy of the words that were chosen in the source.
 
         ``target_output`` holds them at their positions, and padding elsewhere.
         """
@@ -141,7 +141,7 @@ def mask_tokens(
 
     Args:
         words: the ids that are no special tokens; None: from 4 up to the mask token,
-            as here. In the vocabulary of BERT's authors: 999 to 30,521.
+            as here. In ``bert-base-uncased``: 999 to 30,521.
 
     Example:
         >>> rng = torch.Generator().manual_seed(0)

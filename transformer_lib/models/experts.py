@@ -42,7 +42,7 @@ class Experts(nn.Module):
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Add up what the visited experts compute, weighted by their scores."""
-        tokens = x.flatten(0, -2)  # (N, D)
+        tokens = x.reshape(-1, x.shape[-1])  # (N, D)
         scores, visits = self.route(tokens)
         weights = scores * visits
         weights = (weights / weights.sum(-1, keepdim=True)).to(x.dtype)

@@ -28,7 +28,7 @@ from transformer_lib.settings import Positive, Probability, Size, settings
 
 @settings
 class GPTConfig:
-    """Sizes of a decoder-only model; the defaults are those of the smallest GPT-2.
+    """Sizes of a decoder-only model; by default, those of the smallest GPT-2.
 
     Source: Radford et al. (2019), table 2.
     """

@@ -105,7 +105,7 @@ class LinearAttention(nn.Module):
     """Causal linear attention as a layer, called like a GRU.
 
     The rule says how a head writes: with positive features and a normaliser
-    (kernel), by plain sums, with decay, by the delta rule, or by both (gated).
+    (kernel), by sums, with decay, by the delta rule, or by both (gated).
     Source: Schlag et al. (2021), section 4.
     """
 
@@ -127,7 +127,7 @@ class LinearAttention(nn.Module):
         self.in_proj = nn.Linear(d_model, sum(self.sizes), bias=False)
         self.gates = nn.Linear(d_model, 2 * n_heads)  # to write and to keep
         self.out_proj = nn.Linear(n_heads * d_value, d_model, bias=False)
-        # initially, the write strength is 0.5, and almost nothing decays
+        # at first, a write strength of about 0.5, and about 2 % decays
         bias = torch.tensor([0.0, 4.0]).repeat_interleave(n_heads)
         self.gates.bias.data.copy_(bias)
 

@@ -28,8 +28,8 @@ def rotate(
 ) -> Float[Tensor, "*B T K"]:
     """Rotary positions (RoPE): turn each pair by an angle that grows with position.
 
-    Pair i turns by ``base ** (-2 i / K)`` radians at each position, in single
-    precision at least.
+    Pair i turns by ``base ** (-2 i / K)`` radians at each position; angles have
+    single precision at least.
     Source: Su et al. (2021), section 3.2.
 
     Args:
@@ -151,7 +151,7 @@ class RotaryAttention(MultiHeadAttention):
         mask: Bool[Tensor, "#N 1 #T S"] | None = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "N T D"]:
-        """Attend to every token so far; the keys in the cache are already rotated."""
+        """Attend to the tokens so far; the keys in the cache are already rotated."""
         q, k, v = self.project(x)
         q = rotate(self.q_norm(q), positions, base=self.base)
         k = rotate(self.k_norm(k), positions, base=self.base)

@@ -69,7 +69,7 @@ def grpo_loss(
         old: from the model that wrote the answers.
         reference: from the model that this one should stay close to.
         written: False at padding.
-        clip: how far the ratio to the old probability counts, on either side of 1.
+        clip: how far from 1 the ratio to the old probability can still earn more.
         beta: weight of the divergence from the reference.
 
     Source: Shao et al. (2024), eqs. 3 and 4.

@@ -348,7 +348,7 @@ def test_nothing_is_left_of_a_translator_that_cannot_be_saved(tmp_path):
 STORED = {
     "captions-en-de": ("The dog is sleeping.", "Der Hund schläft."),
     "multi30k-en-de": ("Two dogs are playing in the snow.", "Zwei Hunde spielen im Schnee."),
-    "multi30k-de-en": ("Zwei Hunde spielen im Schnee.", "Two dogs are playing in the snow."),
+    "multi30k-de-en": ("Zwei Hunde spielen im Schnee.", "Two dogs play in the snow."),
     "multi30k-en-fr": ("Two dogs are playing in the snow.", "Deux chiens jouent dans la neige."),
 }
 

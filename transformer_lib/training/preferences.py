@@ -45,7 +45,7 @@ def dpo_loss(
 
 
 def group_advantages(rewards: Float[Tensor, "B G"]) -> Float[Tensor, "B G"]:
-    """How much better each answer is than the others to the same request.
+    """How far each reward is from its group's mean, in standard deviations.
 
     Source: Shao et al. (2024), section 4.1.2.
     """

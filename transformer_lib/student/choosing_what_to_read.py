@@ -17,7 +17,7 @@ SCORES = tensor([[0.3, -1.0, 2.0, 0.1], [5.0, 4.0, 3.0, 6.0]])
 MASK = tensor([[True, True, False, True], [False, True, False, False]])
 
 
-@check(choose, "Two words are enough")
+@check(choose, "Two tokens a head are enough")
 def the_best_of_each_row() -> None:
     """The k largest scores of each row are True, all others False; a large k chooses everything."""
     want = tensor([[True, False, True, False], [True, False, False, True]])
@@ -25,7 +25,7 @@ def the_best_of_each_row() -> None:
     equal(choose(SCORES, 9), torch.ones(2, 4, dtype=torch.bool))
 
 
-@check(choose, "Two words are enough")
+@check(choose, "Two tokens a head are enough")
 def never_what_is_masked() -> None:
     """Where the mask is False, nothing is chosen, even if fewer than k are left."""
     want = tensor([[True, False, False, True], [False, True, False, False]])
@@ -180,7 +180,7 @@ def a_weighted_sum() -> None:
     equal(layer(x), want.view(2, 3, 8), slips)
 
 
-@check(Experts.balance, "Some experts get all the work")
+@check(Experts.balance, "Some experts get most of the work")
 def idle_up_busy_down() -> None:
     """The bias of an expert with too few visits rises by a step, and that of one with too many falls."""
     layer = Experts(8, 4, 3, 1)

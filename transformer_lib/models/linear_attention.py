@@ -42,7 +42,7 @@ def linear_attention(
 
     A chunk of 1 is the recurrent form, and a chunk of T the parallel form. Both
     give the same result.
-    Source: Katharopoulos et al. (2020), section 3.2; Yang et al. (2025),
+    Source: Katharopoulos et al. (2020), section 3.3; Yang et al. (2025),
     section 3.3.
 
     Args:

@@ -20,7 +20,7 @@ N_KEYS, N_VALUES = 64, 32
 
 @dataclass(frozen=True)
 class RecallBatch:
-    """Lists of pairs, each followed by a question for every key, in random order.
+    """Lists of pairs, each followed by a question for each of its keys, shuffled.
 
     Args:
         keys: a key for each position, of the pairs first and then of the questions.

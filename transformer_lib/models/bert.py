@@ -26,7 +26,7 @@ from transformer_lib.settings import Positive, Probability, Size, settings
 
 @settings
 class BertConfig:
-    """Sizes of a BERT; the defaults are those of the base model.
+    """Sizes of a BERT; the defaults are those of ``bert-base-uncased``.
 
     Source: Devlin et al. (2019), section 3.
     """
@@ -87,7 +87,7 @@ class Bert(nn.Module):
         segments: Int[Tensor, "B S"] | None = None,
         mask: Bool[Tensor, "#B #H #S #S"] | None = None,
     ) -> Float[Tensor, "B S D"]:
-        """One vector for each position, made from the words on both its sides.
+        """One vector for each position, made from what the mask lets it see.
 
         Args:
             segments: segment of each token; None: the first.

@@ -30,7 +30,7 @@ from transformer_lib.settings import Positive, Probability, Size, settings
 class GPTConfig:
     """Sizes of a decoder-only model; by default, those of the smallest GPT-2.
 
-    Source: Radford et al. (2019), table 2.
+    Source: Radford et al. (2019), section 2.3 and table 2.
     """
 
     vocab_size: Size = 50_257
@@ -145,7 +145,7 @@ class GPT(nn.Module):
 
         Args:
             first: position of the first token; None: the first one after the cache.
-            mask: False where a cached token is to be ignored.
+            mask: False where a token, cached or new, is to be ignored.
         """
         if first is None:
             first = len(caches[0]) if caches else 0

@@ -89,7 +89,7 @@ def kernel_attention(
 ) -> tuple[Float[Tensor, "*B T V"], Float[Tensor, "*B K W"]]:
     """Causal attention with the features elu(x) + 1, and weights that sum to 1.
 
-    The last column of the state adds up the keys.
+    The last column of the state adds up the features of the keys.
     Source: Katharopoulos et al. (2020), eqs. 7 and 9.
     """
     q, k = F.elu(q) + 1, F.elu(k) + 1

@@ -393,7 +393,7 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         assert page.locator(".tl-target button").count() == 0 and "photographs only" in page.inner_text(".tl-terms")
         page.click(".tl-tries button:nth-child(3)")  # loads and translates
         page.wait_for_function(SPOKEN, arg="Three children are sitting on a bench.")
-        page.fill("textarea", "Zwei Hunde spielen im Schnee. " * 16)
+        page.fill("textarea", "Ein Mann und eine Frau, " * 20)
         page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('after 100 tokens')")
         page.fill("textarea", "Ein ZXQWVKPT isst Pizza.")
         page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('seen ZXQWVKPT, so')")

@@ -7,11 +7,12 @@ import tempfile
 from pathlib import Path
 
 from experiments.harness import Study
-from experiments.studies.decoding_speed import NAME, engine, translator
+from experiments.studies.decoding_speed import LONGEST, NAME, engine, translator
 from experiments.tasks import SMOKE, multi30k
 from transformer_lib.data.tokenizer import EOS
 
-COMMAND = f"transformer_lib translate {NAME} --beam-size 4 --length-penalty 1 --normalization mean --device cpu"
+SEARCH = f"--beam-size 4 --length-penalty 1 --normalization mean --max-length {LONGEST}"
+COMMAND = f"transformer_lib translate {NAME} {SEARCH} --device cpu"
 
 
 def measure(seed, budget, kind):
@@ -46,7 +47,7 @@ def translate(kind, source, output):
 
 STUDY = Study(
     chapter="translation/decoding",
-    equal="10,000 German captions from the training pairs, a beam of 4, scores divided by the number of tokens, one thread, float32; processor time of a process of its own, start included; in turns",
+    equal="10,000 German captions from the training pairs, a beam of 4, scores divided by the number of tokens, at most 50 tokens, one thread, float32; processor time of a process of its own, start included; in turns",
     arms={f"a file, {kind}": {"kind": kind} for kind in ("library", "CTranslate2", "Hugging Face")},
     measure=measure,
     metric="milliseconds a line",

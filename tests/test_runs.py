@@ -95,6 +95,26 @@ def test_further_pairs_are_for_training_alone(tmp_path):
         assert load_corpus(replace(given, skip_bad=True)).notes == ("left out 1 lines that are no pair: 1",)
 
 
+@pytest.mark.parametrize("data", ["a file", "captions"])
+def test_further_pairs_that_repeat_themselves_without_end_are_left_out_and_counted(data, tmp_path):
+    own, extra = tmp_path / "own.tsv", tmp_path / "extra.tsv"
+    write_pairs(own)
+    own.write_text(own.read_text("utf-8") + f"a zebra\t{'h' * 40}\n", encoding="utf-8")  # yours stays
+    kept = [("zebra", "h" * 9), ("zebra " + "." * 40, "- " * 20), ("in 1000000000", "very, " * 9)]
+    endless = ["h" * 10, "die Num" + "mer" * 10, "sehr " * 9 + "sehr", "1" + "02" * 10, "ein Hund, " * 12]
+    gone = [pair for text in endless for pair in ((text, "Hund"), ("dog", text))]
+    lines = (f"{source}\t{target}\n" for source, target in [*gone, *kept])
+    extra.write_text("".join(lines), encoding="utf-8")
+    given = options(data=str(own), extra=str(extra))
+    if data == "captions":
+        given = replace(given, data=data, n_captions=100, vocab_size=None)
+    corpus, without = load_corpus(given), load_corpus(replace(given, extra=None))
+    new = list(corpus.train)[len(list(without.train)) :]
+    assert [pair[1] for pair in new] == [target.strip() for _, target in kept]
+    assert corpus.notes == ("left out 10 extra pairs that repeat a word or a letter ten times in a row",)
+    assert not without.notes and ("h" * 40 in str([*map(list, without[:3])])) == (data == "a file")
+
+
 def test_resuming_a_finished_run_changes_nothing(tmp_path):
     folder = shutil.copytree(run_folder(), tmp_path / "copy")
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}

@@ -3,6 +3,7 @@
 import hashlib
 import heapq
 import math
+import re
 import shutil
 import sys
 import tomllib
@@ -52,6 +53,7 @@ TABLES = tomllib.loads((Path(__file__).parent / "tables.toml").read_text("utf-8"
 MANY = 40_000
 LOCK = ".transformer-lib.lock"
 PART = ".transformer-lib.part"  # the folder in which a run is made, inside its own
+ENDLESS = re.compile(r"(\w.{0,19}?)\1{9}")  # ten times the same: a model that didn't stop
 
 
 @settings
@@ -61,7 +63,8 @@ class TrainOptions:
     data: str = "captions"
     """captions, multi30k, everyday, hf:NAME of Hugging Face, or a file with source, tab, target in each line."""
     extra: str | None = None
-    """A file of further pairs to train on, such as back-translations; none of them is held back for a test."""
+    """A file of further pairs to train on, such as back-translations. None is held back for a test, and pairs in
+    which a model repeated itself without end are left out."""
     model: str = "transformer"
     """A registered model: gru, bahdanau, luong, hard, transformer, gpt, llama, or one of your own."""
     source: Language | None = None
@@ -306,17 +309,20 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
     """
     text = text or options.preparation()
     skipped: list[int] | None = [] if options.skip_bad else None
-    extra = list(read_pairs(options.extra, skipped)) if options.extra else []
+    found = list(read_pairs(options.extra, skipped)) if options.extra else []
+    extra = [pair for pair in found if not any(ENDLESS.search(f"{text} ") for text in pair)]
+    note = f"left out {len(found) - len(extra):,} extra pairs that repeat a word or a letter ten times in a row"
+    notes = left_out(skipped) + (note,) * (len(extra) < len(found))
     if options.data in CORPORA:
         own = CORPORA[options.data](options, text)
         train, val, test = ([replace(x, source=text.prepare(x.source)) for x in part] for part in own)
         more = [(text.prepare(source), target) for source, target in extra]
-        return Corpus([*train, *more], val, test, left_out(skipped))
+        return Corpus([*train, *more], val, test, notes)
     if not options.data.startswith("hf:") and not Path(options.data).is_file():
         raise ValueError(f"data={options.data!r} is no file, nor hf:NAME, {', '.join(CORPORA)}")
     stream = PairStream(options, text)
     stream.extra = extra
-    return Corpus(stream, *stream.held_back(), left_out(stream.skipped) + left_out(skipped))
+    return Corpus(stream, *stream.held_back(), left_out(stream.skipped) + notes)
 
 
 def make_tokenizers(corpus: Corpus, vocab_size: int | None) -> tuple[Tokenizer, Tokenizer]:

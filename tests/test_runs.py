@@ -111,7 +111,7 @@ def test_further_pairs_that_repeat_themselves_without_end_are_left_out_and_count
     corpus, without = load_corpus(given), load_corpus(replace(given, extra=None))
     new = list(corpus.train)[len(list(without.train)) :]
     assert [pair[1] for pair in new] == [target.strip() for _, target in kept]
-    assert corpus.notes == ("left out 10 extra pairs that repeat a word or a letter ten times in a row",)
+    assert corpus.notes == ("left out 10 extra pairs that repeat a letter, a word or a phrase ten times in a row",)
     assert not without.notes and ("h" * 40 in str([*map(list, without[:3])])) == (data == "a file")
 
 

@@ -157,11 +157,11 @@ STUDY = Study(
     seeds=range(5),
     findings={
         "beam": Finding(
-            "A beam of 4 takes Hugging Face's M2M100 at least 1.1 times as long as the library, with the same weights on one processor core, in batches of 16 different sentences or more, each translated to its end.",
+            "A beam of 4 takes Hugging Face's M2M100 at least 1.1 times as long as the library, with the same weights and scores divided by the number of tokens, on one processor core with AVX2 or newer instructions, in batches of 16 different sentences or more, with one translation of each, written to its end.",
             against("beam of 4", "Hugging Face"),
             ("low", ">", 1.1),
-            line="With the same translator and in batches of 16 sentences or more, a beam of four takes Hugging Face's code at least 1.1 times as long.",
-            earlier="“At least twice as long” was the goal. “At least 1.5 times” was true of batches of 64, but not of batches of 16. “At least 1.25 times” fell where all translations end after ten tokens, where all sentences of a batch are the same, and without the processor's vector instructions.",
+            line="With the same translator and length penalty 1, in batches of 16 different sentences or more, a beam of four takes Hugging Face's code at least 1.1 times as long.",
+            earlier="“At least twice as long” was the goal. “At least 1.5 times” was true of batches of 64, but not of batches of 16. Further checks broke what was left of it until it said what it is about: with a length penalty of 2, our search looks further ahead and takes longer, and if each sentence gets four translations, or a processor has no AVX2, the lead is smaller than 1.1.",
         ),
     },
 )

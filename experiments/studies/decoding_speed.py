@@ -157,11 +157,11 @@ STUDY = Study(
     seeds=range(5),
     findings={
         "beam": Finding(
-            "A beam of 4 takes Hugging Face's M2M100 at least 1.1 times as long as the library, with the same weights and scores divided by the number of tokens, on one processor core with AVX2 or newer instructions, in batches of 16 different sentences or more, with one translation of each, written to its end.",
+            "For a beam of 4, Hugging Face's M2M100 takes at least 1.1 times as long as the library on one processor core with AVX2 or newer instructions. Both have the same weights and divide scores by the number of tokens, a batch holds 16 different sentences or more, each sentence gets one translation, and none is cut off.",
             against("beam of 4", "Hugging Face"),
             ("low", ">", 1.1),
-            line="With the same translator and length penalty 1, in batches of 16 different sentences or more, a beam of four takes Hugging Face's code at least 1.1 times as long.",
-            earlier="“At least twice as long” was the goal. “At least 1.5 times” was true of batches of 64, but not of batches of 16. Further checks broke what was left of it until it said what it is about: with a length penalty of 2, our search looks further ahead and takes longer, and if each sentence gets four translations, or a processor has no AVX2, the lead is smaller than 1.1.",
+            line="With the same translator, a length penalty of 1, and batches of 16 different sentences or more, Hugging Face's code takes at least 1.1 times as long as ours for a beam of four.",
+            earlier="We had aimed for “at least twice as long”. “At least 1.5 times” was true of batches of 64, but not of batches of 16. Further checks found cases where even 1.1 is too much, so the sentence now excludes them: a length penalty of 2, where our search goes on for longer, four translations of each sentence, and processors without AVX2.",
         ),
     },
 )

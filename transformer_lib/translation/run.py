@@ -311,8 +311,9 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
     skipped: list[int] | None = [] if options.skip_bad else None
     found = list(read_pairs(options.extra, skipped)) if options.extra else []
     extra = [pair for pair in found if not any(ENDLESS.search(f"{text} ") for text in pair)]
-    note = f"left out {len(found) - len(extra):,} extra pairs that repeat a letter, a word or a phrase ten times in a row"
-    notes = left_out(skipped) + (note,) * (len(extra) < len(found))
+    fewer = len(found) - len(extra)
+    note = f"left out {fewer:,} extra pairs that repeat a letter, a word or a phrase ten times in a row"
+    notes = left_out(skipped) + (note,) * bool(fewer)
     if options.data in CORPORA:
         own = CORPORA[options.data](options, text)
         train, val, test = ([replace(x, source=text.prepare(x.source)) for x in part] for part in own)

@@ -93,6 +93,11 @@ def plain(value: Any) -> str:
     return number(value)
 
 
+def plain_name(key: str) -> str:
+    """A key as a reader knows it."""
+    return key.replace("_", " ").replace("bleu", "BLEU")
+
+
 def rows_of(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """The heads and cells of a record's table: means and ranges of a study's arms, or the metrics of a model."""
     if "findings" in record:
@@ -120,9 +125,9 @@ def rows_of(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
             ]
             cells.append([arm, *[plain(tuned.get(arm, ""))] * bool(tuned), *spread])
         heads = ["Variant", *["Rate"] * bool(tuned)]
-        return [*heads, *(key.replace("_", " ") for key in keys)], cells
+        return [*heads, *map(plain_name, keys)], cells
     return ["measure", "value"], [
-        [name.replace("_", " "), plain(entry)]
+        [plain_name(name), plain(entry)]
         for name, entry in record["metrics"].items()
     ]
 

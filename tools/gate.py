@@ -27,7 +27,7 @@ from export import exporters, path_of, render
 
 FLOORS = (
     "settings strict notebook",
-    "data metrics viz",
+    "data metrics viz plain",
     "models",
     "training decoding",
     "translation viz.steps",
@@ -91,12 +91,12 @@ def fresh_export(pages: list[Notebook], modules: dict[str, Module], root: Path) 
 
 
 def unique_names(modules: dict[str, Module]) -> Iterator[str]:
-    """One public name, one definition, in the whole package."""
+    """One public name, one definition: in the library, and in what pages build plainly beside it."""
     exporters = defaultdict(list)
-    for module in modules.values():
+    for path, module in modules.items():
         for name in module.public:
-            exporters[name].append(module.label)
-    for name, labels in exporters.items():
+            exporters[path.startswith("plain."), name].append(module.label)
+    for (_, name), labels in exporters.items():
         if len(labels) > 1:
             yield f"{name} is exported by {' and '.join(labels)}"
 

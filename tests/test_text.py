@@ -29,9 +29,29 @@ FORMS = {
     "with a line separator": lambda text: text.replace(" ", "\u2028", 1) + "\u2029",
     "with NEL and a carriage return": lambda text: text.replace(" ", "\x85", 1).replace(" ", "\r", 1),
     "with NUL": lambda text: f"{text}\0",
+    "isolated, as in a chat": lambda text: f"\u2068{text}\u2069",
+    "embedded, with variation selectors": lambda text: f"\u202a{text[:1]}\ufe0f{text[1:]}\u202c\ufe0e",
+    "with tags, a joiner and a control character": lambda text: f"{text[:3]}\u200d\x07{text[3:]}\U000e0041\u200c",
+    "with blanks of Braille and of Hangul": lambda text: (
+        text.replace(" ", "\u2800", 1).replace(" ", "\u3164") + "\uffa0"
+    ),
     "with what nobody sees": lambda text: f"\u200e{text[:2]}\u00ad{text[2:]}\u2060".replace(" ", "\u200b", 1),
 }
 WORDS = Tokenizer.train(COMPOSED, level="word")
+POINTS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+IGNORABLE = (  # Default_Ignorable_Code_Point, Unicode 16: DerivedCoreProperties.txt
+    "AD 34F 61C 115F-1160 17B4-17B5 180B-180F 200B-200F 202A-202E 2060-206F 3164 FE00-FE0F FEFF FFA0 FFF0-FFF8 "
+    "1BCA0-1BCA3 1D173-1D17A E0000-E0FFF"
+)
+INVISIBLE = [
+    *(one for one in POINTS if unicodedata.category(one) in ("Cc", "Cf")),
+    *(
+        chr(code)
+        for part in IGNORABLE.split()
+        for code in range(int(part.split("-")[0], 16), int(part.split("-")[-1], 16) + 1)
+    ),
+    "\u2800",
+]
 
 
 @pytest.fixture(params=FORMS.values(), ids=FORMS)
@@ -65,6 +85,50 @@ def test_every_form_is_translated_alike_in_the_page(name, odd):
     folder = str(find_pretrained(name))
     found, expected = (ask_node(folder=folder, jobs=texts, options={"beamSize": 1}) for texts in (odd, COMPOSED))
     assert [one["text"] for one in found] == [one["text"] for one in expected]
+
+
+@pytest.mark.parametrize("where", ["in front", "at the end", "around", "between words", "in a word"])
+def test_what_nobody_sees_is_no_text(where):
+    blank = {"\0", "\u200b", "\u2800", "\u3164", "\uffa0"}  # which look like a space, or stand for one
+    for one in INVISIBLE:
+        odd = {
+            "in front": f"{one}Zwei Hunde",
+            "at the end": f"Zwei Hunde{one}",
+            "around": f"{one}Zwei Hunde{one}",
+            "between words": f"Zwei {one}Hunde",
+            "in a word": f"Zwei Hun{one}de",
+        }[where]
+        space = where == "in a word" and (one in blank or one.isspace())
+        assert one_line(odd) == ("Zwei Hun de" if space else "Zwei Hunde"), hex(ord(one))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "می‌خواهم",  # Persian: without the joiner, two letters run together
+        "अर्‍थ",  # a half form of Devanagari
+        "അവന്‍",  # a chillu of Malayalam, at the end of a word
+        "👩‍🔬 und 👨‍👩‍👧",  # one picture each
+        "۝٣ \u0600١",  # signs drawn around digits
+    ],
+)
+def test_what_changes_how_letters_look_stays(text):
+    assert one_line(text) == text
+    assert one_line(f"\u2067{text}\u2069\ufe0f") == text
+    assert one_line(text.replace("\u200c", "\u200c\u200c\u200d")) == text
+
+
+def test_a_vocabulary_is_learned_from_what_can_be_seen():
+    seen, odd = (Tokenizer.train(texts * 3, 300) for texts in (COMPOSED, [f"\u202a{text}\u202c" for text in COMPOSED]))
+    assert seen == odd
+    assert odd.decode(odd.encode("\u202aa\u202c")) == "\u202aa\u202c"  # and it can still write any text
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
+def test_the_page_reads_every_character_as_python_does():
+    texts = [text for one in POINTS for text in (f"a{one}b", f"{one}\u200d\u06cc{one}\u200c\u0661{one}1 ❤{one}🔥")]
+    assigned = [text for text in texts if all(unicodedata.category(one) != "Cn" for one in text[:2])]
+    assert ask_node(prepare={"kind": "raw", "capitals": "keep"}, texts=assigned) == [*map(one_line, assigned)]
 
 
 def test_every_form_scores_alike(odd):
@@ -112,7 +176,7 @@ def test_one_segment_is_one_line_whatever_the_model_writes(letter, monkeypatch):
 
 
 def test_one_line_is_the_same_line_again():
-    assert one_line("\u200b\u00ad\u200e\u200f\u2060\ufeff\0") == ""  # nothing that anybody could read
+    assert one_line("".join(INVISIBLE)) == ""  # nothing that anybody could read
     for code in range(0x110000):
         if not 0xD800 <= code < 0xE000:
             line = one_line(f"a {chr(code)}\u0308 b")

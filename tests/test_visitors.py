@@ -76,6 +76,7 @@ def test_messages_follow_the_rule_of_the_page():
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
 def test_the_page_reads_counts_and_refuses_as_the_scorer_does():
     odd = ["", "x² İstanbul naïve", "Zwei  Hunde!? Ja.", "a\u0308rger 3rd don't", "你好, two dogs", "…dog.", "two_dogs"]
+    odd += ["Zwei \u202ahu\u0308hner\u202c\u200bda", "hu\xadnde \ufe0f\u3164zwei\U000e0041 \x07\u180eja"]
     texts = [*(visitor.text for visitor in LIST), *odd, "ǅ ﬁ ª"]
     known = set(words("two dogs the weather is hello how are you dog x"))
     program = f"""

@@ -21,6 +21,7 @@ from tools.page_example import ROOT
 from transformer_lib import Translator
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.files import write_json
+from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import EOS, PAD
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.translation.run import load_corpus, read_options
@@ -33,7 +34,7 @@ LEAST, SENTENCES = 3, 400
 
 def words(text: str) -> list[str]:
     """The words of a text, as the page counts them: letters, in lower case."""
-    return "".join(letter if letter.isalpha() else " " for letter in text.lower()).split()
+    return "".join(letter if letter.isalpha() else " " for letter in one_line(text).lower()).split()
 
 
 def source_of(pair: Pair | tuple[str, str]) -> str:

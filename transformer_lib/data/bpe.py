@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from transformer_lib.data.text import visible
+
 __all__ = ["compiled", "join_at_random", "learn_merges", "split_at_random"]
 
 Pair = tuple[str, str]
@@ -21,7 +23,7 @@ def learn_merges(
     import tokenizers
 
     # a word of thousands of letters teaches nothing and takes quadratic time
-    texts = [" " + text for text in texts if max(map(len, text.split()), default=0) < 1000]
+    texts = [" " + text for text in map(visible, texts) if max(map(len, text.split()), default=0) < 1000]
     most = 256 + sum(len(text.encode()) for text in texts)  # a merge needs two bytes
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
     model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)

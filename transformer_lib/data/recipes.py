@@ -16,6 +16,7 @@ from torch import Tensor
 
 from transformer_lib.data.batching import batches
 from transformer_lib.data.files import DataFile, Folder, fetch, read_table
+from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import BOS, EOS, Tokenizer
 
 __all__ = [
@@ -122,7 +123,7 @@ RecipeExample = tuple[list[int], tuple[int, ...]]
 
 def recipe_words(text: str) -> list[str]:
     """The words and punctuation marks of a description, in lower case."""
-    return re.findall(r"\w+|[^\w\s]", text.lower())
+    return re.findall(r"\w+|[^\w\s]", one_line(text).lower())
 
 
 @dataclass(frozen=True, repr=False)

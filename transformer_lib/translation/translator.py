@@ -442,7 +442,7 @@ class Translator:
             ValueError: if a sentence is blank, or the model has no attention.
         """
         texts = check_texts([text] if translation is None else [text, translation])
-        if not all(map(str.strip, texts)):
+        if not all(map(one_line, texts)):
             raise ValueError("an empty sentence has nothing to attend to")
         source = self.prepare(text)
         if translation is None:

@@ -65,7 +65,10 @@ export const address = (files, { name, version }, file) =>
 // ---- which words a model knows ----
 
 // tools/visitors.py has the same three rules in Python; a test compares them.
-export const wordsOf = (text) => text.toLowerCase().match(/\p{L}+/gu) ?? [];
+const NOTHING = /[\x01-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\p{DI}]/gu; // what nobody sees
+const letters = (text) =>
+  text.replace(/[\0\u200b\u3164\uffa0]/g, " ").replace(NOTHING, "").normalize("NFC");
+export const wordsOf = (text) => letters(text).toLowerCase().match(/\p{L}+/gu) ?? [];
 export const firstSentence = (text) => text.match(/^[^.!?…]*[.!?…]*/u)[0];
 export const mostlyUnknown = (words, known) =>
   2 * words.filter((word) => !known.has(word)).length >= words.length;

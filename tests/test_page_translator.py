@@ -124,10 +124,16 @@ def random_translator(kind: str, changes: dict[str, Any], folder: Path, half: bo
     return Translator.from_pretrained(made.save_pretrained(folder, half=half), device="cpu")
 
 
+both_ways = pytest.mark.parametrize("plain", [False, True], ids=["WebAssembly", "plain"])
+
+
 @needs_node
+@both_ways
 @pytest.mark.parametrize("half", [True, False], ids=["half", "single"])
 @pytest.mark.parametrize(("kind", "changes"), MODELS.values(), ids=MODELS)
-def test_every_model_that_the_page_can_run(kind: str, changes: dict[str, Any], half: bool, tmp_path: Path) -> None:
+def test_every_model_that_the_page_can_run(
+    kind: str, changes: dict[str, Any], half: bool, plain: bool, tmp_path: Path
+) -> None:
     folder = tmp_path / "x"
     translator = random_translator(kind, changes, folder, half)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -136,7 +142,7 @@ def test_every_model_that_the_page_can_run(kind: str, changes: dict[str, Any], h
     for beam_size, penalty in ((1, 0.6), (4, 1.0)):
         options = {"beamSize": beam_size, "maxLength": 12}
         options |= {"lengthPenalty": penalty} if penalty != 1.0 else {}
-        found = ask_node(folder=str(folder), jobs=SENTENCES, options=options)
+        found = ask_node(folder=str(folder), jobs=SENTENCES, options=options, plain=plain)
         for text, one in zip(SENTENCES, found, strict=True):
             (best,) = translator.search(
                 [text], beam_size=beam_size, length_penalty=penalty, max_length=12, max_ratio=0.7
@@ -442,6 +448,26 @@ def test_a_visitor_is_answered_by_the_translator_of_everyday_sentences(site: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("allowed", [True, False], ids=["WebAssembly", "forbidden"])
+def test_a_page_that_forbids_webassembly_translates_too(site: Path, browser: Any, allowed: bool) -> None:
+    policy = "script-src 'self' 'unsafe-inline'" + " 'wasm-unsafe-eval'" * allowed
+    rule = f'<meta http-equiv="Content-Security-Policy" content="{policy}"><body'
+    (site / "strict.html").write_text((site / "light.html").read_text("utf-8").replace("<body", rule), "utf-8")
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}strict.html", reduced_motion="reduce")
+        used = """async () => {
+          const { makeRoom, product } = await import("./files/product.js");
+          return product({ weight: makeRoom([[2, 2]])(4) }, new Float32Array(2)) !== null;
+        }"""
+        assert page.evaluate(used) is allowed
+        page.fill("textarea", "The cat sleeps.")
+        page.click(".tl-form button")
+        page.wait_for_function(SPOKEN, arg="Die Katze schläft.")
+        assert [one for one in problems if "WebAssembly" not in one] == []
+        page.context.close()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_the_widget_fits_a_phone_and_degrades(site: Path, browser: Any, mode: str) -> None:
     with serve(site) as root:
@@ -570,13 +596,14 @@ def test_an_address_carries_model_and_sentence(site: Path, browser: Any) -> None
 
 @needs_node
 @pytest.mark.slow
+@both_ways
 @pytest.mark.parametrize("name", pretrained_names())
-def test_every_shipped_model_translates_as_in_python(name: str, extension: Any) -> None:
+def test_every_shipped_model_translates_as_in_python(name: str, plain: bool, extension: Any) -> None:
     translator = Translator.from_pretrained(name, device="cpu")
     captions = translator.text.kind == "captions"
     own = extension.SENTENCES.get(name) or extension.SENTENCES[translator.text.source]
     texts = extension.covering()[:10] if captions else own
-    found = ask_node(folder=str(find_pretrained(name)), jobs=texts, options={"beamSize": 5})
+    found = ask_node(folder=str(find_pretrained(name)), jobs=texts, options={"beamSize": 5}, plain=plain)
     expected = [best[0] for best in translator.search(texts, beam_size=5)]
     assert [one["text"] for one in found] == [one.text for one in expected]
     assert [one["score"] for one in found] == pytest.approx([one.score for one in expected], abs=1e-3)

@@ -5,7 +5,13 @@
 //   { ..., layer }                        the same, and what the heads of a layer attended to in the mean
 //   { ..., cross: true }                  all hypotheses of lists of ids, and what every layer and head attended to
 //   { ..., timed: true }                  the same, with the milliseconds of processor time
+//   { ..., plain: true }                  without WebAssembly
+//   { products: [{ rows, x, bias }] }     W x + bias by WebAssembly; W is a list of rows
+//   { folder, experiments }               logits and attention while source and target ids are read under a change;
+//                                         a swapped vector is { place, layer, from: ids, at: place }
 import { readFileSync } from "node:fs";
+import { change, encode, run, write } from "../transformer_lib/viz/kit.js";
+import { makeRoom, product } from "../transformer_lib/viz/product.js";
 import { meanOfLayer, Tokenizer, Translator } from "../transformer_lib/viz/translator.js";
 
 const asked = JSON.parse(readFileSync(0, "utf8"));
@@ -34,7 +40,34 @@ const pair = (tokenizer, text) => {
   return [ids, tokenizer.decode(ids)];
 };
 
-if (asked.prepare) {
+// What a change is made of comes as JSON, but for the vectors of another sentence.
+function made({ swap = [], ...other }, model) {
+  const found = swap.map(({ place, layer, from, at }) => {
+    const { layers, output } = encode(model, from);
+    return { place, layer, vector: (layer === undefined ? output : layers[layer])[at] };
+  });
+  return change({ ...other, swap: found });
+}
+
+// Float32Arrays as lists.
+const listed = (value) =>
+  ArrayBuffer.isView(value) || (Array.isArray(value) && typeof value[0] === "number")
+    ? [...value]
+    : Array.isArray(value)
+      ? value.map(listed)
+      : value;
+
+if (asked.products) {
+  const answers = asked.products.map(({ rows, x, bias }) => {
+    const room = makeRoom([[rows.length, x.length], [rows.length]]);
+    const weight = room(rows.length * x.length);
+    weight.set(rows.flat());
+    const own = bias && room(rows.length);
+    own?.set(bias);
+    return [...product({ weight, bias: own }, Float32Array.from(x))];
+  });
+  process.stdout.write(JSON.stringify(answers));
+} else if (asked.prepare) {
   const ready = asked.texts.map((text) => Translator.prototype.prepare.call(asked.prepare, text));
   process.stdout.write(JSON.stringify(ready));
 } else if (asked.tokenizer) {
@@ -43,9 +76,21 @@ if (asked.prepare) {
     JSON.stringify(asked.texts.map((text) => pair(tokenizer, text))),
   );
 } else {
-  const translator = await Translator.load(async (name) => bytes(name));
+  const translator = await Translator.load(async (name) => bytes(name), {
+    plain: asked.plain,
+  });
   const before = process.cpuUsage().user;
-  const results = asked.jobs.map((job) => {
+  const experiments = asked.experiments?.map(({ source, target, text, ...one }) => {
+    const changed = made(one.change, translator.model);
+    if (text !== undefined)
+      return kept(write(translator, text, changed, asked.options));
+    const { logits, maps } = run(translator.model, source, target, changed);
+    const { encoder, decoder, cross } = maps;
+    return { logits, encoder, decoder, cross };
+  });
+  const results = experiments?.map((one) =>
+    Object.fromEntries(Object.entries(one).map(([key, value]) => [key, listed(value)])),
+  ) ?? asked.jobs.map((job) => {
     if (Array.isArray(job))
       return finish(translator.model.search(job, asked.options)).map(kept);
     const found = finish(translator.translate(job, asked.options));

@@ -29,6 +29,8 @@ RESULTS = PACKAGE / "results"
 WORDS = Path(__file__).parent / "words"
 SCRIPTS = (
     "translator.js",
+    "product.js",
+    "kit.js",
     "page_parts.js",
     "translator_page.js",
     "museum_page.js",

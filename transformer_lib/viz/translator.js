@@ -3,11 +3,15 @@
 // vector is a Float32Array, a sequence an array of vectors, and a linear map
 // { weight, bias } has one row for each output.
 
+import { makeRoom, product } from "./product.js";
+
 export const [PAD, BOS, EOS, UNK] = [0, 1, 2, 3];
 
 // ---- numbers ----
 
 function linear({ weight, bias }, x) {
+  const fast = product({ weight, bias }, x); // the same sum by WebAssembly, if it can
+  if (fast) return fast;
   const y = new Float32Array(weight.length / x.length);
   for (let row = 0, w = 0; row < y.length; row++) {
     let sum = bias ? bias[row] : 0;
@@ -29,9 +33,17 @@ function layerNorm({ weight, bias }, x, eps) {
 }
 
 function logSoftmax(scores) {
-  const largest = scores.reduce((a, b) => Math.max(a, b), -Infinity);
-  const sum = scores.reduce((total, score) => total + Math.exp(score - largest), 0);
-  return scores.map((score) => score - largest - Math.log(sum));
+  let [largest, sum] = [-Infinity, 0];
+  for (const score of scores) if (score > largest) largest = score;
+  for (const score of scores) sum += Math.exp(score - largest);
+  const shift = largest + Math.log(sum);
+  return scores.map((score) => score - shift);
+}
+
+// The weights of some scores; all zero if every score is -Infinity.
+function softmax(scores) {
+  const open = scores.some((score) => score > -Infinity);
+  return open ? logSoftmax(scores).map(Math.exp) : scores.map(() => 0);
 }
 
 const ACTIVATIONS = {
@@ -63,22 +75,24 @@ class Attention {
     return vectors.map((x) => ({ key: linear(key, x), value: linear(value, x) }));
   }
 
-  // For each head: the softmax of query · key / √dK, and the values averaged by it.
-  attend(x, seen) {
+  // For each head: the softmax of query · key / √dK, and the values averaged by it. An
+  // experiment may allow a head only some places, or silence it (kit.js).
+  attend(x, seen, { allows, silent } = {}) {
     const query = linear(this.query, x);
     const [dK, dV] = [query, seen[0].value].map((one) => one.length / this.heads);
     const context = new Float32Array(dV * this.heads);
     const weights = [];
     for (let head = 0; head < this.heads; head++) {
-      const scores = seen.map(({ key }) => {
+      const scores = seen.map(({ key }, place) => {
+        if (allows && !allows(head, place)) return -Infinity;
         let product = 0;
         for (let i = head * dK; i < (head + 1) * dK; i++)
           product += query[i] * key[i];
         return product / Math.sqrt(dK);
       });
-      weights[head] = logSoftmax(scores).map(Math.exp);
+      weights[head] = softmax(scores);
       seen.forEach(({ value }, place) => {
-        const weight = weights[head][place];
+        const weight = silent?.(head) ? 0 : weights[head][place];
         for (let i = head * dV; i < (head + 1) * dV; i++)
           context[i] += weight * value[i];
       });
@@ -92,7 +106,7 @@ class Attention {
 // A model has the library's two methods: `start` reads the source and gives a
 // state, `step` reads one target token and gives the scores of the next, a new state,
 // and what each layer and head attended to. A state is never changed, so that two
-// hypotheses may continue one.
+// hypotheses may continue one. Both take what an experiment changes (kit.js).
 class Seq2Seq {
   constructor(config, tensors) {
     Object.assign(this, { config }, grow(tensors));
@@ -103,15 +117,15 @@ class Seq2Seq {
   // over ((5 + length) / 6) ** lengthPenalty.
   *search(source, options = {}) {
     const { beamSize = 1, lengthPenalty = 0.6 } = options;
-    const { maxLength = 100, maxRatio = Infinity, lookahead = 8 } = options;
+    const { maxLength = 100, maxRatio = Infinity, lookahead = 8, change } = options;
     const ratio = Math.max(1, Math.floor(maxRatio * source.length));
     const limit = Math.min(maxLength, this.config.max_length ?? Infinity, ratio);
     const normalizer = (length) => ((5 + length) / 6) ** lengthPenalty;
-    const state = this.start(source);
+    const state = this.start(source, change);
     let live = [{ tokens: [], logProbability: 0, cross: [], state }];
     let finished = [];
     for (let length = 1; length <= limit; length++) {
-      const candidates = live.flatMap((one) => this.extend(one, 2 * beamSize));
+      const candidates = live.flatMap((one) => this.extend(one, 2 * beamSize, change));
       candidates.sort((a, b) => b.logProbability - a.logProbability);
       live = [];
       candidates.slice(0, 2 * beamSize).forEach((one, rank) => {
@@ -134,8 +148,9 @@ class Seq2Seq {
   }
 
   // The likeliest continuations of a hypothesis by one token; never by PAD or BOS.
-  extend({ tokens, logProbability, cross, state }, count) {
-    const step = this.step(tokens.at(-1) ?? BOS, state);
+  extend({ tokens, logProbability, cross, state }, count, change) {
+    const look = change?.at(tokens.length);
+    const step = this.step(tokens.at(-1) ?? BOS, state, look);
     const scores = logSoftmax(step.logits);
     return largest(scores.fill(-Infinity, PAD, EOS), count).map((token) => ({
       tokens: [...tokens, token],
@@ -192,42 +207,54 @@ class Transformer extends Seq2Seq {
   }
 
   // Reads the source: for each decoder layer the keys and values made of it, and an
-  // empty cache for those of the target.
-  start(ids) {
+  // empty cache for those of the target. Kept as well: the encoder's vectors, and what
+  // each of its layers and heads attended to.
+  start(ids, change) {
     const { source_embedding, source_positions } = this;
     let vectors = ids.map((id, i) =>
       this.embed(source_embedding, source_positions, id, i),
     );
-    for (const { self_attn, feed_forward, norm1, norm2 } of this.encoder.layers) {
-      vectors = this.residual(vectors, norm1, (given) => {
-        const seen = self_attn.read(given);
-        return given.map((x) => self_attn.attend(x, seen).vector);
+    const maps = [];
+    this.encoder.layers.forEach((layer, depth) => {
+      vectors = change?.vectors(vectors, depth) ?? vectors;
+      vectors = this.residual(vectors, layer.norm1, (given) => {
+        const seen = layer.self_attn.read(given);
+        const found = given.map((x, i) =>
+          layer.self_attn.attend(x, seen, change?.at(i)("encoder", depth)),
+        );
+        maps[depth] = found.map(({ weights }) => weights);
+        return found.map(({ vector }) => vector);
       });
-      vectors = this.residual(vectors, norm2, (given) =>
-        given.map((x) => this.feedForward(feed_forward, x)),
+      vectors = this.residual(vectors, layer.norm2, (given) =>
+        given.map((x) => this.feedForward(layer.feed_forward, x)),
       );
-    }
+    });
     vectors = this.finish(this.encoder, vectors);
+    vectors = change?.vectors(vectors) ?? vectors;
     const { layers } = this.decoder;
     const memory = layers.map(({ cross_attn }) => cross_attn.read(vectors));
-    return { memory, cache: layers.map(() => []) };
+    return { memory, cache: layers.map(() => []), encoder: { maps, vectors } };
   }
 
   // Reads one target token. The cache holds keys and values of the tokens before,
   // layer by layer.
-  step(id, { memory, cache }) {
+  step(id, { memory, cache, encoder }, look) {
     const { target_embedding, target_positions } = this;
     let vectors = [
       this.embed(target_embedding, target_positions, id, cache[0].length),
     ];
-    const [grown, cross] = [[], []];
+    const [grown, cross, self] = [[], [], []];
     this.decoder.layers.forEach((layer, depth) => {
       vectors = this.residual(vectors, layer.norm1, ([x]) => {
         grown[depth] = [...cache[depth], ...layer.self_attn.read([x])];
-        return [layer.self_attn.attend(x, grown[depth]).vector];
+        const given = look?.("decoder", depth);
+        const { vector, weights } = layer.self_attn.attend(x, grown[depth], given);
+        self[depth] = weights;
+        return [vector];
       });
       vectors = this.residual(vectors, layer.norm2, ([x]) => {
-        const { vector, weights } = layer.cross_attn.attend(x, memory[depth]);
+        const given = look?.("cross", depth);
+        const { vector, weights } = layer.cross_attn.attend(x, memory[depth], given);
         cross[depth] = weights;
         return [vector];
       });
@@ -236,8 +263,8 @@ class Transformer extends Seq2Seq {
       ]);
     });
     const [x] = this.finish(this.decoder, vectors);
-    const state = { memory, cache: grown };
-    return { logits: linear(this.output, x), state, cross };
+    const state = { memory, cache: grown, encoder };
+    return { logits: linear(this.output, x), state, cross, self };
   }
 }
 
@@ -308,7 +335,7 @@ class Recurrent extends Seq2Seq {
 
   // The states of the top layer at each token, and the last states of each layer,
   // one for each direction. The second direction reads from the end.
-  encode(ids) {
+  encode(ids, change) {
     const { d_model: D, reverse_source: reverse } = this.config;
     const order = reverse ? ids.toReversed() : ids;
     let vectors = order.map((id) => row(this.encoder.embedding, id, D));
@@ -319,7 +346,7 @@ class Recurrent extends Seq2Seq {
       last.push([ways[0].at(-1), ways[1]?.[0]]);
       vectors = vectors.map((_, place) => join(...ways.map((way) => way[place])));
     }
-    return { outputs: vectors, last };
+    return { outputs: change?.vectors(vectors) ?? vectors, last };
   }
 
   // The state of each decoder layer after one more vector.
@@ -334,13 +361,17 @@ class Recurrent extends Seq2Seq {
   }
 
   // The softmax of v · tanh(W q + U k) or of q · k, and the states averaged by it.
-  attend(query, { outputs, keys }) {
+  attend(query, { outputs, keys }, { allows, silent } = {}) {
     const { score } = this.attention ?? {};
     const q = score?.query ? linear(score.query, query) : query;
-    const scores = keys.map((key) =>
-      score?.combine ? dot(score.combine.weight, tanh(add(q, key))) : dot(q, key),
-    );
-    const weights = logSoftmax(scores).map(Math.exp);
+    const scores = keys.map((key, place) => {
+      if (allows && !allows(0, place)) return -Infinity;
+      return score?.combine
+        ? dot(score.combine.weight, tanh(add(q, key)))
+        : dot(q, key);
+    });
+    const weights = softmax(scores);
+    if (silent?.(0)) return { context: zeros(outputs[0].length), weights };
     const context = zeros(outputs[0].length).map((_, i) =>
       outputs.reduce((sum, x, place) => sum + weights[place] * x[i], 0),
     );
@@ -365,15 +396,16 @@ class OneVector extends Recurrent {
 
 // Bahdanau: the decoder attends with its old state, then takes its step.
 class Bahdanau extends Recurrent {
-  start(ids) {
-    const { outputs, last } = this.encode(ids);
+  start(ids, change) {
+    const { outputs, last } = this.encode(ids, change);
     const hidden = last.map(([, backward]) => tanh(linear(this.bridge, backward)));
     return { memory: { outputs, keys: this.prepare(outputs) }, hidden };
   }
 
-  step(id, { memory, hidden }) {
+  step(id, { memory, hidden }, look) {
     const word = row(this.embedding, id, this.config.d_model);
-    const { context, weights } = this.attend(hidden.at(-1), memory);
+    const given = look?.("cross", 0);
+    const { context, weights } = this.attend(hidden.at(-1), memory, given);
     const state = { memory, hidden: this.advance(join(word, context), hidden) };
     const x = tanh(linear(this.read_out, join(word, state.hidden.at(-1), context)));
     return { logits: linear(this.output, x), state, cross: [[weights]] };
@@ -388,17 +420,18 @@ class Luong extends Recurrent {
       throw new Error("no attention to windows or locations here");
   }
 
-  start(ids) {
-    const { outputs, last } = this.encode(ids);
+  start(ids, change) {
+    const { outputs, last } = this.encode(ids, change);
     const hidden = last.map((ways) => join(...ways));
     const feed = zeros(this.config.input_feeding ? this.config.d_model : 0);
     return { memory: { outputs, keys: this.prepare(outputs) }, hidden, feed };
   }
 
-  step(id, { memory, hidden: old, feed }) {
+  step(id, { memory, hidden: old, feed }, look) {
     const word = row(this.embedding, id, this.config.d_model);
     const hidden = this.advance(join(word, feed), old);
-    const { context, weights } = this.attend(hidden.at(-1), memory);
+    const given = look?.("cross", 0);
+    const { context, weights } = this.attend(hidden.at(-1), memory, given);
     const x = tanh(linear(this.attentional, join(context, hidden.at(-1))));
     const state = { memory, hidden, feed: feed.length ? x : feed };
     return { logits: linear(this.output, x), state, cross: [[weights]] };
@@ -417,13 +450,14 @@ const MODELS = {
 // Where the largest few values stand, the largest first.
 function largest(values, count) {
   const best = [];
-  values.forEach((value, index) => {
-    if (best.length === count && value <= values[best[count - 1]]) return;
+  for (let index = 0; index < values.length; index++) {
+    const value = values[index];
+    if (best.length === count && value <= values[best[count - 1]]) continue;
     let place = best.length;
     while (place > 0 && values[best[place - 1]] < value) place--;
     best.splice(place, 0, index);
     best.length = Math.min(best.length, count);
-  });
+  }
   return best;
 }
 
@@ -573,22 +607,25 @@ const HALVES = Float32Array.from({ length: 65536 }, (_, bits) => {
 });
 
 // A safetensors file: the length of a header, the header as JSON, the numbers.
-export function readTensors(buffer) {
+export function readTensors(buffer, { plain } = {}) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   const text = new TextDecoder().decode(new Uint8Array(buffer, 8, length));
   const { __metadata__: notes, ...entries } = JSON.parse(text);
   const tensors = {};
+  const room = makeRoom(
+    Object.values(entries).map(({ shape }) => shape),
+    plain,
+  );
   for (const [name, { dtype, data_offsets }] of Object.entries(entries)) {
     const [first, last] = data_offsets.map((offset) => 8 + length + offset);
     const bytes = buffer.slice(first, last);
-    if (dtype === "F32") tensors[name] = new Float32Array(bytes);
-    else if (dtype === "F16")
-      tensors[name] = new Float32Array(bytes.byteLength / 2);
-    else throw new Error(`${name} is ${dtype}, expected F16 or F32`);
-    if (dtype === "F16")
-      new Uint16Array(bytes).forEach(
-        (half, i) => (tensors[name][i] = HALVES[half]),
-      );
+    if (dtype !== "F16" && dtype !== "F32")
+      throw new Error(`${name} is ${dtype}, expected F16 or F32`);
+    const values = dtype === "F16" ? new Uint16Array(bytes) : new Float32Array(bytes);
+    const tensor = room(values.length);
+    if (dtype === "F32") tensor.set(values);
+    else for (let i = 0; i < values.length; i++) tensor[i] = HALVES[values[i]];
+    tensors[name] = tensor;
   }
   // Tied weights are stored only once.
   const { aliases } = JSON.parse(notes?.text ?? "{}");
@@ -616,15 +653,16 @@ export class Translator {
     this.model = new MODELS[model.name](model.config, tensors);
   }
 
-  // `read` gives a file of the folder, by its name, as an ArrayBuffer.
-  static async load(read) {
+  // `read` gives a file of the folder, by its name, as an ArrayBuffer; with `plain`, no
+  // WebAssembly is used.
+  static async load(read, options) {
     const parse = async (name) =>
       JSON.parse(new TextDecoder().decode(await read(name)));
     const config = await parse("config.json");
     const { source, target } = config.tokenizers;
     const parts = [parse(source), parse(target), read("weights.safetensors")];
     const [one, other, weights] = await Promise.all(parts);
-    return new Translator(config, one, other, readTensors(weights));
+    return new Translator(config, one, other, readTensors(weights, options));
   }
 
   // The text as the model wants it: a line of nothing but capitals is read in lower case,

@@ -1,0 +1,323 @@
+"""Figures to touch: what the page shows at a setting is what ``draw`` draws there, by mouse, finger and keyboard."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from browser import NARROW, launch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_lib import viz
+from transformer_lib.viz import frames
+
+WIDTHS, PLACES = [1, 4, 16, 64], [-1.0, -0.5, 0.0, 0.5, 1.0]
+
+
+@pytest.fixture(autouse=True)
+def style() -> Any:
+    with matplotlib.rc_context():
+        viz.use_style()
+        yield
+        assert not plt.get_fignums()  # touch closes what draw opens
+
+
+def weights(width: int, scaled: str) -> str:
+    """Bars that change in height and colour, a text, and as many marks as the logarithm."""
+    scores = np.linspace(1, 0, 6) * (np.sqrt(width) if scaled == "no" else 1)
+    share = np.exp(scores) / np.exp(scores).sum()
+    _, ax = plt.subplots()
+    ax.bar(range(6), share, color=viz.PALETTE["red" if scaled == "no" else "blue"])
+    ax.set(ylim=(0, 1), xlabel="keys", ylabel="weight")
+    ax.text(5, 0.9, f"{100 * share[0]:.0f} %", ha="right")
+    ax.plot(range(int(np.log2(width))), [0.5] * int(np.log2(width)), "o")
+    for i in range(int(np.log2(width))):
+        ax.axvline(i, clip_on=i % 2 == 0, ls="--" if i == 1 else "-")
+    return f"Width {width}: the best key gets {share[0]:.2f}."
+
+
+def arrow(x: float, y: float) -> str:
+    _, (ax, other) = plt.subplots(1, 2)
+    ax.set(xlim=(-2, 2), ylim=(-2, 2), aspect="equal")
+    ax.plot([0, x], [0, y])
+    other.barh(["x", "y"], [x, y])
+    other.set(xlim=(-1, 1))
+    return f"At {x} and {y}."
+
+
+FIGURES = {
+    "weights": (weights, {"width": WIDTHS, "scaled": ["no", "yes"]}, {"start": {"width": 16}, "title": "Saturation"}),
+    "arrow": (arrow, {"x": PLACES, "y": PLACES[:4]}, {"drag": ("x", "y"), "start": {"x": 0.5}}),
+}
+
+
+def made(name: str) -> viz.Viewer:
+    draw, controls, options = FIGURES[name]
+    with matplotlib.rc_context():
+        viz.use_style()
+        return viz.touch(draw, **options, **controls)
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, viz.Viewer]:
+    return {name: made(name) for name in FIGURES}
+
+
+# ---- columns ----
+
+
+@given(st.lists(st.integers(-(10**7), 10**7), min_size=1))
+def test_letters_hold_any_numbers(numbers: list[int]) -> None:
+    found, last, rest, shift = [], 0, 0, 0
+    for letter in frames.digits_of(numbers):
+        digit = frames.DIGITS.index(letter)
+        rest, shift = rest + ((digit & 31) << shift), shift + 5
+        if digit < 32:
+            last += -(rest >> 1) if rest & 1 else rest >> 1
+            found.append(last)
+            rest = shift = 0
+    assert found == numbers
+
+
+def read(columns: frames.Columns, templates: list[Any], setting: tuple[int, ...]) -> str:
+    """What the script makes of templates at one setting."""
+    kept = list(columns.kept)
+
+    def number(place: int) -> tuple[int, int]:
+        uses, decimals, numbers = kept[place]
+        at = 0
+        for k in uses:
+            at = at * columns.sizes[k] + setting[k]
+        return numbers[at], decimals
+
+    form, *used = templates[number(templates[-1])[0]] if isinstance(templates[-1], int) else templates[0]
+    fill = iter(used)
+    return re.sub("~", lambda _: frames.written(*number(next(fill))), form) if used else form
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_texts_come_back_as_they_were(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    words = st.sampled_from(["", "1", "2.50", "-0.3", "007", "~", "a 1", "a 2.5", "#00ff00", "3 4", "−1", "-0.0", "x"])
+    values = data.draw(st.lists(words, min_size=int(np.prod(sizes)), max_size=int(np.prod(sizes))))
+    columns = frames.Columns(sizes)
+    templates = columns.texts(values)
+    for value, setting in zip(values, itertools.product(*map(range, sizes)), strict=True):
+        assert read(columns, templates, setting) == value
+
+
+def test_a_column_keeps_only_the_controls_it_depends_on() -> None:
+    columns = frames.Columns([2, 3])
+    assert columns.texts([f"M{a} 5L{b}" for a in (1, 2) for b in (7, 8, 9)]) == [["M~ 5L~", 0, 1]]
+    assert list(columns.kept) == [((0,), 0, (1, 2)), ((1,), 0, (7, 8, 9))]
+    assert columns.texts([f"{a}" for a in (1, 2) for _ in range(3)]) == [["~", 0]]  # kept once
+
+
+# ---- the figure ----
+
+
+def test_it_is_small_always_the_same_and_loads_nothing(figures: dict[str, viz.Viewer]) -> None:
+    for name, figure in figures.items():
+        assert figure.html == made(name).html and len(figure.html) < 30_000
+        plain = figure.html.replace('xmlns="http://www.w3.org/2000/svg"', "").replace(
+            '"http://www.w3.org/2000/svg"', ""
+        )
+        assert not re.search(r"https?:|src=|@import|url\((?!#touch-)| name=", plain)
+    names = [set(re.findall(r' id="([^"]*)"', figure.html)) for figure in figures.values()]
+    assert all(names) and not names[0] & names[1]  # figures of one page do not use each other's shapes
+
+
+def test_what_it_opens_with_is_in_the_page_without_a_script(figures: dict[str, viz.Viewer]) -> None:
+    html = figures["weights"].html
+    assert '<span class="touch-said">Width 16: the best key gets 0.56.</span>' in html and ">56 %</text>" in html
+    assert 'max="3" value="2"' in html and str(figures["weights"]).startswith("Viewer(summary='Saturation: Width 16")
+    assert html.count("<output") == 1 and 'value="0" checked><span>no' in html
+
+
+@pytest.mark.parametrize(
+    ("controls", "message"),
+    [
+        ({"width": [], "scaled": ["no"]}, "width=.*different values"),
+        ({"width": [1, 1], "scaled": ["no"]}, "width=.*different values"),
+        ({"width": [1], "scaled": ["no"], "start": {"width": 3}}, "width=3 is none of its values"),
+        ({"width": [1], "scaled": ["no"], "start": {"depth": 3}}, "depth is no control: there are width, scaled"),
+        ({"width": [1], "scaled": ["no"], "drag": ("width", "scaled")}, "scaled=.*only numbers can be dragged"),
+    ],
+)
+def test_what_cannot_be_right_is_refused(controls: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        viz.touch(weights, **controls)
+
+
+def test_a_function_that_draws_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="draw made no figure"):
+        viz.touch(lambda x: None, x=[1, 2])
+
+
+# ---- in a browser ----
+
+SEEN = """(svg) => {
+  const seen = (one) => one.getAttribute('display') !== 'none';
+  const names = (one) => one.getAttributeNames()
+    .filter((name) => !['data-touch', 'display', 'href', 'clip-path'].includes(name));
+  const shape = (id) => id && document.querySelector(id.match(/#[^)]*/)[0]).outerHTML.replace(/ id="[^"]*"/, '');
+  const tree = (one) => [one.tagName, names(one).sort().map((name) => [name, one.getAttribute(name)]),
+    shape(one.getAttribute('href')), shape(one.getAttribute('clip-path')),
+    one.children.length ? '' : one.textContent,
+    [...one.children].filter((child) => seen(child) && child.tagName !== 'defs').map(tree)];
+  return JSON.stringify([...svg.children].filter((one) => seen(one) && !/defs/.test(one.tagName)
+    && one.getAttribute('class') !== 'touch-handle').map(tree));
+}"""
+DARK = ":root { --pst-color-background: #14181e; --pst-color-text-base: #ced6dd; } body { background: #14181e }"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Any:
+    with launch() as found:
+        yield found
+
+
+def show(browser: Any, folder: Path, figures: dict[str, viz.Viewer], dark: bool = False, **options: Any) -> Any:
+    body = "".join(f'<section id="{name}">{figure.html}</section>' for name, figure in figures.items())
+    head = f'<!doctype html><html lang="en" data-theme="{"dark" if dark else "light"}"><title>t</title>'
+    head += f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><style>{DARK * dark}</style>'
+    path = folder / "page.html"
+    path.write_text(f"{head}<body>{body}</body></html>", encoding="utf-8")
+    page = browser.new_context(**options).new_page()
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: problems.append(request.url) if request.url != path.as_uri() else None)
+    page.problems = problems
+    page.goto(path.as_uri())
+    return page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FIGURES)
+def test_each_frame_is_what_draw_draws(figures: dict[str, viz.Viewer], name: str, browser: Any, tmp_path: Path) -> None:
+    draw, controls, _ = FIGURES[name]
+    alone = {}
+    for i, values in enumerate(itertools.product(*controls.values())):
+        alone[f"f{i}"] = viz.touch(draw, **{key: [value] for key, value in zip(controls, values, strict=True)})
+    page = show(browser, tmp_path, {"all": figures[name], **alone})
+    for i, setting in enumerate(itertools.product(*(range(len(values)) for values in controls.values()))):
+        for k, at in enumerate(setting):
+            page.eval_on_selector(
+                f'#all [data-control="{k}"]',
+                """(box, at) => { const one = box.querySelector('[type=range]') ?? box.querySelectorAll('input')[at];
+                if (one.type === 'range') one.value = at; else one.checked = true;
+                one.dispatchEvent(new Event('input', { bubbles: true })); }""",
+                at,
+            )
+        assert page.eval_on_selector("#all svg", SEEN) == page.eval_on_selector(f"#f{i} svg", SEEN)
+        assert page.inner_text("#all .touch-said") == page.inner_text(f"#f{i} .touch-said")
+    assert page.problems == []
+    page.context.close()
+
+
+@pytest.mark.slow
+def test_it_works_by_keyboard_and_is_said(figures: dict[str, viz.Viewer], browser: Any, tmp_path: Path) -> None:
+    page = show(browser, tmp_path, figures)
+    assert page.get_attribute("#weights .touch-said", "aria-live") == "polite"
+    page.focus("#weights [type=range]")
+    page.keyboard.press("End")
+    assert page.inner_text("#weights .touch-said").startswith("Width 64: ")
+    assert page.inner_text("#weights output") == "64"
+    assert page.get_attribute("#weights [type=range]", "aria-valuetext") == "64"
+    page.focus("#weights fieldset input:checked")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#weights .touch-said") == "Width 64: the best key gets 0.26."
+    assert page.inner_text("#arrow .touch-said") == "At 0.5 and -1.0."  # it is not disturbed
+    page.focus("#arrow [type=range] >> nth=0")
+    for key in ("ArrowUp", "ArrowUp", "ArrowLeft", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    assert page.inner_text("#arrow .touch-said") == "At 1.0 and -0.5."
+    assert page.problems == []
+    page.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("touch", [False, True])
+def test_the_handle_follows_the_pointer(
+    figures: dict[str, viz.Viewer], browser: Any, tmp_path: Path, touch: bool
+) -> None:
+    page = show(browser, tmp_path, figures, **({"viewport": NARROW, "has_touch": True} if touch else {}))
+    ring = page.locator("#arrow .touch-ring").bounding_box()
+    box = page.locator("#arrow svg").bounding_box()
+    x, y = ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2
+    step = page.evaluate(  # one step of x, in pixels
+        "() => { const box = document.querySelector('#arrow'); const place = () => box.querySelector('.touch-ring')"
+        ".getBoundingClientRect().x; const range = box.querySelector('input'); const at = place();"
+        "range.value = 4; range.dispatchEvent(new Event('input', {bubbles: true})); return place() - at; }"
+    )
+    assert page.inner_text("#arrow .touch-said") == "At 1.0 and -1.0." and 5 < step < box["width"] / 8
+    if touch:
+        page.touchscreen.tap(x - step, y - 2 * step)
+    else:
+        page.mouse.move(x + step, y)
+        page.mouse.down()
+        page.mouse.move(x - step, y - 2 * step, steps=5)
+        page.mouse.up()
+        page.mouse.move(x, y)  # nothing is held any more
+    assert page.inner_text("#arrow .touch-said") == "At 0.0 and 0.0."
+    assert page.problems == []
+    page.context.close()
+
+
+@pytest.mark.slow
+def test_play_runs_to_the_end_and_stops(figures: dict[str, viz.Viewer], browser: Any, tmp_path: Path) -> None:
+    page = show(browser, tmp_path, figures)
+    assert page.inner_text("#weights output") == "16"  # nothing moves before it is asked to
+    page.click("#weights button")
+    assert page.get_attribute("#weights button", "aria-pressed") == "true"
+    page.wait_for_selector('#weights button[aria-pressed="false"]')
+    assert page.inner_text("#weights output") == "64"
+    page.click("#weights button")
+    assert page.inner_text("#weights output") == "1"
+    page.click("#weights button")
+    page.wait_for_timeout(700)
+    assert page.inner_text("#weights output") == "1"
+    page.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_fits_a_phone_and_can_be_read(
+    figures: dict[str, viz.Viewer], browser: Any, tmp_path: Path, dark: bool
+) -> None:
+    page = show(browser, tmp_path, figures, dark=dark, viewport=NARROW)
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+    sizes = page.evaluate(
+        "() => [...document.querySelectorAll('.touch svg text')]"
+        ".map((one) => parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a)"
+    )
+    assert len(sizes) > 20 and min(size for size in sizes if size) >= 9
+    fill = page.evaluate("() => getComputedStyle(document.querySelector('#weights svg text')).fill")
+    assert fill == ("rgb(230, 227, 220)" if dark else "rgb(34, 38, 43)")
+    height = "() => document.documentElement.scrollHeight"
+    before = page.evaluate(height)
+    page.focus("#weights [type=range]")
+    page.keyboard.press("Home")
+    page.keyboard.press("End")
+    assert page.evaluate(height) == before  # nothing jumps
+    page.context.close()
+
+
+@pytest.mark.slow
+def test_without_scripts_a_still_picture_remains(figures: dict[str, viz.Viewer], browser: Any, tmp_path: Path) -> None:
+    page = show(browser, tmp_path, figures, java_script_enabled=False)
+    assert page.is_visible("#weights svg") and not page.is_visible("#weights input >> nth=0")
+    assert page.inner_text("#weights .touch-said").startswith("Width 16")
+    page.context.close()

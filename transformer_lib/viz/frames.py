@@ -1,0 +1,244 @@
+"""Frames of a figure: matplotlib's drawings as trees, and what differs between them as columns of numbers."""
+
+import io
+import re
+from collections.abc import Sequence
+from itertools import product, zip_longest
+from math import prod
+from typing import Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+__all__ = ["Columns", "drawing_of", "gather_shapes", "weave"]
+
+SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
+LOOK: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": "touch", "axes.facecolor": "none"}
+LOOK |= {"figure.figsize": (5.0, 3.0)}  # labels of a figure this wide can be read on a phone
+FONT = 11  # points: what 1em is
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+
+# ---- one drawing as a tree ----
+
+
+def drawing_of(figure: Any) -> Element:
+    """A figure as a short SVG tree: attributes instead of styles, a tenth of a point, no groups without a use."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    file = io.StringIO()
+    figure.patch.set_visible(False)  # the page is its ground
+    FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None, "Creator": None})
+    root = ElementTree.fromstring(file.getvalue())
+    for defs in root.findall(f"{SVG}defs/{SVG}style/.."):
+        root.remove(defs)  # its style would be that of the whole page
+    root[:] = [child for child in root if child.tag != f"{SVG}metadata"]
+    _tidy(root)
+    width = f"{1.4 * 72 * figure.get_size_inches()[0]:.0f}"  # pixels, where there is room
+    root.attrib = {"viewBox": root.get("viewBox", ""), "width": width}
+    root.attrib |= {"stroke-linejoin": "round", "font-size": str(FONT)}
+    return root
+
+
+def _tidy(node: Element) -> None:
+    node.tag = node.tag.removeprefix(SVG)
+    node.text = re.sub(r"\s+", " ", node.text or "") if node.tag in ("text", "tspan") and not len(node) else None
+    node.tail = None
+    attributes = {LINK: "href"}
+    found = {attributes.get(name, name): value for name, value in node.attrib.items()}
+    style = found.pop("style", "")
+    found |= dict(re.findall(r"([\w-]+):\s*([^;]*[^;\s])", style))
+    found.pop("font-family", None)  # that of the page
+    if node.tag not in ("path", "clipPath"):
+        found.pop("id", None)
+    found = {name: _shorter(name, value) for name, value in found.items()}
+    node.attrib = {name: value for name, value in found.items() if value}
+    for child in node:
+        _tidy(child)
+    node[:] = [below for child in node for below in _without_group(child)]
+
+
+def _without_group(node: Element) -> list[Element]:
+    """A node, or what is in it, if it is a group that says nothing."""
+    return list(node) if node.tag == "g" and not (node.attrib and len(node)) else [node]
+
+
+def _shorter(name: str, value: str) -> str:
+    """An attribute in few letters, rounded to a tenth of a point."""
+    if name == "font-size":
+        return f"{float(value.removesuffix('px')) / FONT:.3g}em".replace("1em", "") if value != "11px" else ""
+    if name == "transform":
+        value = re.sub(r"rotate\(-?0[ )][^)]*\)?", "", value).strip()
+    if name in ("id", "href", "clip-path") or value.startswith("#"):
+        return value
+    places = 1 if name in ("d", "x", "y", "width", "height", "transform") else 2
+    value = NUMBER.sub(lambda found: written(round(float(found[0]) * 10**places), ~places), value)
+    return re.sub(r"\s*([MLCQz])\s*", r"\1", value) if name == "d" else value
+
+
+def gather_shapes(frames: Sequence[Element], name: str) -> Element:
+    """Take the shapes that frames refer to out of them, into one ``defs``; ``name`` begins their new names."""
+    shapes: dict[str, Element] = {}
+    for frame in frames:
+        for parent in frame.iter():
+            for defs in [child for child in parent if child.tag == "defs"]:
+                parent.remove(defs)
+                shapes |= {shape.get("id", ""): shape for shape in defs}
+    short = {old: f"{name}{number}" for number, old in enumerate(shapes)}
+    for old, shape in shapes.items():
+        shape.set("id", short[old])
+    for frame in frames:
+        for node in frame.iter():
+            for key in {"href", "clip-path"}.intersection(node.keys()):
+                node.set(key, re.sub(r"#(\w+)", lambda found: f"#{short[found[1]]}", node.get(key, "")))
+    defs = Element("defs")
+    defs.extend(shapes.values())
+    return defs
+
+
+# ---- what differs, as columns of whole numbers ----
+
+
+def written(number: int, decimals: int) -> str:
+    """A whole number of tenths (or hundredths) as text; with ``~decimals``, no zeros at its end."""
+    if decimals >= 0:
+        return f"{number / 10**decimals:.{decimals}f}"
+    text = f"{number / 10**~decimals:.{~decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def digits_of(numbers: Sequence[int]) -> str:
+    """Numbers as letters: each one's difference to the one before, as base64 digits of five bits, sign last."""
+    text, before = "", 0
+    for number in numbers:
+        step, before = number - before, number
+        rest = step << 1 if step >= 0 else (-step << 1) | 1
+        while True:
+            rest, digit = rest >> 5, rest & 31
+            text += DIGITS[digit | 32 * (rest > 0)]
+            if not rest:
+                break
+    return text
+
+
+class Columns:
+    """Everything that differs between frames: columns of whole numbers, each kept once.
+
+    Args:
+        sizes: how many values each control has; frames come in the order of their product.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = list(sizes)
+        self.kept: dict[tuple[Any, ...], int] = {}
+
+    def data(self) -> list[list[Any]]:
+        """For each column the controls that it depends on, its decimals, and its numbers."""
+        return [[list(uses), decimals, digits_of(numbers)] for uses, decimals, numbers in self.kept]
+
+    def number(self, values: Sequence[str | None]) -> int | None:
+        """The place of a column of numbers, None where a frame has none; None if they cannot be written back."""
+        known = [value for value in values if value is not None]
+        lengths = {len(value.partition(".")[2]) for value in known}
+        decimals = lengths.pop() if len(lengths) == 1 else ~max(lengths)
+        scale = 10 ** max(decimals, ~decimals)
+        numbers = [None if value is None else round(float(value) * scale) for value in values]
+        if any(written(n, decimals) != value for n, value in zip(numbers, values, strict=True) if n is not None):
+            return None
+        return self._keep(decimals, numbers)
+
+    def _keep(self, decimals: int, numbers: list[int | None]) -> int:
+        uses = list(range(len(self.sizes)))
+        for control in range(len(self.sizes)):
+            axis = uses.index(control)
+            sizes = [self.sizes[one] for one in uses]
+            inner = prod(sizes[axis + 1 :])
+            starts = [a * inner * sizes[axis] + b for a in range(prod(sizes[:axis])) for b in range(inner)]
+            groups = [set(numbers[i : i + inner * sizes[axis] : inner]) - {None} for i in starts]
+            if all(len(group) <= 1 for group in groups):  # it does not depend on this control
+                numbers = [next(iter(group), None) for group in groups]
+                uses.remove(control)
+        last = next(n for n in numbers if n is not None)
+        filled = [last := last if n is None else n for n in numbers]
+        return self.kept.setdefault((tuple(uses), decimals, tuple(filled)), len(self.kept))
+
+    def texts(self, values: Sequence[str | None]) -> list[Any]:
+        """Texts as templates whose ``~`` are columns, and if there are several, the column that chooses."""
+        plain = any("~" in value or value.startswith(("#", "url")) for value in values if value)
+        forms = [None if value is None else value if plain else NUMBER.sub("~", value) for value in values]
+        templates: list[list[Any]] = []
+        for form in dict.fromkeys(form for form in forms if form is not None):
+            mine = [value if form == one else None for one, value in zip(forms, values, strict=True)]
+            filled = self._template(form, mine) if "~" in form and not plain else [form]
+            if filled is None:  # numbers such as 007
+                return self._strings(values)
+            templates.append(filled)
+        return self._chosen(templates, forms, [one for one in dict.fromkeys(forms) if one is not None])
+
+    def _template(self, form: str, values: Sequence[str | None]) -> list[Any] | None:
+        rows = [None if value is None else NUMBER.findall(value) for value in values]
+        count = form.count("~")
+        pieces, filled = form.split("~"), []
+        text = pieces[0]
+        for i in range(count):
+            column = [None if row is None else row[i] for row in rows]
+            if len(set(column) - {None}) == 1:
+                text += next(value for value in column if value is not None)
+            elif (place := self.number(column)) is None:
+                return None
+            else:
+                text += "~"
+                filled.append(place)
+            text += pieces[i + 1]
+        return [text, *filled]
+
+    def _strings(self, values: Sequence[str | None]) -> list[Any]:
+        kept = list(dict.fromkeys(value for value in values if value is not None))
+        return self._chosen([[value] for value in kept], values, kept)
+
+    def _chosen(self, templates: list[Any], forms: Sequence[str | None], kept: list[str]) -> list[Any]:
+        if len(templates) == 1:
+            return templates
+        return [*templates, self._keep(0, [None if form is None else kept.index(form) for form in forms])]
+
+
+def weave(frames: Sequence[Element | None], start: int, columns: Columns) -> list[list[Any]]:
+    """Mark in the frame at ``start`` what differs between all of them.
+
+    Returns:
+        For each mark an attribute's name, or ``text``, and its texts as ``Columns.texts`` writes them. The elements
+        carry the numbers of their marks in ``data-touch``.
+    """
+    marks: list[list[Any]] = []
+    _weave(frames, start, columns, marks)
+    return marks
+
+
+def _weave(nodes: Sequence[Element | None], start: int, columns: Columns, marks: list[list[Any]]) -> Element:
+    here = nodes[start]
+    base = here if here is not None else next(node for node in nodes if node is not None)
+    found: list[tuple[str, list[str | None]]] = []
+    if any(node is None for node in nodes):
+        found.append(("display", ["none" if node is None else "" for node in nodes]))
+        if here is None:
+            base.set("display", "none")
+    for name in sorted(set().union(*(node.attrib for node in nodes if node is not None)) - {"display"}):
+        found.append((name, [None if node is None else node.get(name, "") for node in nodes]))
+    if base.text:
+        found.append(("text", [None if node is None else node.text or "" for node in nodes]))
+    for name, values in found:
+        if len(set(values) - {None}) > 1:
+            base.set("data-touch", f"{base.get('data-touch', '')} {len(marks)}".strip())
+            marks.append([name, *columns.texts(values)])
+    below: list[Element] = []
+    for children in zip_longest(*(list(node) if node is not None else [] for node in nodes)):
+        for tag in dict.fromkeys(child.tag for child in children if child is not None):
+            same = [child if child is not None and child.tag == tag else None for child in children]
+            below.append(_weave(same, start, columns, marks))
+    base[:] = below
+    return base
+
+
+def settings_of(controls: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Every setting of the controls, in the order of the frames."""
+    return [dict(zip(controls, values, strict=True)) for values in product(*controls.values())]

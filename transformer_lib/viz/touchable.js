@@ -1,0 +1,184 @@
+// A figure to touch. Python drew a frame for every setting of the controls; the page shows the first.
+// What differs between frames is a column of whole numbers, kept for those controls that it depends
+// on. A mark is an attribute (or the text) of an element, as templates whose ~ stand for columns.
+(() => {
+  "use strict";
+  const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+  // Whole numbers from letters: base64 digits of five bits, each number the step from the last.
+  function numbersOf(letters) {
+    const numbers = [];
+    let [last, rest, shift] = [0, 0, 0];
+    for (const letter of letters) {
+      const digit = DIGITS.indexOf(letter);
+      rest += (digit & 31) << shift;
+      shift += 5;
+      if (digit < 32) {
+        last += rest & 1 ? -(rest >> 1) : rest >> 1;
+        numbers.push(last);
+        [rest, shift] = [0, 0];
+      }
+    }
+    return numbers;
+  }
+
+  function begin(root) {
+    root.dataset.ready = "yes";
+    const text = root.querySelector("script[type='application/json']").textContent;
+    const { values, at, marks, said, handle, drag, columns } = JSON.parse(text);
+    const svg = root.querySelector("svg");
+    const says = root.querySelector(".touch-said");
+    const boxes = [...root.querySelectorAll("[data-control]")];
+    const places = [];
+    for (const one of svg.querySelectorAll("[data-touch]")) {
+      for (const mark of one.dataset.touch.split(" ")) places[mark] = one;
+    }
+    const decoded = columns.map(([uses, decimals, letters]) => [
+      uses,
+      decimals,
+      numbersOf(letters),
+    ]);
+
+    function numberAt(column, setting) {
+      const [uses, , numbers] = decoded[column];
+      return numbers[uses.reduce((sum, k) => sum * values[k].length + setting[k], 0)];
+    }
+    function writtenAt(column) {
+      const decimals = decoded[column][1];
+      const places = decimals < 0 ? ~decimals : decimals;
+      const number = numberAt(column, at) / 10 ** places;
+      return decimals < 0 ? String(number) : number.toFixed(places);
+    }
+    function textAt(templates) {
+      const choice = templates.at(-1);
+      const chosen = typeof choice === "number" ? templates[numberAt(choice, at)] : choice;
+      const [form, ...used] = chosen;
+      let next = 0;
+      return used.length ? form.replace(/~/g, () => writtenAt(used[next++])) : form;
+    }
+
+    function show() {
+      marks.forEach(([name, ...templates], i) => {
+        const value = textAt(templates);
+        if (name === "text") places[i].textContent = value;
+        else if (value) places[i].setAttribute(name, value);
+        else places[i].removeAttribute(name);
+      });
+      says.textContent = textAt(said);
+      boxes.forEach((box, k) => {
+        const shown = box.querySelector("output");
+        if (shown) shown.textContent = values[k][at[k]];
+        const range = box.querySelector("input[type=range]");
+        range?.setAttribute("aria-valuetext", values[k][at[k]]);
+        if (range) range.value = at[k];
+      });
+      if (drag.length) {
+        const [x, y] = handle.map((column) => numberAt(column, at) / 10);
+        ring.setAttribute("transform", `translate(${x} ${y})`);
+      }
+    }
+    function set(k, index) {
+      at[k] = Math.min(Math.max(index, 0), values[k].length - 1);
+      show();
+    }
+
+    // Controls: sliders, buttons, and a button that plays a slider from here to its end.
+    let playing = null;
+    function pause() {
+      clearInterval(playing?.timer);
+      playing?.button.setAttribute("aria-pressed", "false");
+      playing = null;
+      says.setAttribute("aria-live", "polite");
+    }
+    function play(k, button) {
+      const last = values[k].length - 1;
+      if (at[k] === last) set(k, 0);
+      button.setAttribute("aria-pressed", "true");
+      says.setAttribute("aria-live", "off"); // or every step would be read out
+      const step = () => {
+        set(k, at[k] + 1);
+        if (at[k] === last) pause();
+      };
+      playing = { button, timer: setInterval(step, Math.min(Math.max(4000 / last, 80), 600)) };
+    }
+    const group = `touch-${Math.random().toString(36).slice(2)}`;
+    boxes.forEach((box, k) => {
+      for (const one of box.querySelectorAll("[type=radio]")) {
+        one.name = `${group}-${k}`;
+        one.checked = Number(one.value) === at[k];
+      }
+      box.addEventListener("input", ({ target }) => {
+        pause();
+        set(k, Number(target.value));
+      });
+      const button = box.querySelector("button");
+      button?.addEventListener("click", () => {
+        const again = playing?.button !== button;
+        pause();
+        if (again) play(k, button);
+      });
+    });
+    root.addEventListener("keydown", (event) => event.stopPropagation()); // the page would turn
+
+    // A handle in the plane: two sliders that are not seen, and a ring that is.
+    const ring = drag.length ? svg.appendChild(makeRing()) : null;
+    function nearest(k, column, wanted) {
+      const far = (i) =>
+        Math.abs(numberAt(column, at.map((index, one) => (one === k ? i : index))) / 10 - wanted);
+      return values[k].reduce((best, _, i) => (far(i) < far(best) ? i : best), 0);
+    }
+    function pull(event) {
+      const point = new DOMPoint(event.clientX, event.clientY);
+      const { x, y } = point.matrixTransform(svg.getScreenCTM().inverse());
+      pause();
+      const found = [nearest(drag[0], handle[0], x), nearest(drag[1], handle[1], y)];
+      drag.forEach((k, i) => (at[k] = found[i]));
+      show();
+    }
+    if (ring) {
+      ring.addEventListener("pointerdown", (event) => {
+        event.preventDefault();
+        boxes[drag[0]].querySelector("input").focus({ preventScroll: true, focusVisible: false });
+        ring.setPointerCapture(event.pointerId);
+        ring.onpointermove = pull;
+      });
+      for (const end of ["pointerup", "pointercancel"]) {
+        ring.addEventListener(end, () => (ring.onpointermove = null));
+      }
+      svg.addEventListener("click", pull);
+      const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, 1], ArrowDown: [1, -1] };
+      for (const k of drag) {
+        boxes[k].addEventListener("keydown", (event) => {
+          if (!steps[event.key]) return;
+          event.preventDefault();
+          const [which, step] = steps[event.key];
+          boxes[drag[which]].querySelector("input").focus();
+          set(drag[which], at[drag[which]] + step);
+        });
+      }
+    }
+
+    // Labels keep nine pixels where the figure is narrow.
+    const fit = () => {
+      const scale = svg.clientWidth / svg.viewBox.baseVal.width;
+      svg.setAttribute("font-size", Math.max(11, scale ? 9.2 / scale : 11));
+    };
+    new ResizeObserver(fit).observe(svg);
+    show();
+    says.setAttribute("aria-live", "polite"); // from now on, changes are read out
+  }
+
+  function makeRing() {
+    const group = document.createElementNS("http://www.w3.org/2000/svg", "g");
+    group.setAttribute("class", "touch-handle");
+    for (const [radius, name] of [[26, "touch-reach"], [11, "touch-ring"]]) {
+      const circle = document.createElementNS("http://www.w3.org/2000/svg", "circle");
+      circle.setAttribute("r", radius);
+      circle.setAttribute("class", name);
+      group.append(circle);
+    }
+    return group;
+  }
+
+  document.querySelectorAll(".touch:not([data-ready])").forEach(begin);
+})();

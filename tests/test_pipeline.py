@@ -266,6 +266,10 @@ def test_plain_modules_are_left_alone(project: TinyProject) -> None:
     plain.write_text('"""Plain."""\n\nfrom transformer_lib.models.counting import count\n')
     export.export(project.root)
     assert plain.exists() and project.gate() == []
+    beside = project.package / "plain" / "counting.py"  # complete, so it may define what others define, too
+    beside.parent.mkdir()
+    beside.write_text('"""Plain."""\n\n__all__ = ["count"]\n\n\ndef count():\n    return 1\n')
+    assert project.gate() == []
     plain.write_text('"""Plain."""\n\nfrom transformer_lib.translation.cli import main\n')
     assert any("translation.cli, which is not a module" in problem for problem in project.gate())
 

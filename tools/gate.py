@@ -91,12 +91,12 @@ def fresh_export(pages: list[Notebook], modules: dict[str, Module], root: Path) 
 
 
 def unique_names(modules: dict[str, Module]) -> Iterator[str]:
-    """One public name, one definition: in the library, and in what pages build plainly beside it."""
+    """One public name, one definition; but a plain file is complete, so others may define the same."""
     exporters = defaultdict(list)
     for path, module in modules.items():
-        for name in module.public:
-            exporters[path.startswith("plain."), name].append(module.label)
-    for (_, name), labels in exporters.items():
+        for name in () if path.startswith("plain.") else module.public:
+            exporters[name].append(module.label)
+    for name, labels in exporters.items():
         if len(labels) > 1:
             yield f"{name} is exported by {' and '.join(labels)}"
 

@@ -18,7 +18,7 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 PINNED := \# The exact environment of the book, written by make pins: its committed outputs were made with these versions.
 
 .DEFAULT_GOAL := help
-.PHONY: help book epub test check export notebooks student grade address pins serve colab clean
+.PHONY: help book epub test check lint export notebooks student grade address pins serve colab clean
 
 help: ## list these commands
 	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -36,15 +36,19 @@ test: $(READY) ## run the tests, then notebooks that changed, and compare their 
 	$(PY) tools/compare.py $(NB) || status=1; \
 	exit $$status
 
-check: $(READY) ## the fast checks: export gate, notebook guard, style, tests that are not slow
+check: $(READY) ## the fast checks: those of make lint, and the tests that are not slow
+	@status=0; \
+	$(MAKE) --no-print-directory lint || status=1; \
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" --hypothesis-profile quick -p no:nbval tests || status=1; \
+	exit $$status
+
+lint: $(READY) ## export gate, notebook guard, style, types, size
 	@status=0; \
 	$(PY) tools/gate.py || status=1; \
 	$(PY) tools/guard.py || status=1; \
 	$(PY) -m ruff check . || status=1; \
 	$(PY) -m ruff format --check . || status=1; \
 	$(PY) -m mypy || status=1; \
-	$(PY) tools/evidence.py | grep -v ^ok; \
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" --hypothesis-profile quick -p no:nbval tests || status=1; \
 	exit $$status
 
 export: $(READY) ## write transformer_lib/ and the README's table from the notebooks

@@ -3,6 +3,7 @@
 import functools
 import http.server
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,14 +32,27 @@ def serve(folder: Path) -> Iterator[str]:
         server.server_close()
 
 
+def chromium(player: Any) -> str | None:
+    """The machine's own Chromium, or else the one that playwright has installed."""
+    found = [*filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))]
+    own = player.chromium.executable_path
+    return found[0] if found else own if Path(own).exists() else None
+
+
 @contextmanager
 def launch() -> Iterator[Any]:
     """A browser; the test is skipped where there is none."""
-    api = pytest.importorskip("playwright.sync_api")
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("there is no Chromium")
-    with api.sync_playwright() as player:
+    with pytest.importorskip("playwright.sync_api").sync_playwright() as player:
+        program = chromium(player)
+        if program is None:
+            pytest.skip("there is no Chromium: python -m playwright install chromium")
         browser = player.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+if __name__ == "__main__":  # where the browser is; an error where there is none
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as player:
+        sys.exit(print(place) if (place := chromium(player)) else 1)

@@ -42,7 +42,6 @@ def test_the_readme_is_short_above_its_chapters_and_has_no_address_that_leads_no
 
 
 def test_the_table_of_chapters_is_that_of_the_notebooks() -> None:
-    pytest.importorskip("tomllib", reason="the tools need Python 3.11")
     import readme
 
     assert readme.renewed(README) == README, "make export"

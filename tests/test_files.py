@@ -182,7 +182,7 @@ def multi30k(split: str) -> list[Pair]:
     """Real pairs from the local folder, or a skip that says why."""
     folder = os.environ.get("TRANSFORMER_LIB_DATA")
     if not folder or not Path(folder, "multi30k", f"{split}.en.gz").exists():
-        pytest.skip(f"needs {split} of Multi30k in the folder named by TRANSFORMER_LIB_DATA")
+        pytest.skip(f"real data cannot be had: TRANSFORMER_LIB_DATA names no folder with {split} of Multi30k")
     return load_multi30k(split, "de", "en")
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ast
 
-import pytest
-
-pytest.importorskip("tomllib", reason="the book needs Python 3.11; only the library supports 3.10")
-
 import export
+import pytest
 
 BEGIN = '''from abc import ABC, abstractmethod
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -12,12 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tools.page_example import ask_node
+from experiments.pages import ask_node
 from transformer_lib import Translator
 from transformer_lib.models.multi_head import record_attention
 from transformer_lib.translation.translator import find_pretrained
-
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
 
 TIRED, WIDE = (f"the dog does not cross the street because it is too {word}" for word in ("tired", "wide"))
 SENTENCES = {

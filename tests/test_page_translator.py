@@ -14,8 +14,9 @@ import pytest
 import torch
 from browser import NARROW, launch, serve
 
-from tools import page_example, page_museum
-from tools.page_example import ask_node
+from experiments.pages import ask_node
+from experiments.pages import example as page_example
+from experiments.pages import museum as page_museum
 from transformer_lib import Tokenizer, Translator, build_model, make_captions, results
 from transformer_lib.data.captions import Pair
 from transformer_lib.decoding.beam_search import beam_search
@@ -24,7 +25,6 @@ from transformer_lib.translation.translator import TextPreparation, find_pretrai
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = results.load("page-translator")
 SENTENCES = ["Ein Hund läuft im Schnee.", "Two dogs are playing, aren't they?", "naïve Größe 42", "🐕 … Ġ"]
-needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
 
 
 # ---- the script under Node ----
@@ -67,7 +67,6 @@ def random_strings(count: int) -> list[str]:
     return ["".join(kind() for _ in range(rng.randrange(20))) for kind in rng.choices(kinds, k=count)]
 
 
-@needs_node
 def test_both_tokenizers_agree_on_any_text() -> None:
     texts = random_strings(1000)
     pieces = Tokenizer.train([*SENTENCES * 3, *(pair.source for pair in make_captions(50, seed=1))], 400)
@@ -78,7 +77,6 @@ def test_both_tokenizers_agree_on_any_text() -> None:
         assert ask_node(tokenizer=content, texts=texts) == expected
 
 
-@needs_node
 @pytest.mark.parametrize("capitals", ["lower", "keep"])
 def test_both_prepare_any_text(capitals: Literal["lower", "keep"]) -> None:
     texts = [
@@ -127,7 +125,6 @@ def random_translator(kind: str, changes: dict[str, Any], folder: Path, half: bo
 both_ways = pytest.mark.parametrize("plain", [False, True], ids=["WebAssembly", "plain"])
 
 
-@needs_node
 @both_ways
 @pytest.mark.parametrize("half", [True, False], ids=["half", "single"])
 @pytest.mark.parametrize(("kind", "changes"), MODELS.values(), ids=MODELS)
@@ -151,7 +148,6 @@ def test_every_model_that_the_page_can_run(
             assert one["score"] == pytest.approx(best.score, abs=1e-3)
 
 
-@needs_node
 @pytest.mark.parametrize(("kind", "changes"), MODELS.values(), ids=MODELS)
 def test_attention_of_every_model_is_that_of_python(kind: str, changes: dict[str, Any], tmp_path: Path) -> None:
     translator = random_translator(kind, changes, tmp_path / "x")
@@ -165,7 +161,6 @@ def test_attention_of_every_model_is_that_of_python(kind: str, changes: dict[str
     assert torch.allclose(torch.tensor(found["cross"]), maps.permute(2, 0, 1, 3), atol=1e-4)
 
 
-@needs_node
 @pytest.mark.parametrize("changes", [{"local": "p"}, {"score": "location"}], ids=["window", "location"])
 def test_attention_that_the_page_cannot_compute_is_refused(changes: dict[str, Any], tmp_path: Path) -> None:
     random_translator("luong", changes, tmp_path / "x")
@@ -184,14 +179,12 @@ TYPED = [
 ]
 
 
-@needs_node
 def test_text_is_prepared_and_restored_as_in_python() -> None:
     translator = Translator.from_pretrained("captions-en-de", device="cpu")
     found = ask_node(folder=str(find_pretrained("captions-en-de")), jobs=TYPED, options={"beamSize": 5})
     assert [one["text"] for one in found] == [best[0].text for best in translator.search(TYPED)]
 
 
-@needs_node
 def test_the_page_stops_searching_when_python_does(tmp_path: Path) -> None:
     texts, found = ["Eine Künstlerin malt im Freien."], []
     for lookahead in (1, 8):
@@ -206,7 +199,6 @@ def test_the_page_stops_searching_when_python_does(tmp_path: Path) -> None:
     assert found[0] != found[1]
 
 
-@needs_node
 def test_the_recorded_example_is_what_the_model_does() -> None:
     translator = Translator.from_pretrained("captions-en-de", device="cpu")
     for key, one in RECORD["examples"].items():
@@ -225,7 +217,6 @@ def test_the_recorded_head_is_the_one_that_points_most_often() -> None:
     assert page_example.pointing(translator) == (RECORD["head"], RECORD["metrics"])
 
 
-@needs_node
 @pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 5])
 def test_captions_are_translated_as_by_pytorch(beam_size: int) -> None:
@@ -239,7 +230,6 @@ def test_captions_are_translated_as_by_pytorch(beam_size: int) -> None:
         assert mine.scores[0, 0].item() == pytest.approx(best["score"], abs=1e-3)
 
 
-@needs_node
 def test_attention_is_that_of_python() -> None:
     text = RECORD["pattern"].format(*RECORD["start"])
     (found,) = ask_node(folder=str(find_pretrained("captions-en-de")), jobs=[text], head=RECORD["head"])
@@ -281,8 +271,6 @@ PAIRS = [Pair("Ein Hund läuft im Schnee.", "Two dogs are playing, aren't they?"
 @pytest.fixture(scope="module")
 def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A museum of random models, and its record."""
-    if shutil.which("node") is None:
-        pytest.skip("there is no Node")
     folder = tmp_path_factory.mktemp("museum")
     for key, (kind, changes) in KINDS.items():
         own = folder / page_museum.MUSEUM["models"][key]["name"]
@@ -594,7 +582,6 @@ def test_an_address_carries_model_and_sentence(site: Path, browser: Any) -> None
         page.context.close()
 
 
-@needs_node
 @pytest.mark.slow
 @both_ways
 @pytest.mark.parametrize("name", pretrained_names())
@@ -640,10 +627,10 @@ def test_the_museum_shows_what_is_shipped_and_recorded(extension: Any, untrained
 def test_every_shipped_model_of_the_museum_is_in_its_record(extension: Any) -> None:
     shipped = {one["name"] for one in extension.MUSEUM["models"].values()} & {*pretrained_names()}
     record = results.load("page-museum") if "page-museum" in results.names() else {"models": [], "examples": {}}
-    assert shipped == set(record["models"]), "run python -m tools.page_museum"
+    assert shipped == set(record["models"]), "run python -m experiments.pages.museum"
     sentences = {one["source"] for one in extension.MUSEUM["sentences"]}
     assert set(record["examples"]) == (sentences if shipped else set())
-    assert set(pretrained_names()) == set(results.load("page-words")["models"]), "run python -m tools.page_words"
+    assert set(pretrained_names()) == set(results.load("page-words")["models"]), "run python -m experiments.pages.words"
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])

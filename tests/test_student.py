@@ -10,10 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
-
-pytest.importorskip("tomllib", reason="the tools need Python 3.11")
 import student
+import torch
 
 from transformer_lib.student import __main__ as command
 from transformer_lib.student import grading

@@ -1,14 +1,13 @@
 """Text is text: letters composed or decomposed, marks and line separators make no difference, at no door."""
 
-import shutil
 import sys
 import unicodedata
 from types import SimpleNamespace
 
 import pytest
 import torch
-from test_page_translator import ask_node
 
+from experiments.pages import ask_node
 from transformer_lib.data.batching import encode_pairs
 from transformer_lib.data.corpus import read_pairs, tokenize_corpus
 from transformer_lib.data.multi30k import moses_detokenize, moses_tokenize
@@ -79,7 +78,6 @@ def test_every_form_is_translated_alike_by_the_short_function(odd):
     assert translate(found.model, odd, *parts) == translate(found.model, COMPOSED, *parts)
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
 @pytest.mark.parametrize("name", ["multi30k-de-en", "captions-en-de"])
 def test_every_form_is_translated_alike_in_the_page(name, odd):
     folder = str(find_pretrained(name))
@@ -124,7 +122,6 @@ def test_a_vocabulary_is_learned_from_what_can_be_seen():
     assert odd.decode(odd.encode("\u202aa\u202c")) == "\u202aa\u202c"  # and it can still write any text
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
 def test_the_page_reads_every_character_as_python_does():
     texts = [text for one in POINTS for text in (f"a{one}b", f"{one}\u200d\u06cc{one}\u200c\u0661{one}1 ❤{one}🔥")]
     assigned = [text for text in texts if all(unicodedata.category(one) != "Cn" for one in text[:2])]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import torch
 from browser import NARROW, launch
 
+from experiments.pages import NODE
 from transformer_lib import Translator, viz
 from transformer_lib.models.layers import sinusoids
 from transformer_lib.viz.viewer import Control, Part, make_viewer
@@ -155,8 +155,7 @@ def test_the_style_of_the_scripts(path: Path) -> None:
     assert '"use strict";' in text or re.search(r"^export |await import\(", text, re.M)  # a module is strict by itself
     for word in (r"\bvar\b", r"console\.", "innerHTML", r"\beval\b", "https?:", r"[^=!]==[^=]", "!=[^=]"):
         assert not re.search(word, text), word
-    if node := shutil.which("node"):
-        assert subprocess.run([node, "--check", str(path)], capture_output=True).returncode == 0
+    assert subprocess.run([NODE, "--check", str(path)], capture_output=True).returncode == 0
 
 
 # ---- in a browser ----

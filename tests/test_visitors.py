@@ -2,16 +2,25 @@
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tools import visitors
-from tools.page_words import words
-from tools.visitors import Answer, Visitor, accepted, first_sentence, load_visitors, message, outcome, plain, score
+from experiments.pages import NODE, visitors
+from experiments.pages.visitors import (
+    Answer,
+    Visitor,
+    accepted,
+    first_sentence,
+    load_visitors,
+    message,
+    outcome,
+    plain,
+    score,
+)
+from experiments.pages.words import words
 from transformer_lib import Translator
 from transformer_lib.translation.translator import Translation
 
@@ -73,7 +82,6 @@ def test_messages_follow_the_rule_of_the_page():
     assert message("Zwei Hunde", known, [german]) == "language" and message("Zwei Katzen", known, [german]) == "words"
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
 def test_the_page_reads_counts_and_refuses_as_the_scorer_does():
     odd = ["", "x² İstanbul naïve", "Zwei  Hunde!? Ja.", "a\u0308rger 3rd don't", "你好, two dogs", "…dog.", "two_dogs"]
     odd += ["Zwei \u202ahu\u0308hner\u202c\u200bda", "hu\xadnde \ufe0f\u3164zwei\U000e0041 \x07\u180eja"]
@@ -87,7 +95,7 @@ def test_the_page_reads_counts_and_refuses_as_the_scorer_does():
         return [firstSentence(text), words, mostlyUnknown(words, new Set(known))];
       }});
       process.stdout.write(JSON.stringify(rows));"""
-    run = ["node", "--input-type=module", "--eval", program]
+    run = [NODE, "--input-type=module", "--eval", program]
     rows = json.loads(subprocess.run(run, capture_output=True, check=True).stdout)
     for text, row in zip(texts, rows, strict=True):
         first = first_sentence(text)

@@ -64,7 +64,7 @@ export const address = (files, { name, version }, file) =>
 
 // ---- which words a model knows ----
 
-// tools/visitors.py has the same three rules in Python; a test compares them.
+// experiments/pages/visitors.py has the same three rules in Python; a test compares them.
 const NOTHING = /[\x01-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\p{DI}]/gu; // what nobody sees
 const letters = (text) =>
   text.replace(/[\0\u200b\u3164\uffa0]/g, " ").replace(NOTHING, "").normalize("NFC");

@@ -1,8 +1,8 @@
 """The record of the museum: what the translators of 2014 to 2017 write, and what they attend to.
 
-    python -m tools.page_museum
+    python -m experiments.pages.museum
 
-Needs Node and Multi30k. Of the Transformer, the page shows the mean over the heads of one layer: of all layers, the one
+Needs Multi30k. Of the Transformer, the page shows the mean over the heads of one layer: of all layers, the one
 whose largest weight is most often on the word that IBM Model 1 aligns, on the validation set.
 """
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from experiments.harness import provenance
-from tools.page_example import ROOT, ask_node
+from experiments.pages import ROOT, ask_node
 from transformer_lib import Translator
 from transformer_lib.data.files import write_json
 from transformer_lib.data.multi30k import load_multi30k
@@ -92,6 +92,6 @@ def record(folder: Path, pairs: list[Any], more: Iterable[Any] = ()) -> dict[str
 
 
 if __name__ == "__main__":
-    origin = provenance("python -m tools.page_museum")  # type: ignore[no-untyped-call]
+    origin = provenance("python -m experiments.pages.museum")
     pairs, more = (load_multi30k(split, "de", "en") for split in ("val", "train"))
     write_json(RECORD, origin | record(SHIPPED, list(pairs), more))

@@ -1,26 +1,23 @@
 """The record of the first page's example: what the shipped translator of captions writes, and where one head looks.
 
-    python -m tools.page_example
+    python -m experiments.pages.example
 
-Needs Node. The head is the one that most often points to the noun that *it* stands for in the test captions.
+The head is the one that most often points to the noun that *it* stands for in the test captions.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from experiments.harness import provenance
+from experiments.pages import ROOT, ask_node
 from transformer_lib import Translator
 from transformer_lib.data.files import write_json
 from transformer_lib.translation.run import load_corpus, read_options
 
-ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "transformer_lib" / "results" / "page-translator.json"
 MODEL = ROOT / "transformer_lib" / "pretrained" / "captions-en-de"
 PATTERN = "The {0} does not cross the {1} because it is too {2}."
@@ -42,13 +39,6 @@ def pointing(translator: Translator) -> tuple[list[int], dict[str, Any]]:
     return [*divmod(int(best[0]), hits.shape[1])], shares | {"captions_with_it": total}
 
 
-def ask_node(**question: Any) -> Any:
-    """What the script of the page answers under Node."""
-    command = ["node", str(ROOT / "tests" / "translator_driver.mjs")]
-    done = subprocess.run(command, input=json.dumps(question), capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
-
-
 def examples(head: list[int]) -> dict[str, dict[str, Any]]:
     """Source and target words of each sentence; for each target word, pairs (index of a source word, thousandths)."""
     keys = list(product(*SLOTS))
@@ -68,5 +58,5 @@ def record() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    origin = provenance("python -m tools.page_example")  # type: ignore[no-untyped-call]
+    origin = provenance("python -m experiments.pages.example")
     write_json(RECORD, origin | record())

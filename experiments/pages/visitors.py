@@ -1,6 +1,6 @@
 """How a translator from English to German answers a hundred things that people type first.
 
-    python -m tools.visitors MODEL [--record FILE]
+    python -m experiments.pages.visitors MODEL [--record FILE]
 
 MODEL is a shipped translator or the folder of a run, whose corpus must be at hand. `visitors.tsv` has a group, what is
 typed, and what should come back. Translations are separated by " / ", and [dir|Ihnen|euch] is a choice. !words,
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.harness import provenance
-from tools.page_words import LISTS, certainty, measure, words
+from experiments.pages.words import LISTS, certainty, measure, words
 from transformer_lib import Translator, results
 from transformer_lib.data.files import write_json
 from transformer_lib.translation.translator import find_pretrained
@@ -161,7 +161,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(*(f"{name}: {number}" for name, number in numbers.items()), sep="\n")
     if asked.record:
         about = {"title": "What visitors type first", "model": Path(asked.model).name}
-        origin = provenance(f"python -m tools.visitors {Path(asked.model).name}")  # type: ignore[no-untyped-call]
+        origin = provenance(f"python -m experiments.pages.visitors {Path(asked.model).name}")
         write_json(asked.record, origin | about | {"metrics": numbers, "answers": rows})
 
 

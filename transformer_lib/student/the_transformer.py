@@ -1,162 +1,160 @@
 """Tests for chapter "The Transformer"."""
 
-from dataclasses import replace
-from functools import partial
-
 import torch
 from torch import nn, randn, tensor
 
-from transformer_lib.models.multi_head import KVCache
-from transformer_lib.models.transformer import (
-    Decoder,
+from transformer_lib.plain.transformer import (
+    Attention,
     DecoderLayer,
-    Encoder,
     EncoderLayer,
+    FeedForward,
+    Stack,
     Transformer,
-    TransformerConfig,
+    sinusoids,
+    translate,
 )
-from transformer_lib.student.checks import check, equal, holds, refuses, same
+from transformer_lib.student.checks import check, equal, holds, same
 
-SIZES = TransformerConfig(11, 11, d_model=8, n_heads=2, n_encoder_layers=2, n_decoder_layers=2, d_ff=16, dropout=0.0)
 SOURCE, TARGET = tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), tensor([[1, 8, 9, 2], [1, 10, 2, 0]])
 MASK = (SOURCE != 0)[:, None, None]
+CAUSAL = torch.ones(3, 3, dtype=torch.bool).tril()
 
 
-def pytorch(layer: nn.Module, kind: type, names: dict[str, str]) -> nn.Module:
+def pytorch(layer: nn.Module, kind: type, names: dict[str, str], **options: bool) -> nn.Module:
     """PyTorch's layer with the weights of ours."""
-    theirs = kind(8, 2, 16, 0.0, batch_first=True)
+    theirs = kind(8, 2, 16, 0.0, batch_first=True, **options)
     state = layer.state_dict()
     for ours, new in names.items():
         state = {key.replace(ours, new): value for key, value in state.items()}
     theirs.load_state_dict(state)
+    theirs.dropout = nn.Identity()  # inside of the feed-forward layer, where we have none
     return theirs
 
 
-@check(EncoderLayer.forward, "The layers")
-def norms() -> None:
+@check(Attention.split, "Attention")
+def heads() -> None:
+    """(B, T, D) becomes (B, H, T, D / H): head 0 has the first columns."""
+    x = randn(2, 3, 8)
+    slips = {"Heads split by view alone": x.view(2, 2, 3, 4)}
+    equal(Attention(8, 2).split(x), torch.stack([x[..., :4], x[..., 4:]], 1), slips)
+
+
+@check(Attention.forward, "Attention")
+def attention() -> None:
+    """Queries come from x, keys and values from the memory, and only what the mask allows is seen.
+
+    The result equals nn.MultiheadAttention; the weights (B, H, T, S) are kept as ``self.weights``.
+    """
+    layer, x, memory = Attention(8, 2), randn(2, 3, 8), randn(2, 4, 8)
+    theirs = nn.MultiheadAttention(8, 2, batch_first=True)
+    theirs.load_state_dict(layer.state_dict())
+    masked = {"key_padding_mask": ~MASK[:, 0, 0], "average_attn_weights": False}
+    want, weights = theirs(x, memory, memory, **masked)
+    got = layer(x, memory, MASK)
+    slips = {
+        "the mask is not used": theirs(x, memory, memory)[0],
+        "True means the opposite": theirs(x, memory, memory, key_padding_mask=MASK[:, 0, 0])[0],
+    }
+    equal(got, want, slips)
+    equal(layer.weights, weights)
+
+
+@check(FeedForward.forward, "Feed-forward")
+def feed_forward() -> None:
+    """The result is W2 relu(W1 x + b1) + b2."""
+    layer, x = FeedForward(8, 16), randn(2, 3, 8)
+    inside = layer.linear1(x)
+    equal(layer(x), layer.linear2(inside.relu()), {"the activation is missing": layer.linear2(inside)})
+
+
+@check(EncoderLayer.add, "The encoder layer")
+def residual() -> None:
     """What comes out of a sublayer's dropout is added to x, then normalised; with ``norm_first``, x is before."""
+    x, sublayer, norm = randn(2, 3, 8), nn.Linear(8, 8), nn.LayerNorm(8)
     for first in (False, True):
-        layer, x = EncoderLayer(replace(SIZES, norm_first=first)).train(first), randn(2, 4, 8)
-        attend, transform, drop = partial(layer.self_attn, mask=MASK), layer.feed_forward, layer.dropout
-        drop.forward = lambda y: y / 2  # stands for dropout
-        post, late = layer.norm1(x + drop(attend(x))), drop(layer.norm1(x + attend(x)))
-        post, late = layer.norm2(post + drop(transform(post))), drop(layer.norm2(late + transform(late)))
-        pre = x + drop(attend(layer.norm1(x)))
-        pre = pre + drop(transform(layer.norm2(pre)))
+        layer = EncoderLayer(8, 2, 16, 0.1, first)
+        layer.dropout.forward = lambda y: y / 2  # stands for dropout
+        post, pre = norm(x + sublayer(x) / 2), x + sublayer(norm(x)) / 2
         slips = {"always post-norm": post, "Post-norm in the text, pre-norm in the code": pre}
-        equal(layer(x, MASK), pre if first else post, slips | {"Dropout in another place": late})
+        slips |= {"the norm is inside of the sum": x + norm(sublayer(x)) / 2}
+        slips |= {"Dropout in another place": norm(x + sublayer(x)) / 2}
+        equal(layer.add(x, sublayer, norm), pre if first else post, slips)
 
 
-@check(EncoderLayer.forward, "The layers")
+@check(EncoderLayer.forward, "The encoder layer")
 def encoder_layer() -> None:
-    """An encoder layer equals nn.TransformerEncoderLayer, padding included."""
-    layer, x = EncoderLayer(SIZES), randn(2, 4, 8)
-    theirs = pytorch(layer, nn.TransformerEncoderLayer, {"feed_forward.": ""})
-    got, want = (y * MASK[:, 0, 0, :, None] for y in (layer(x, MASK), theirs(x, src_key_padding_mask=~MASK[:, 0, 0])))
-    plain, inverse = (layer(x, mask) * MASK[:, 0, 0, :, None] for mask in (None, ~MASK))
-    equal(got, want, {"the mask is not used": plain, "True means the opposite": inverse})
+    """An encoder layer equals nn.TransformerEncoderLayer, padding included, post-norm and pre-norm."""
+    for first in (False, True):
+        layer, x = EncoderLayer(8, 2, 16, 0.0, first), randn(2, 4, 8)
+        theirs = pytorch(layer, nn.TransformerEncoderLayer, {"feed_forward.": ""}, norm_first=first).train()
+        got, want = (y * MASK[:, 0, 0, :, None] for y in (layer(x, MASK), theirs(x, None, ~MASK[:, 0, 0])))
+        equal(got, want, {"the mask is not used": theirs(x) * MASK[:, 0, 0, :, None]})
 
 
-@check(DecoderLayer.forward, "The layers")
+@check(DecoderLayer.forward, "The decoder layer")
 def decoder_layer() -> None:
     """A decoder layer equals nn.TransformerDecoderLayer: causal self-attention, cross-attention, feed-forward."""
-    layer, x, memory = DecoderLayer(SIZES), randn(2, 3, 8), randn(2, 4, 8)
-    theirs = pytorch(layer, nn.TransformerDecoderLayer, {"feed_forward.": "", "cross_attn": "multihead_attn"})
-    causal = torch.ones(3, 3, dtype=torch.bool).triu(1)
-    want, leaks = (theirs(x, memory, tgt_mask=m, memory_key_padding_mask=~MASK[:, 0, 0]) for m in (causal, None))
-    unmasked = theirs(x, memory, tgt_mask=causal)
-    slips = {"self-attention is not causal": leaks, "the memory's padding is not masked": unmasked}
-    equal(layer(x, memory, MASK), want, slips)
-
-
-@check(DecoderLayer.forward, "The layers")
-def norms_of_the_decoder() -> None:
-    """With ``norm_first``, each of the three sublayers reads what its own norm gives, and x is added as it is."""
-    layer, x, memory = DecoderLayer(replace(SIZES, norm_first=True)).eval(), randn(2, 3, 8), randn(2, 4, 8)
-    want = x + layer.dropout(layer.self_attn(layer.norm1(x), causal=True))
-    want = want + layer.dropout(layer.cross_attn(layer.norm2(want), memory, mask=MASK))
-    want = want + layer.dropout(layer.feed_forward(layer.norm3(want)))
-    got, layer.norm_first = layer(x, memory, MASK), False
-    equal(got, want, {"always post-norm": layer(x, memory, MASK)})
-
-
-@check(DecoderLayer.forward, "The layers")
-def a_cache_changes_nothing() -> None:
-    """Word by word with a cache, a decoder layer gives the same as for the whole target."""
     for first in (False, True):
-        layer, x, memory = DecoderLayer(replace(SIZES, norm_first=first)), randn(2, 3, 8), randn(2, 4, 8)
-        cache = KVCache()
-        words = torch.cat([layer(word, memory, MASK, cache) for word in x.split(1, 1)], 1)
-        equal(words, layer(x, memory, MASK), names="the whole target / word by word")
+        layer, x, memory = DecoderLayer(8, 2, 16, 0.0, first), randn(2, 3, 8), randn(2, 4, 8)
+        names = {"feed_forward.": "", "cross_attn": "multihead_attn"}
+        theirs = pytorch(layer, nn.TransformerDecoderLayer, names, norm_first=first)
+        padding = {"memory_key_padding_mask": ~MASK[:, 0, 0]}
+        want, leaks = (theirs(x, memory, mask, **padding) for mask in (~CAUSAL, None))
+        unmasked = theirs(x, memory, ~CAUSAL)
+        slips = {"self-attention is not causal": leaks, "the memory's padding is not masked": unmasked}
+        equal(layer(x, CAUSAL, memory, MASK), want, slips)
 
 
-@check(Encoder.forward, "The layers")
-def encoder_stack() -> None:
-    """Vectors pass through all layers in order, with the mask, and then through the last norm."""
-    stack, x = Encoder(replace(SIZES, norm_first=True)).eval(), randn(2, 4, 8)
-    inside = stack.layers[1](stack.layers[0](x, MASK), MASK)
-    equal(stack(x, MASK), stack.norm(inside), {"the last norm of a pre-norm stack is missing": inside})
+@check(Stack.forward, "Stacks and positions")
+def stack() -> None:
+    """Vectors pass through all layers in order, each with the other arguments, and then through the last norm."""
+    layers, x = [EncoderLayer(8, 2, 16, 0.0, True) for _ in range(2)], randn(2, 4, 8)
+    inside = layers[1](layers[0](x, MASK), MASK)
+    made = Stack(layers, 8, True)
+    made.norm.weight.data += randn(8)
+    equal(made(x, MASK), made.norm(inside), {"the last norm of a pre-norm stack is missing": inside})
 
 
-@check(Decoder.forward, "The layers")
-def decoder_stack() -> None:
-    """Every layer attends to the same memory, and has a cache of its own; then comes the last norm."""
-    stack, x, memory = Decoder(replace(SIZES, norm_first=True)).eval(), randn(2, 3, 8), randn(2, 4, 8)
-    inside, caches = stack.layers[1](stack.layers[0](x, memory, MASK), memory, MASK), [KVCache(), KVCache()]
-    want = stack.norm(inside)
-    equal(stack(x, memory, MASK), want, {"the last norm of a pre-norm stack is missing": inside})
-    equal(torch.cat([stack(word, memory, MASK, caches) for word in x.split(1, 1)], 1), want)
-    equal(stack(x, [layer.cross_attn.project(memory, 1) for layer in stack.layers], MASK), want)
+@check(sinusoids, "Stacks and positions")
+def waves() -> None:
+    """Columns 2 i and 2 i + 1 hold the sine and the cosine of position / 10000^(2 i / D)."""
+    angle = torch.arange(5)[:, None] * tensor([1.0, 0.01])
+    sine, cosine = angle.sin(), angle.cos()
+    slips = {"all sines, then all cosines": torch.cat([sine, cosine], 1)}
+    equal(sinusoids(5, 4), torch.stack([sine, cosine], -1).flatten(1), slips)
 
 
-def translator() -> Transformer:
-    """A small model, whose two embeddings are two tables, and its positions, too."""
-    return Transformer(replace(SIZES, tie_embeddings="target", positions="learned")).eval()
+def translator(**options: bool) -> Transformer:
+    """A small model without dropout."""
+    return Transformer(11, 11, 8, 2, 16, 2, 2, 0.0, **options).eval()
 
 
-@check(Transformer.encode, "The model")
-def encoding() -> None:
-    """Embeddings are scaled by the root of D before positions are added, then comes a dropout; padding is masked.
-
-    The result is a ``Memory(outputs, mask)``. A token outside the vocabulary raises a ValueError.
-    """
+@check(Transformer.embed, "The model")
+def embedding() -> None:
+    """Embeddings are scaled by the root of D before positions are added; then comes a dropout."""
     model = translator()
-    words = model.source_embedding(SOURCE)
-    x, plain = (model.dropout(model.source_positions(y)) for y in (words * 8**0.5, words))
-    late = model.source_positions(words) * 8**0.5
-    got = model.encode(SOURCE)
+    model.dropout.forward = lambda y: y / 2  # stands for dropout
+    words, waves = model.source_embedding(SOURCE), sinusoids(4, 8)
     slips = {
-        "the embeddings are not scaled": model.encoder(plain, MASK),
-        "the padding is not masked": model.encoder(x),
-        "the positions are scaled, too": model.encoder(late, MASK),
+        "the embeddings are not scaled": (words + waves) / 2,
+        "the positions are scaled, too": (words + waves) * 8**0.5 / 2,
     }
-    equal(got.outputs, model.encoder(x, MASK), slips)
-    equal(got.mask, SOURCE != 0)
-    refuses(ValueError, model.encode, SOURCE + 9)
+    equal(model.embed(SOURCE, model.source_embedding), (words * 8**0.5 + waves) / 2, slips)
 
 
-@check(Transformer.hidden, "The model")
-def decoding() -> None:
-    """The target's embeddings go the same way, and then through the decoder with the memory and its mask.
+@check(Transformer.forward, "The model")
+def whole() -> None:
+    """The encoder reads the source, the decoder the target and the memory, and its vectors become scores.
 
-    A token outside the vocabulary raises a ValueError.
+    If the last target word changes, no earlier score does, in training and in evaluation.
     """
-    model = translator()
-    memory, words = model.encode(SOURCE), model.target_embedding(TARGET)
-    x, y = (model.dropout(model.target_positions(z)) for z in (words * 8**0.5, words))
-    slips = {
-        "the embeddings are not scaled": model.decoder(y, memory.outputs, MASK),
-        "the padding of the memory is not masked": model.decoder(x, memory.outputs),
-    }
-    want = model.decoder(x, memory.outputs, MASK)
-    equal(model.hidden(TARGET, memory), want, slips)
-    refuses(ValueError, model.hidden, TARGET + 9, memory)
-
-
-@check(Transformer.hidden, "The model")
-def no_leak() -> None:
-    """If the last target word changes, no earlier logit does, in training and in evaluation."""
-    model, other = translator(), TARGET.clone()
+    model, other = translator(norm_first=True), TARGET.clone()
+    memory = model.encoder(model.embed(SOURCE, model.source_embedding), MASK)
+    causal = torch.ones(4, 4, dtype=torch.bool).tril()
+    x = model.embed(TARGET, model.target_embedding)
+    got = model(SOURCE, TARGET)
+    slips = {"the causal mask is missing": model.output(model.decoder(x, causal | True, memory, MASK))}
+    equal(got, model.output(model.decoder(x, causal, memory, MASK)), slips)
     other[:, -1] = 5
     for mode in (True, False):
         model.train(mode)
@@ -165,67 +163,39 @@ def no_leak() -> None:
         equal(two, one, slips, "before / after")
 
 
-@check(Transformer.hidden, "The model")
+@check(Transformer.forward, "The model")
 def padding_changes_nothing() -> None:
     """A pair gives the same logits alone as beside a longer one."""
-    model = translator()
+    model = translator(shared=True)
     one, two = model(SOURCE, TARGET)[1:, :3], model(SOURCE[1:, :2], TARGET[1:, :3])
     equal(one, two, names="alone / beside a longer one")
 
 
-@check(Transformer.start, "One token at a time")
-def projected_once() -> None:
-    """The state's memory holds each layer's keys and values in ``layers``, and each layer has an empty cache."""
-    model = translator()
-    state, memory = model.start(SOURCE), model.encode(SOURCE)
-    holds(state.memory.layers, f"expected  two layers' keys and values\ngot       layers={state.memory.layers}")
-    for layer, got in zip(model.decoder.layers, state.memory.layers, strict=True):
-        equal(list(got), layer.cross_attn.project(memory.outputs, 1))
-    equal([len(cache) for cache in state.caches], [0, 0])
-    holds(state.caches[0] is not state.caches[1], "both layers share one cache")
+class Scripted(nn.Module):
+    """Gives the highest scores to PAD and BOS, and the next to a fixed text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[bool] = []
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Scores (B, T, 11)."""
+        self.seen.append(self.training)
+        scores = torch.zeros(len(target), target.shape[1], 11)
+        for row, text in enumerate(([7, 8, 2], [9, 2, 5])):
+            for t in range(target.shape[1]):
+                scores[row, t, text[t] if t < 3 else 6] = 1
+        scores[..., :2] = 3
+        return scores
 
 
-@check(Transformer.step, "One token at a time")
-def step_by_step() -> None:
-    """Token by token, the model gives the same logits as for the whole target at once."""
-    model, logits = translator(), []
-    state = model.start(SOURCE)
-    for token in TARGET.unbind(1):
-        one, state = model.step(token, state)
-        logits.append(one)
-    zero = model.decode(TARGET[:, 1:2], model.encode(SOURCE))[:, 0]
-    equal(logits[1], model(SOURCE, TARGET)[:, 1], {"Every cached token at position zero": zero})
-    equal(torch.stack(logits, 1), model(SOURCE, TARGET), names="the whole target / token by token")
-    state = model.start(SOURCE)
-    blind = replace(state, memory=replace(state.memory, outputs=torch.zeros(2, 4, 8)))
-    equal(model.step(TARGET[:, 0], blind)[0], logits[0], names="the memory's layers / its outputs")
+@check(translate, "The model")
+def greedy() -> None:
+    """The likeliest word is appended until each row holds EOS; PAD and BOS are never written; BOS is left out.
 
-
-@check(Transformer.step, "One token at a time")
-def the_old_state_stays() -> None:
-    """A step leaves its old state as it was, so that two hypotheses can go on from it."""
-    model = translator()
-    state = model.start(SOURCE)
-    first, _ = model.step(TARGET[:, 0], state)
-    again, _ = model.step(TARGET[:, 0], state)
-    equal(again, first, names="the first time / again")
-    held = len(state.caches[0])
-    holds(held == 0, f"expected  an empty cache in the old state\ngot       {held} positions")
-
-
-@check(Transformer.attention, "The model")
-def every_head() -> None:
-    """There is a tensor (B, H, T, S) of weights for each layer, of three kinds, and they sum to 1."""
-    weights, shape = translator().attention(SOURCE, TARGET), torch.Size([2, 2, 4, 4])
-    for kind in (weights.encoder, weights.decoder, weights.cross):
-        equal([getattr(one, "shape", one) for one in kind], [shape] * 2)
-    equal(weights.cross[0].sum(-1), torch.ones(2, 2, 4))
-    equal(weights.decoder[0].triu(1), torch.zeros(shape), {"encoder and decoder exchanged": True})
-
-
-@check(Transformer.align, "What it attends to")
-def the_last_layer() -> None:
-    """The alignment is the mean, over the heads, of the last layer's attention to the source."""
-    model = translator()
-    cross = model.attention(SOURCE, TARGET).cross
-    equal(model.align(SOURCE, TARGET), cross[-1].mean(1), {"the first layer": cross[0].mean(1)})
+    The model is in evaluation mode, and no row has more than ``max_length`` words.
+    """
+    model = Scripted().train()
+    equal(translate(model, SOURCE), tensor([[7, 8, 2], [9, 2, 5]]), {})
+    holds(not any(model.seen), "expected  evaluation mode\ngot       training mode")
+    equal(translate(model, SOURCE, 2), tensor([[7, 8], [9, 2]]))

@@ -129,6 +129,17 @@ def test_balanced_again_and_again_the_load_evens_out():
     assert before.max() > 1.7 * 0.25 and after.max() < 1.2 * 0.25 and after.min() > 0.8 * 0.25
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("sigmoid", [False, True])
+def test_scores_are_single_precision_whatever_the_type_of_the_input(dtype, sigmoid):
+    layer, x = experts(n=6, sigmoid=sigmoid).to(dtype), numbers(50, 8).to(dtype)
+    scores, _ = layer.route(x)
+    logits = layer.router(x).double()
+    expected = logits.sigmoid() if sigmoid else logits.softmax(-1)
+    assert scores.dtype == torch.float32
+    torch.testing.assert_close(scores.double(), expected, atol=1e-6, rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
 def test_the_type_of_the_input_is_the_type_of_the_output(dtype):
     layer, x = experts(), numbers(3, 8)

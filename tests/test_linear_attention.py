@@ -301,3 +301,11 @@ def test_an_unknown_rule_is_refused():
 def test_heads_that_cannot_share_keys_are_refused():
     with pytest.raises(ValueError, match="n_heads=3 is not divisible by n_key_heads=2"):
         GatedDeltaNet(8, 3, 2, 4, 4)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_new_layer_writes_with_half_its_strength_and_forgets_two_percent_a_step(rule):
+    layer = LinearAttention(8, 2, rule=rule)
+    write, keep = layer.gates(torch.zeros(8)).sigmoid().chunk(2)
+    assert write.tolist() == [0.5, 0.5]
+    torch.testing.assert_close(1 - keep, torch.full((2,), 0.02), atol=0.005, rtol=0)

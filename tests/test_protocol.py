@@ -7,7 +7,7 @@ import functools
 import unicodedata
 import warnings
 import zlib
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
@@ -102,6 +102,20 @@ def rows_of(hypotheses: Tensor) -> list[list[int]]:
 def test_every_registered_translator_is_held_to_the_laws() -> None:
     translators = {name for name in model_names() if issubclass(model_entry(name).model_class, Seq2Seq)}
     assert translators == {kind for kind, _ in TRANSLATORS.values()}
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_table_of_vectors_starts_with_vectors_of_length_one(name: str) -> None:
+    known = {field.name for field in fields(model_entry(name).config_class)}
+    sizes = {"d_model": 64, "d_hidden": 64, "n_heads": 4, "n_kv_heads": 4, "d_ff": 64, "positions": "learned"}
+    sizes |= dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size", "max_length", "n_segments"), 400)
+    options = {key: value for key, value in sizes.items() if key in known}
+    untied = {"tie_embeddings": False if "vocab_size" in known else "none"} if "tie_embeddings" in known else {}
+    for changes in ({}, untied):
+        model = build_model(name, options | changes)
+        tables = [weights for weights in model.parameters() if weights.shape == (400, 64)]
+        assert tables and all(table.std().item() == pytest.approx(64**-0.5, rel=0.05) for table in tables)
+        assert not any(weights.any() for weights in model.parameters() if weights.shape == (400,))
 
 
 # What the logits depend on --------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -488,6 +489,13 @@ def test_weights_must_be_the_models_own():
     assert all(torch.equal(tensor, good[name]) for name, tensor in model.state_dict().items())
 
 
+def test_an_average_is_computed_in_double_precision(tmp_path):
+    paths = [tmp_path / str(i) for i in range(3)]
+    for path, number in zip(paths, (2.0**25, 1.0, -(2.0**25)), strict=True):
+        save_tensors(path, {"a": torch.tensor([number])}, {})
+    assert average_checkpoints(paths)["a"].item() == torch.tensor(1 / 3).item()
+
+
 def test_an_average_is_the_mean_and_tied_weights_stay_tied(tmp_path):
     paths, states = [tmp_path / str(i) for i in range(3)], []
     for path in paths:
@@ -624,7 +632,6 @@ def test_a_finished_run_can_go_on_with_more_epochs(tmp_path):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda: trainer(config=replace(CONFIG, learning_rate=0.02)), "configuration"),
         (lambda: Trainer(transformer(dropout=0.2), TRAIN, VALIDATION, CONFIG), "model"),
         (lambda: Trainer(transformer(), TRAIN[1:], VALIDATION, CONFIG), "corpus"),
         (lambda: Trainer(transformer(), TRAIN, VALIDATION[1:], CONFIG), "corpus"),
@@ -640,6 +647,24 @@ def test_a_checkpoint_continues_only_its_own_run(tmp_path, change, named):
         other.resume()
     assert other.progress == Progress()
     assert all(torch.equal(tensor, before[name]) for name, tensor in other.model.state_dict().items())
+
+
+OTHER = {
+    "accumulate": 2, "average": 1, "betas": (0.8, 0.98), "clip": 2.0, "compile": True, "consistency": 1.0,
+    "cooldown": 1, "ema": 0.5, "epochs": 4, "eps": 1e-8, "learning_rate": 0.02, "max_tokens": 30, "patience": 2,
+    "precision": "bfloat16", "schedule": "linear", "seed": 4, "shard": True, "smoothing": 0.2, "warmup": 6,
+    "workers": 1,
+}  # fmt: skip
+MAY_CHANGE = {"epochs", "patience", "workers", "compile", "shard"}  # how long, and on what, but not what is computed
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(TrainingConfig)])
+def test_a_setting_that_changes_what_is_computed_cannot_change_when_a_run_is_resumed(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(nn.Module, "compile", lambda *_, **__: None)
+    trainer(tmp_path).fit(watch=after(1))
+    other = trainer(tmp_path, config=replace(CONFIG, **{name: OTHER[name]}))
+    with nullcontext() if name in MAY_CHANGE else pytest.raises(ValueError, match=r"with another configuration$"):
+        other.resume()
 
 
 def test_whoever_forgets_to_resume_loses_nothing(tmp_path):

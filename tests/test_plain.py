@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import math
 import sys
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,15 @@ from transformer_lib import Translator, plain
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.everyday import load_everyday
 from transformer_lib.data.multi30k import load_multi30k
+from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.decoding.greedy import greedy_decode
+from transformer_lib.decoding.sampling import sample, sampling_probabilities
 from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.plain import beam_search as plain_search
 from transformer_lib.plain import mask_predict as masks
+from transformer_lib.plain import sampling as plain_sampling
 from transformer_lib.plain import transformer
+from transformer_lib.translation.translator import pretrained_names
 
 FILES = sorted(set(Path(next(iter(plain.__path__))).glob("*.py")) - {Path(plain.__file__)})
 
@@ -231,3 +238,100 @@ def test_a_few_sentences_are_learned_by_heart():
     for steps in (1, 4):
         found = masks.mask_predict(model, source, steps, n_lengths=1)
         assert torch.equal(found[:, : target.shape[1]], target) and not found[:, target.shape[1] :].any()
+
+
+# ---- Beam search and sampling ----
+
+SEARCHES = [(1, 0.0), (2, 0.0), (3, 1.0), (5, 0.6)]  # widths and length penalties
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", pretrained_names())
+def test_plain_searches_translate_fifty_sentences_as_the_library_does(name: str, request) -> None:
+    if not name.startswith("captions"):
+        request.getfixturevalue("data_directory")
+    ours, source = shipped(name)
+    model, searches = ours.model, SEARCHES if name == "multi30k-en-de" else SEARCHES[2:3]
+    for row in source:
+        row = row[None, row != PAD]
+        (written,) = greedy_decode(model, row, max_length=30).tolist()
+        assert plain_search.greedy(model, row, 30) == tuple(written)
+        for width, penalty in searches:
+            words, total = plain_search.beam_search(model, row, width, penalty, 20)
+            options = {"beam_size": width, "length_penalty": penalty, "max_length": 20, "lookahead": None}
+            found = beam_search(model, row, **options)
+            assert words == tuple(token for token in found.tokens[0, 0].tolist() if token != PAD)
+            assert total == pytest.approx(found.log_probs[0, 0].item(), abs=1e-4)
+
+
+def table_model(seed: int, sharp: float = 2.0) -> object:
+    """A translator of three words, PAD, BOS and EOS: its logits depend on the source and on the last two words."""
+    table = sharp * torch.randn(9, 6, 6, 6, generator=torch.Generator().manual_seed(seed))
+
+    def model(source: Tensor, target: Tensor) -> Tensor:
+        before = torch.cat([torch.zeros_like(target[:, :1]), target[:, :-1]], 1)
+        return table[source[:, :1], before, target]
+
+    return model
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 2.0])
+def test_a_plain_beam_that_is_wide_enough_finds_what_trying_everything_finds(penalty: float) -> None:
+    for seed, first in product(range(5), (3, 8)):
+        model, source = table_model(seed), torch.tensor([[first]])
+        best, total = plain_search.exhaustive(model, source, penalty, max_length=4)
+        found, found_total = plain_search.beam_search(model, source, 81, penalty, max_length=4)
+        assert found == best and found_total == pytest.approx(total, abs=1e-5)
+
+
+def test_the_referee_tries_every_translation_that_there_is() -> None:
+    model, source = table_model(1), torch.tensor([[4]])
+    every = [(*body, 2) for n in range(3) for body in product((3, 4, 5), repeat=n)] + [*product((3, 4, 5), repeat=3)]
+
+    def log_p(words: tuple[int, ...]) -> float:
+        logits = model(source, torch.tensor([[1, *words]]))[0, :-1].log_softmax(-1)
+        return sum(logits[t, word].item() for t, word in enumerate(words))
+
+    for penalty in (0.0, 1.0, 3.0):
+        best = max(every, key=lambda words, power=penalty: log_p(words) / ((5 + len(words)) / 6) ** power)
+        words, total = plain_search.exhaustive(model, source, penalty, max_length=3)
+        assert words == best and total == pytest.approx(log_p(best), abs=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("penalty", [0.0, 1.0, 3.0])
+def test_a_plain_search_stops_no_earlier_than_it_may(width: int, penalty: float) -> None:
+    for seed in range(20):
+        model, source = table_model(seed), torch.tensor([[seed % 9]])
+        live, finished = [((), 0.0)], []
+        for length in range(1, 9):  # without any stopping rule
+            candidates = plain_search.extend(model, source, live, 10**6)
+            finished += [c for c in candidates[:width] if c[0][-1] == 2 or length == 8]
+            live = [c for c in candidates if c[0][-1] != 2][:width]
+        best = max(finished, key=lambda c: c[1] / plain_search.lp(len(c[0]), penalty))
+        assert plain_search.beam_search(model, source, width, penalty, 8) == best
+
+
+SHAPES = [{}, {"temperature": 0.3}, {"temperature": 3.0}, {"top_k": 1}, {"top_k": 3}, {"top_p": 0.5}, {"top_p": 0.95}]
+SHAPES += [{"temperature": 0.7, "top_k": 4, "top_p": 0.8}]
+
+
+@pytest.mark.parametrize("options", SHAPES, ids=str)
+def test_both_draw_from_the_same_probabilities(options: dict) -> None:
+    logits = 3 * torch.randn(40, 9, generator=torch.Generator().manual_seed(0))
+    logits[:, 2] = -math.inf
+    logits[0] = 0.0  # ties
+    mine, theirs = plain_sampling.probabilities(logits, **options), sampling_probabilities(logits, **options)
+    torch.testing.assert_close(mine[1:], theirs[1:])
+    torch.testing.assert_close(mine[0].sort().values, theirs[0].sort().values)
+
+
+def test_plain_samples_of_one_row_are_those_of_the_library() -> None:
+    translator, source = shipped("captions-en-de")
+    for seed, row in enumerate(source[:10]):
+        row, options = row[None, row != PAD], {"temperature": 1.5, "top_p": 0.95, "max_length": 20}
+        mine, theirs = (
+            draw(translator.model, row, generator=torch.Generator().manual_seed(seed), **options)
+            for draw in (plain_sampling.sample, sample)
+        )
+        assert torch.equal(mine, theirs)

@@ -24,6 +24,7 @@ from transformer_lib.translation.translator import TextPreparation, find_pretrai
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = results.load("page-translator")
+CIRCUIT = results.load("page-circuit")
 SENTENCES = ["Ein Hund läuft im Schnee.", "Two dogs are playing, aren't they?", "naïve Größe 42", "🐕 … Ġ"]
 
 
@@ -285,6 +286,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, extension: Any, untrained: An
     folder, (models, record) = tmp_path_factory.mktemp("site"), untrained
     shipped = extension.models(find_pretrained("captions-en-de").parent)
     extension.copy_files(folder / "files", find_pretrained("captions-en-de").parent, {})
+    circuit = extension.circuit(find_pretrained("captions-en-de").parent, CIRCUIT, "files")
     shown = extension.museum(models, record)
     for one in shown:
         shutil.copytree(models / one["name"], folder / "files" / one["name"])
@@ -293,6 +295,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, extension: Any, untrained: An
     for mode in ("light", "dark"):
         (folder / f"{mode}.html").write_text(PAGE.format(mode=mode, widget=widget), encoding="utf-8")
         (folder / f"wall-{mode}.html").write_text(PAGE.format(mode=mode, widget=wall), encoding="utf-8")
+        (folder / f"circuit-{mode}.html").write_text(PAGE.format(mode=mode, widget=circuit), encoding="utf-8")
     shutil.copy(ROOT / "book" / "_static" / "book.css", folder)
     shutil.copytree(ROOT / "book" / "_static" / "fonts", folder / "fonts")
     return folder
@@ -710,4 +713,140 @@ def test_the_wall_fits_a_phone_and_degrades(site: Path, browser: Any, mode: str)
         page.context.close()
         page, problems = opened(browser, f"{root}wall-{mode}.html", java_script_enabled=False)
         assert page.locator(".tl-wall .tl-target").count() == 4 and "Load" not in page.inner_text("body")
+        page.context.close()
+
+
+# ---- the pronoun's circuit ----
+
+
+def pronoun_scores(one: dict[str, Any], heads: list[tuple[int, int]], hidden: list[int]) -> list[float]:
+    """The scores of er, sie and es by PyTorch, without some heads of cross-attention and without some words."""
+    translator = Translator.from_pretrained("captions-en-de", device="cpu")
+    model, german = translator.model.eval(), translator.target_tokenizer
+    source = torch.tensor([[*translator.source_tokenizer.encode(translator.prepare(one["text"])), 2]])
+    written = german.encode(translator.text.prepare(one["texts"][0], german))
+    pronouns = [german.encode(word)[0] for word in ("er", "sie", "es")]
+    step = max(i for i, token in enumerate(written) if token in pronouns)
+    handles = []
+    for layer, head in heads:
+        projection = model.decoder.layers[layer].cross_attn.out_proj
+        columns = slice(32 * head, 32 * head + 32)
+
+        def silence(module: Any, given: Any, columns: slice = columns) -> Any:
+            context = given[0].clone()
+            context[..., columns] = 0
+            return (context,)
+
+        handles.append(projection.register_forward_pre_hook(silence))
+    with torch.no_grad():
+        memory = model.encode(source)
+        memory.mask[:, hidden] = False
+        logits = model.output(model.hidden(torch.tensor([[1, *written[:step]]]), memory))[0, -1]
+    for handle in handles:
+        handle.remove()
+    return logits[pronouns].tolist()
+
+
+def test_the_recorded_circuit_is_what_pytorch_computes() -> None:
+    for one in (CIRCUIT["pairs"][0][0], CIRCUIT["pairs"][-1][1]):
+        assert one["scores"] == pytest.approx([100 * x for x in pronoun_scores(one, [], [])], abs=0.6)
+        for n, found in enumerate(one["heads"]):
+            assert found[:3] == pytest.approx([100 * x for x in pronoun_scores(one, [divmod(n, 4)], [])], abs=0.6)
+        for place in range(len(one["words"])):  # the comma comes later in German only
+            expected = [100 * x for x in pronoun_scores(one, [], [place])]
+            assert one["hidden"][place][:3] == pytest.approx(expected, abs=0.6)
+
+
+def lead(scores: Any, right: int) -> float:
+    return scores[right] - max(x for i, x in enumerate(scores[:3]) if i != right)
+
+
+def test_one_head_of_the_circuit_carries_the_pronoun() -> None:
+    for pair in CIRCUIT["pairs"]:
+        for one in pair:
+            whole = lead(one["scores"], one["right"])
+            left = [lead(found, one["right"]) / whole for found in one["heads"]]
+            assert whole > 0 and min(left) == left[14] < 0.55 and sorted(left)[1] > 0.55
+        (one, other), right = pair, pair[1]["right"]
+        assert one["words"][:-1] == other["words"][:-1] and one["right"] != right
+        assert lead(one["swapped"][-2], right) > 0  # with the vector of the other adjective, the other pronoun
+
+
+@pytest.mark.slow
+def test_the_circuit_can_be_cut(site: Path, browser: Any) -> None:
+    one = CIRCUIT["pairs"][0][0]
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}circuit-light.html", reduced_motion="reduce")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        cells, words, state = page.locator(".tl-board button"), page.locator(".tl-source button"), ".tl-state"
+
+        def told(scores: list[float]) -> str:
+            whole, now = lead(one["scores"], one["right"]) / 100, lead(scores, one["right"])
+            return f"er leads by {now:.1f} instead of {whole:.1f}, {100 * now / whole:.0f} %"
+
+        assert page.inner_text(state) == f"er leads by {lead(one['scores'], 0) / 100:.1f}."
+        cells.nth(14).click()
+        assert told([x / 100 for x in one["heads"][14][:3]]) in page.inner_text(state)
+        assert cells.nth(14).get_attribute("aria-pressed") == "true"
+        page.keyboard.press("ArrowUp")  # to layer 3
+        page.keyboard.press("Enter")
+        assert cells.nth(14).get_attribute("aria-pressed") == "false"  # one change at a time
+        assert told([x / 100 for x in one["heads"][10][:3]]) in page.inner_text(state)
+        words.nth(1).click()
+        assert "Dog hidden: " in page.inner_text(state) and "er has lost" in page.inner_text(state)
+        page.click(".tl-modes button:has-text('swap')")
+        words.nth(11).click()
+        assert one["texts"][one["swapped"][11][3]] in page.inner_text(state)
+        assert page.inner_text(".tl-new") == "breit" or "sie" in page.locator(".tl-new").all_inner_texts()
+        page.click(".tl-all")
+        page.wait_for_function("() => document.querySelector('.tl-state').textContent.startsWith('Least')")
+        shares = [float(text.split()[0]) for text in page.locator(".tl-board small").all_inner_texts()]
+        assert len(shares) == 16 and min(shares) == shares[14] and asked == []
+
+        page.check(".tl-more input")
+        cells.nth(14).click()
+        cells.nth(11).click()
+        assert page.inner_text(".tl-notice").startswith("Load the translator")
+        page.click(".tl-form button")
+        page.wait_for_function("() => document.querySelector('.tl-form button').textContent.startsWith('Take')")
+        page.click(".tl-reset")
+        for cell in (14, 11):
+            cells.nth(cell).click()
+        page.click(".tl-modes button:has-text('hide')")
+        words.nth(8).click()
+        expected = pronoun_scores(one, [(3, 2), (2, 3)], [8])
+        assert told(expected) in page.inner_text(state)
+
+        page.uncheck(".tl-more input")
+        page.fill("textarea >> nth=0", "The goat does not cross the meadow because it is too tired.")
+        page.keyboard.press("Enter")
+        page.wait_for_function("() => document.querySelector('.tl-source').textContent.includes('goat')")
+        cells.nth(14).click()
+        own = {"text": "The goat does not cross the meadow because it is too tired."}
+        translator = Translator.from_pretrained("captions-en-de", device="cpu")
+        own["texts"] = translator.translate([own["text"]], beam_size=1)  # type: ignore[assignment]
+        whole, now = (lead(pronoun_scores(own, heads, []), 1) for heads in ([], [(3, 2)]))
+        assert f"instead of {whole:.1f}, {100 * now / whole:.0f} %" in page.inner_text(state)
+        page.fill("textarea >> nth=0", "The dog sleeps.")
+        page.keyboard.press("Enter")
+        page.wait_for_function(NOTICE, arg="no er, sie or es")
+        assert problems == []
+        page.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_the_circuit_fits_a_phone_and_degrades(site: Path, browser: Any, mode: str) -> None:
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}circuit-{mode}.html", viewport=NARROW, reduced_motion="reduce")
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+        page.evaluate(SHIFTS)
+        page.locator(".tl-board button").nth(14).click()
+        page.wait_for_timeout(400)
+        assert page.evaluate("shifts.reduce((sum, one) => sum + one, 0)") < 0.005 and problems == []
+        page.context.close()
+        page, problems = opened(browser, f"{root}circuit-{mode}.html", java_script_enabled=False)
+        assert page.locator(".tl-board button").nth(14).inner_text().split() == ["dog", "33", "%"]
+        assert "Load" not in page.inner_text("body") and problems == []
         page.context.close()

@@ -7,10 +7,13 @@
 //   { ..., timed: true }                  the same, with the milliseconds of processor time
 //   { ..., plain: true }                  without WebAssembly
 //   { products: [{ rows, x, bias }] }     W x + bias by WebAssembly; W is a list of rows
+//   { folder, pairs }                     for each pair of texts what becomes of both pronouns without each head and
+//                                         word, and with the vector of each word from the other text
 //   { folder, experiments }               logits and attention while source and target ids are read under a change;
 //                                         a swapped vector is { place, layer, from: ids, at: place }
 import { readFileSync } from "node:fs";
 import { change, encode, run, write } from "../transformer_lib/viz/kit.js";
+import { outcome, study } from "../transformer_lib/viz/circuit.js";
 import { makeRoom, product } from "../transformer_lib/viz/product.js";
 import { meanOfLayer, Tokenizer, Translator } from "../transformer_lib/viz/translator.js";
 
@@ -57,6 +60,23 @@ const listed = (value) =>
       ? value.map(listed)
       : value;
 
+// Without each head and word, and with each vector of the other text, by turns.
+function byTurns(translator, texts) {
+  const both = texts.map((text) => study(translator, text));
+  return both.map((one, index) => {
+    const other = both[1 - index];
+    const without = (given) => outcome(translator, one, { ...given, other });
+    const words = one.groups.map((_, word) => word);
+    const heads = one.looks.flatMap((row, layer) => row.map((_, head) => [layer, head]));
+    return {
+      ...one,
+      heads: heads.map((head) => without({ heads: [head] })),
+      hidden: words.map((word) => without({ hidden: [word] })),
+      swapped: words.map((word) => without({ swapped: [word] })),
+    };
+  });
+}
+
 if (asked.products) {
   const answers = asked.products.map(({ rows, x, bias }) => {
     const room = makeRoom([[rows.length, x.length], [rows.length]]);
@@ -80,6 +100,7 @@ if (asked.products) {
     plain: asked.plain,
   });
   const before = process.cpuUsage().user;
+  const pairs = asked.pairs?.map((texts) => byTurns(translator, texts));
   const experiments = asked.experiments?.map(({ source, target, text, ...one }) => {
     const changed = made(one.change, translator.model);
     if (text !== undefined)
@@ -88,9 +109,10 @@ if (asked.products) {
     const { encoder, decoder, cross } = maps;
     return { logits, encoder, decoder, cross };
   });
-  const results = experiments?.map((one) =>
+  const lists = experiments?.map((one) =>
     Object.fromEntries(Object.entries(one).map(([key, value]) => [key, listed(value)])),
-  ) ?? asked.jobs.map((job) => {
+  );
+  const results = pairs ?? lists ?? asked.jobs.map((job) => {
     if (Array.isArray(job))
       return finish(translator.model.search(job, asked.options)).map(kept);
     const found = finish(translator.translate(job, asked.options));

@@ -1,6 +1,6 @@
-"""``{live-translator}`` and ``{museum}``: translators that compute in the page, and the files that they load when the reader asks.
+"""``{live-translator}``, ``{museum}`` and ``{circuit}``: translators that compute in the page, and the files that they load when asked.
 
-The recorded examples come from ``page-translator.json`` and ``page-museum.json`` in ``transformer_lib/results``. The scripts and the shipped
+The recorded examples come from ``page-translator.json``, ``page-museum.json`` and ``page-circuit.json`` in ``transformer_lib/results``. The scripts and the shipped
 models are copied from the package into the built book, so that nothing is committed twice; pages without the directives load none of it.
 """
 
@@ -34,6 +34,8 @@ SCRIPTS = (
     "page_parts.js",
     "translator_page.js",
     "museum_page.js",
+    "circuit.js",
+    "circuit_page.js",
     "translator.css",
 )
 MODEL_FILES = ("config.json", "source.json", "target.json", "weights.safetensors")
@@ -199,6 +201,38 @@ def wall(
     return widget("museum", shown, told, **more)
 
 
+PRONOUNS = ("er", "sie", "es")
+
+
+def lead(scores: list[int], right: int) -> int:
+    """By how much the right pronoun is ahead of the best other one."""
+    return scores[right] - max(
+        score for i, score in enumerate(scores[:3]) if i != right
+    )
+
+
+def circuit(folder: Path, record: dict[str, Any], files: str) -> str:
+    """The pronoun's circuit as HTML: what is left without each head stands there without any script."""
+    shown = [
+        about(folder / path.name)
+        for path in [folder / "captions-en-de"]
+        if path.exists()
+    ]
+    first, second = record["pairs"][0]
+    whole = lead(first["scores"], first["right"])
+    cells = []
+    for row, outcome in zip(first["looks"], first["heads"], strict=True):
+        place, weight = max(row, key=lambda pair: pair[1])
+        left = round(100 * lead(outcome, first["right"]) / whole)
+        word = [*first["words"], "end"][place].rstrip(".,")
+        cells.append({"word": word, "weight": weight / 1000, "left": f"{left} %"})
+    board = [cells[n : n + 4] for n in range(0, len(cells), 4)]
+    told = {"files": f"{files}/", "models": shown, "pairs": record["pairs"]}
+    more = {"pairs": record["pairs"], "first": first, "second": second}
+    more |= {"board": board, "pronouns": PRONOUNS, "terms": shown[0]["terms"]}
+    return widget("circuit", shown, told, **more)
+
+
 class _Widget(SphinxDirective):
     """What both directives share: the records, and the place of the files."""
 
@@ -249,6 +283,17 @@ class Museum(_Widget):
         return [*introduction.children, nodes.raw("", text, format="html")]
 
 
+class Circuit(_Widget):
+    """``{circuit}``: the pronoun's circuit; its content stands where no script runs, such as in Jupyter."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        record = self.record("page-circuit")
+        text = circuit(PACKAGE / "pretrained", record, self.place(FOLDER))
+        return [nodes.raw("", text, format="html")]
+
+
 def published(script: str) -> str:
     """A script without its lines of comment, which an appendix shows."""
     return re.sub(r"(?m)^ *//.*\n", "", script)
@@ -286,5 +331,6 @@ def _copy_files(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("live-translator", LiveTranslator)
     app.add_directive("museum", Museum)
+    app.add_directive("circuit", Circuit)
     app.connect("build-finished", _copy_files)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

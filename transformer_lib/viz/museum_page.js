@@ -2,65 +2,42 @@
 // Some translations are recorded; for the reader's own words it loads the models.
 
 import {
-  address,
   attended,
   carried,
   carry,
   copies,
-  element,
   explain,
-  fetchFile,
   knownWords,
-  megabytes,
-  neighbour,
   pause,
-  sends,
   unknownAmong,
   unpack,
+  Widget,
   wordsOf,
 } from "./page_parts.js";
 
-const LONGEST = 500; // characters; a longer text is refused
-
-class Museum {
+class Museum extends Widget {
   constructor(root) {
-    const find = (selector) => root.querySelector(selector);
-    const data = JSON.parse(find("script[type='application/json']").textContent);
-    Object.assign(this, { root, ...data, run: 0, translators: [] });
-    for (const name of [
-      "source",
-      "gloss",
-      "state",
-      "notice",
-      "tries",
-      "form",
-      "says",
-    ])
-      this[name] = find(`.tl-${name}`);
-    [this.input, this.button] = [find("textarea"), find("form button")];
-    this.hint = this.state.textContent;
-    this.rows = [...root.querySelectorAll(".tl-wall > li")].map((row, index) => {
+    super(root, ["source", "gloss", "says"]);
+    this.rows = [...root.querySelectorAll(".tl-wall > li")].map((row) => {
       const target = row.querySelector(".tl-target");
-      target.addEventListener("keydown", (event) => this.move(event, index));
+      target.addEventListener("keydown", (event) =>
+        this.follow(event, [...target.querySelectorAll("button")]),
+      );
       return target;
     });
-    this.listen(find(".tl-copy"));
-    root.classList.add("tl-ready");
+    this.listen();
+    this.ready();
     this.arrive();
   }
 
-  listen(copy) {
-    this.form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.submit(this.input.value.trim());
-    });
-    sends(this.input, this.button);
+  listen() {
+    super.listen();
     for (const button of this.tries.children)
       button.addEventListener("click", () =>
         this.show(this.sentences[button.dataset.index]),
       );
     copies(
-      copy,
+      this.root.querySelector(".tl-copy"),
       () => "museum",
       () => this.input.value.trim(),
     );
@@ -76,7 +53,7 @@ class Museum {
     if (recorded) this.show(recorded);
     else {
       this.input.value = text;
-      this.submit(text);
+      this.submit();
     }
   }
 
@@ -101,17 +78,15 @@ class Museum {
 
   // ---- the models ----
 
-  async submit(text) {
+  async submit() {
+    const text = this.input.value.trim();
     const recorded = this.sentences.find(({ source }) => source === text);
     if (recorded) return this.show(recorded);
     const run = ++this.run;
     this.gloss.textContent = "";
     this.begin(text.split(/\s+/).filter(Boolean).slice(0, 60));
     if (!text) return this.say("");
-    if (text.length > LONGEST)
-      return this.say(
-        `${text.length} characters: a translator takes ${LONGEST}, a sentence at a time.`,
-      );
+    if (this.tooLong(text)) return;
     if (!(await this.load()) || run !== this.run) return;
     carry("museum", text);
     const known = await knownWords(this.files, this.models[0]);
@@ -150,51 +125,22 @@ class Museum {
     }
   }
 
-  // All models, one after the other; true when they are there.
+  // True when all models are there.
   async load() {
-    if (this.translators.length === this.models.length) return true;
-    if (this.button.disabled) return false; // they are on their way
-    this.button.disabled = true;
-    const whole = megabytes(this.models.reduce((sum, { bytes }) => sum + bytes, 0));
-    let sum = 0;
-    const arrived = (count) => {
-      sum += count;
-      this.button.textContent = `${megabytes(sum)} of ${whole}`;
-    };
-    const label = this.button.textContent;
-    this.say("");
-    this.state.textContent = `Loading ${whole}.`;
-    try {
-      const { Translator, meanOfLayer } = await import("./translator.js");
-      const load = (model) =>
-        Translator.load((file) =>
-          fetchFile(address(this.files, model, file), arrived),
-        );
-      const translators = [];
-      for (const model of this.models) translators.push(await load(model));
-      Object.assign(this, { translators, meanOfLayer });
-      this.button.textContent = "Translate";
-      this.say("");
-    } catch (error) {
-      this.button.textContent = label;
-      this.say(`The models could not be loaded (${error.message}). Try again?`);
-    }
-    this.button.disabled = false;
-    this.state.textContent = this.hint;
-    return this.translators.length > 0;
+    if (this.translators) return true;
+    const translators = await this.fetch(this.models);
+    if (!translators) return false;
+    const { meanOfLayer } = await import("./translator.js");
+    Object.assign(this, { translators, meanOfLayer });
+    this.button.textContent = "Translate";
+    return true;
   }
 
   // ---- drawing ----
 
   // The words of the source; no translation yet.
   begin(words, unknown = []) {
-    this.source.replaceChildren(
-      ...words.flatMap((word, i) => [
-        element("span", unknown[i] ? { class: "tl-unknown" } : {}, word),
-        " ",
-      ]),
-      element("span", { class: "tl-end", title: "the end of the sentence" }, "end"),
-    );
+    this.list(words, unknown);
     for (const button of this.tries.children) {
       const { source } = this.sentences[button.dataset.index];
       button.setAttribute("aria-pressed", String(source === this.input.value));
@@ -206,18 +152,9 @@ class Museum {
 
   write(index, picture) {
     this.shown[index] = picture;
-    this.rows[index].replaceChildren(
-      ...picture.target.flatMap((word, place) => {
-        const button = element(
-          "button",
-          { type: "button", tabindex: place ? -1 : 0 },
-          word,
-        );
-        for (const kind of ["mouseenter", "focus", "click"])
-          button.addEventListener(kind, () => this.choose(index, place));
-        return [button, " "];
-      }),
-    );
+    const buttons = this.buttons(picture.target, (place) => this.choose(index, place));
+    buttons.forEach((button, place) => (button.tabIndex = place ? -1 : 0));
+    this.rows[index].replaceChildren(...buttons.flatMap((button) => [button, " "]));
   }
 
   // Lights up what a word attended to, and says it.
@@ -239,19 +176,6 @@ class Museum {
     });
     const { title, nothing } = this.models[index];
     this.state.textContent = `${title}: ${nothing ?? explain(picture, chosen)}`;
-  }
-
-  move(event, index) {
-    const buttons = [...this.rows[index].querySelectorAll("button")];
-    const next = neighbour(event, buttons.indexOf(event.target), buttons.length);
-    if (next === undefined) return;
-    event.preventDefault();
-    event.stopPropagation(); // the page would turn
-    buttons[next].focus();
-  }
-
-  say(text) {
-    if (this.notice.textContent !== text) this.notice.textContent = text;
   }
 }
 

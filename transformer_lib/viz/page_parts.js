@@ -1,6 +1,7 @@
 // What the widgets with translators share: elements, files that the browser keeps, and
 // addresses that carry a sentence.
 
+const LONGEST = 500; // characters; a longer text is refused
 const SHELF = "attention-step-by-step"; // the name of what the browser keeps
 
 export const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
@@ -116,9 +117,12 @@ export function explain({ source, target, weights }, chosen) {
   return `${bare(target[chosen])} ← ${listed.join(", ")}`;
 }
 
-// Which word the arrow keys lead to; undefined for other keys.
-export function neighbour({ key }, chosen, count) {
+// Which of `count` buttons, in rows of `width`, the arrow keys lead to; undefined for other
+// keys.
+export function neighbour({ key }, chosen, count, width = count) {
   const [left, right] = [Math.max(chosen - 1, 0), Math.min(chosen + 1, count - 1)];
+  const rows = { ArrowUp: chosen - width, ArrowDown: chosen + width };
+  if (key in rows) return rows[key] in Array(count).fill(0) ? rows[key] : undefined;
   return { ArrowLeft: left, ArrowRight: right, Home: 0, End: count - 1 }[key];
 }
 
@@ -156,4 +160,114 @@ export function copies(button, name, sentence) {
     );
     setTimeout(() => (button.textContent = label), 2000);
   });
+}
+
+// ---- what every widget with translators does ----
+
+export class Widget {
+  constructor(root, names) {
+    const find = (selector) => root.querySelector(selector);
+    const data = JSON.parse(find("script[type='application/json']").textContent);
+    Object.assign(this, { root, ...data, run: 0 });
+    for (const name of ["state", "notice", "tries", "form", ...names])
+      this[name] = find(`.tl-${name}`);
+    [this.input, this.button] = [find("textarea"), find("form button")];
+    this.hint = this.state.textContent;
+  }
+
+  listen() {
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.submit();
+    });
+    for (const field of this.form.querySelectorAll("textarea"))
+      sends(field, this.button);
+  }
+
+  // What can only be used with a script appears.
+  ready() {
+    this.root.classList.add("tl-ready");
+  }
+
+  // Loads models, one after the other; nothing if one of them cannot be had.
+  async fetch(models) {
+    if (this.button.disabled) return null; // they are on their way
+    const whole = megabytes(models.reduce((sum, { bytes }) => sum + bytes, 0));
+    const label = this.button.textContent;
+    let sum = 0;
+    const arrived = (count) => {
+      sum += count;
+      this.button.textContent = `${megabytes(sum)} of ${whole}`;
+    };
+    this.button.disabled = true;
+    this.say("");
+    this.state.textContent = `Loading ${whole}.`;
+    try {
+      const { Translator } = await import("./translator.js");
+      const translators = [];
+      for (const model of models)
+        translators.push(
+          await Translator.load((file) =>
+            fetchFile(address(this.files, model, file), arrived),
+          ),
+        );
+      return translators;
+    } catch (error) {
+      this.failed(models, error);
+      return null;
+    } finally {
+      this.button.textContent = label;
+      this.button.disabled = false;
+      this.state.textContent = this.hint;
+    }
+  }
+
+  failed(models, error) {
+    const what = models.length > 1 ? "The models" : models[0].name;
+    this.say(`${what} could not be loaded (${error.message}). Try again?`);
+  }
+
+  // Whether a text is longer than what a translator takes; says so.
+  tooLong(text) {
+    if (text.length <= LONGEST) return false;
+    this.say(
+      `${text.length} characters: a translator takes ${LONGEST}, a sentence at a time.`,
+    );
+    return true;
+  }
+
+  // The words of a source, and its end.
+  list(words, unknown) {
+    this.source.replaceChildren(
+      ...words.flatMap((word, i) => [
+        element("span", unknown[i] ? { class: "tl-unknown" } : {}, word),
+        " ",
+      ]),
+      element("span", { class: "tl-end", title: "the end of the sentence" }, "end"),
+    );
+  }
+
+  // Words of a translation as buttons; `chosen` is told which one is pointed at.
+  buttons(words, chosen) {
+    return words.map((word, place) => {
+      const button = element("button", { type: "button" }, word);
+      for (const kind of ["mouseenter", "focus", "click"])
+        button.addEventListener(kind, () => chosen(place));
+      return button;
+    });
+  }
+
+  // The arrow keys move among buttons that stand in rows of `width`.
+  follow(event, buttons, width = buttons.length) {
+    const here = buttons.indexOf(event.target);
+    const next = neighbour(event, here, buttons.length, width);
+    if (here < 0 || next === undefined) return;
+    event.preventDefault();
+    event.stopPropagation(); // the page would turn
+    buttons[next].focus();
+  }
+
+  say(text) {
+    if (this.notice.textContent !== text) this.notice.textContent = text;
+  }
 }

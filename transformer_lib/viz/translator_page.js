@@ -11,52 +11,31 @@ import {
   copies,
   element,
   explain,
-  fetchFile,
   firstSentence,
   knownWords,
   megabytes,
   mostlyUnknown,
-  neighbour,
   pause,
-  sends,
   shelf,
   unknownAmong,
   unpack,
+  Widget,
   wordsOf,
 } from "./page_parts.js";
 
-const LONGEST = 500; // characters; a longer text is refused
 const PRONOUNS = ["er", "sie", "es"];
 
 // ---- the widget ----
 
-class TranslatorInPage {
+class TranslatorInPage extends Widget {
   constructor(root) {
-    const find = (selector) => root.querySelector(selector);
-    const data = JSON.parse(find("script[type='application/json']").textContent);
-    Object.assign(this, { root, ...data, run: 0, chosen: -1 });
-    for (const name of [
-      "source",
-      "target",
-      "state",
-      "says",
-      "notice",
-      "changes",
-      "tries",
-      "offers",
-      "form",
-      "settings",
-      "terms",
-    ]) {
-      this[name] = find(`.tl-${name}`);
-    }
-    this.lines = find("svg");
-    this.input = find("textarea");
-    this.button = find("form button");
+    super(root, ["source", "target", "says", "changes", "offers", "settings", "terms"]);
+    this.chosen = -1;
+    this.lines = root.querySelector("svg");
     [this.model, this.search, this.heads] = root.querySelectorAll("select");
     this.words = this.start.slice();
     this.listen();
-    this.root.classList.add("tl-ready");
+    this.ready();
     this.offer();
     this.show(this.recorded(), { final: true, recorded: true });
     this.arrive();
@@ -81,11 +60,7 @@ class TranslatorInPage {
   }
 
   listen() {
-    this.form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.submit();
-    });
-    sends(this.input, this.button);
+    super.listen();
     this.input.addEventListener("input", () => {
       clearTimeout(this.waiting);
       this.waiting = setTimeout(() => this.write(), 400);
@@ -101,7 +76,9 @@ class TranslatorInPage {
     this.model.addEventListener("change", () => this.pick());
     this.search.addEventListener("change", () => this.write());
     this.heads.addEventListener("change", () => this.draw());
-    this.target.addEventListener("keydown", (event) => this.move(event));
+    this.target.addEventListener("keydown", (event) =>
+      this.follow(event, [...this.target.querySelectorAll("button")]),
+    );
     const copy = this.root.querySelector(".tl-copy");
     copies(
       copy,
@@ -240,32 +217,22 @@ class TranslatorInPage {
 
   async load() {
     const { wanted } = this; // another may be, by the time that it is there
-    const { bytes, name } = wanted;
-    this.button.disabled = this.model.disabled = true;
-    this.say("");
-    this.state.textContent = `Loading ${megabytes(bytes)}.`;
-    let sum = 0;
-    const arrived = (count) => {
-      sum += count;
-      this.button.textContent = `${megabytes(sum)} of ${megabytes(bytes)}`;
-    };
-    try {
-      const { Translator, EOS, meanOfLayer } = await import("./translator.js");
-      const translator = await Translator.load((file) =>
-        fetchFile(address(this.files, wanted, file), arrived),
-      );
+    this.model.disabled = true;
+    const found = await this.fetch([wanted]);
+    this.model.disabled = false;
+    if (found) {
+      const { EOS, meanOfLayer } = await import("./translator.js");
+      const [translator] = found;
       Object.assign(this, { translator, end: EOS, loaded: wanted });
       this.listHeads(meanOfLayer(-1));
       this.listWidths(translator.decoding.beam_size ?? 1);
-      this.say("");
-      return true;
-    } catch (error) {
-      this.clear(`${name} could not be loaded (${error.message}). Try again?`);
-      return false;
-    } finally {
-      this.button.disabled = this.model.disabled = false;
-      this.offer();
     }
+    this.offer();
+    return Boolean(found);
+  }
+
+  failed([{ name }], error) {
+    this.clear(`${name} could not be loaded (${error.message}). Try again?`);
   }
 
   // The heads to choose from; first the one that shows most.
@@ -304,10 +271,7 @@ class TranslatorInPage {
     const text = this.wanted.captions ? firstSentence(typed) : typed;
     this.offers.hidden = true;
     if (!text) return this.clear("");
-    if (text.length > LONGEST)
-      return this.clear(
-        `${text.length} characters: the translator takes ${LONGEST}, a sentence at a time.`,
-      );
+    if (this.tooLong(text)) return this.clear(this.notice.textContent);
     const known = await knownWords(this.files, this.wanted);
     if (run !== this.run) return;
     const words = wordsOf(text);
@@ -424,23 +388,11 @@ class TranslatorInPage {
   ) {
     Object.assign(this, { shown: picture, isRecorded: recorded });
     this.settings.classList.toggle("tl-recorded", recorded);
-    this.source.replaceChildren(
-      ...picture.source.flatMap((word, i) => [
-        element("span", picture.unknown[i] ? { class: "tl-unknown" } : {}, word),
-        " ",
-      ]),
-      element("span", { class: "tl-end", title: "the end of the sentence" }, "end"),
-    );
-    this.target.replaceChildren(
-      ...all.flatMap((word, i) => {
-        const button = element("button", { type: "button" }, word);
-        if (i >= picture.target.length) button.style.visibility = "hidden";
-        for (const kind of ["mouseenter", "focus", "click"]) {
-          button.addEventListener(kind, () => this.choose(i));
-        }
-        return [button, " "];
-      }),
-    );
+    this.list(picture.source, picture.unknown);
+    const buttons = this.buttons(all, (place) => this.choose(place));
+    for (const button of buttons.slice(picture.target.length))
+      button.style.visibility = "hidden";
+    this.target.replaceChildren(...buttons.flatMap((button) => [button, " "]));
     const pronoun = picture.target.findLastIndex((word) => PRONOUNS.includes(word));
     this.chosen = final && pronoun >= 0 ? pronoun : picture.target.length - 1;
     this.arrange();
@@ -455,14 +407,6 @@ class TranslatorInPage {
     this.chosen = index;
     this.connect();
     this.state.textContent = explain(this.shown, this.chosen);
-  }
-
-  move(event) {
-    const next = neighbour(event, this.chosen, this.shown.target.length);
-    if (next === undefined) return;
-    event.preventDefault();
-    event.stopPropagation(); // the page would turn
-    this.target.querySelectorAll("button")[next].focus();
   }
 
   // Side by side where a sentence needs more than a line, so that no word hides a curve.
@@ -538,10 +482,6 @@ class TranslatorInPage {
       told.push(`It stopped after ${length} tokens without finding an end.`);
     }
     this.say(told.join(" "));
-  }
-
-  say(text) {
-    if (this.notice.textContent !== text) this.notice.textContent = text;
   }
 }
 

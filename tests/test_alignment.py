@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 from torch import nn
 
-from transformer_lib.data.batching import collate, encode_pairs
-from transformer_lib.data.captions import Pair, make_captions
+from transformer_lib.data.batching import Pair, collate, encode_pairs
+from transformer_lib.data.captions import make_captions
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.models.attention import attend, masked_softmax

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
-from transformer_lib.data.batching import batches, collate, encode_pairs
-from transformer_lib.data.captions import Pair
+from transformer_lib.data.batching import Pair, batches, collate, encode_pairs
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 
 TEXTS = [

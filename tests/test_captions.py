@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_lib.data import lexicon
-from transformer_lib.data.captions import Pair, make_captions
+from transformer_lib.data.batching import Pair
+from transformer_lib.data.captions import make_captions
 
 # SHA-256 of 1,000 captions of seed 0, alignments included
 PINNED = "e89a93ca420fcb2626344d30ec11f503ba21fc66424825da75ee3f43e08b2eaf"

@@ -10,7 +10,7 @@ import pytest
 from tools.visitors import load_visitors
 
 from transformer_lib.data import everyday
-from transformer_lib.data.captions import Pair
+from transformer_lib.data.batching import Pair
 from transformer_lib.data.everyday import dictionary, fill_patterns, load_everyday, other_names, visitors_corpus
 from transformer_lib.data.text import one_line
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from jaxtyping import TypeCheckError
 
-from transformer_lib.data.captions import Pair
+from transformer_lib.data.batching import Pair
 from transformer_lib.data.files import DataFile, fetch, write_atomically
 from transformer_lib.data.multi30k import (
     MULTI30K,

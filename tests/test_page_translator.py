@@ -18,7 +18,7 @@ from experiments.pages import ask_node
 from experiments.pages import example as page_example
 from experiments.pages import museum as page_museum
 from transformer_lib import Tokenizer, Translator, build_model, make_captions, results
-from transformer_lib.data.captions import Pair
+from transformer_lib.data.batching import Pair
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.translation.translator import TextPreparation, find_pretrained, pretrained_names
 

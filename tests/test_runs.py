@@ -9,7 +9,7 @@ import torch
 from runs import CPU, assert_same_run, begin, everything, options, pairs_file, run_folder, write_pairs
 
 import transformer_lib.translation.run as run_module
-from transformer_lib.data.captions import Pair
+from transformer_lib.data.batching import Pair
 from transformer_lib.data.corpus import tokenize_corpus
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models import registry

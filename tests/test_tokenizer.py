@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
 from transformer_lib.data import tokenizer
-from transformer_lib.data.batching import encode_pairs
+from transformer_lib.data.batching import Pair, encode_pairs
 from transformer_lib.data.bpe import join_at_random
-from transformer_lib.data.captions import Pair
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 
 TEXTS = [

@@ -9,8 +9,7 @@ import torch
 from marian import marian_pair
 from torch import nn
 
-from transformer_lib.data.batching import Batch, collate
-from transformer_lib.data.captions import Pair
+from transformer_lib.data.batching import Batch, Pair, collate
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.models.attention import causal_mask

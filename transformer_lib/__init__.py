@@ -13,9 +13,9 @@ from .settings import settings  # noqa: F401  # now, or the module of that name 
 
 _MODULES = {
     "metrics": "alignment_error_rate bleu exact_match perplexity",
-    "data.captions": "Pair make_captions",
+    "data.captions": "make_captions",
     "data.tokenizer": "BOS EOS PAD UNK Tokenizer",
-    "data.batching": "Batch batches collate encode_pairs",
+    "data.batching": "Batch Pair batches collate encode_pairs",
     "data.multi30k": "load_multi30k moses_detokenize moses_tokenize",
     "settings": "settings",
     "models.loss": "Loss translation_loss",
@@ -67,4 +67,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__, "__version__"])
+    return sorted([*__all__, "__version__"])

@@ -15,14 +15,50 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Sampler
 
-from transformer_lib.data.captions import Pair
 from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_lib.settings import Count, settings
 
 __all__ = [
-    "SPECIAL", "Batch", "Example", "SpecialIds", "TokenBatches", "batches", "collate", "encode_pairs", "pair_lengths",
+    "SPECIAL", "Batch", "Example", "Pair", "SpecialIds", "TokenBatches", "batches", "collate", "encode_pairs",
+    "pair_lengths",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence and its translation, and which words translate each other.
+
+    Args:
+        source: the sentence, its words separated by spaces.
+        target: its translation.
+        alignment: (source word, target word) for words that translate each other, counted from 0.
+        referents: (the word "it", the word it stands for) in the source.
+
+    Raises:
+        TypeError: a sentence is not text.
+        ValueError: the alignment or the referents name a word outside the sentences.
+
+    Example:
+        >>> Pair("a small dog", "ein kleiner Hund", ((0, 0), (1, 1), (2, 2))).target
+        'ein kleiner Hund'
+    """
+
+    source: str
+    target: str
+    alignment: tuple[tuple[int, int], ...] = ()
+    referents: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, text in (("source", self.source), ("target", self.target)):
+            if not isinstance(text, str):
+                raise TypeError(f"{name} is {text!r}, not a string")
+        n, m = len(self.source.split()), len(self.target.split())
+        links = [("alignment", *link, m) for link in self.alignment]
+        links += [("referents", *link, n) for link in self.referents]
+        for name, i, j, last in links:
+            if not (0 <= i < n and 0 <= j < last):
+                raise ValueError(f"{name} holds {(i, j)}, but the sentences have {n} and {m} words")
 
 
 @settings

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from transformer_lib.data.captions import Pair, make_captions
+from transformer_lib.data.batching import Pair
+from transformer_lib.data.captions import make_captions
 from transformer_lib.data.files import Folder, read_table
 
 __all__ = ["dictionary", "fill_patterns", "load_everyday", "other_names", "visitors_corpus"]

@@ -4,7 +4,7 @@ import gzip
 from functools import cache
 from typing import Any
 
-from transformer_lib.data.captions import Pair
+from transformer_lib.data.batching import Pair
 from transformer_lib.data.files import DataFile, Folder, fetch, read_table
 from transformer_lib.data.text import one_line
 

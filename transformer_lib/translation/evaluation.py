@@ -9,8 +9,7 @@ from typing import Any
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from transformer_lib.data.batching import Example, batches, encode_pairs, pair_lengths
-from transformer_lib.data.captions import Pair
+from transformer_lib.data.batching import Example, Pair, batches, encode_pairs, pair_lengths
 from transformer_lib.data.multi30k import moses_tokenize
 from transformer_lib.data.text import one_line
 from transformer_lib.metrics import bleu, exact_match

@@ -20,8 +20,8 @@ import torch
 from filelock import FileLock, Timeout
 from pydantic import Field
 
-from transformer_lib.data.batching import TokenBatches, pair_lengths
-from transformer_lib.data.captions import Pair, make_captions
+from transformer_lib.data.batching import Pair, TokenBatches, pair_lengths
+from transformer_lib.data.captions import make_captions
 from transformer_lib.data.corpus import TokenCorpus, read_pairs, sample_pairs, tokenize_corpus
 from transformer_lib.data.everyday import load_everyday, visitors_corpus
 from transformer_lib.data.files import check_empty

@@ -1,8 +1,9 @@
-"""What most studies share: three tasks whose data a seed draws, so that an interval covers them, and a training loop."""
+"""What most studies share: three tasks whose data a seed draws, so that an interval covers them, and training loops."""
 
 import os
 import random
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils._pytree import tree_map
 
-from transformer_lib.data.batching import encode_pairs
+from transformer_lib.data.batching import TokenBatches, encode_pairs
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.recipes import RecipeCoder, make_recipes
@@ -132,6 +133,43 @@ def fit(model, loss, batches, rate, budget, schedule=decay, betas=(0.9, 0.98), c
         torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         adam.step()
     return model.cpu().eval()
+
+
+def fit_for_hours(model, loss, pairs, folder, seed, epochs, rate, judge, tokens=2000):
+    """Train on pairs of rows for whole epochs, and go on from the last one if the folder holds any; ends on the CPU.
+
+    Each epoch has a seed of its own, so that a run that was stopped ends like one that was not. A tenth of the updates
+    warm up, and a straight line leads to zero. `judge` gets the model twelve times, and its numbers are returned by epoch.
+    """
+    place = os.environ.get("DEVICE", "cpu")
+    batches = TokenBatches([max(map(len, pair)) for pair in pairs], tokens, seed)
+    total, last, begun, curve = epochs * len(batches), Path(folder, "last.pt"), 0, {}
+    adam = torch.optim.Adam(model.to(place).parameters(), betas=(0.9, 0.98), eps=1e-9)
+    if last.exists():
+        begun, curve, weights, moments = torch.load(last, map_location=place, weights_only=True)
+        model.load_state_dict(weights)
+        adam.load_state_dict(moments)
+    last.parent.mkdir(parents=True, exist_ok=True)
+    for batches.epoch in range(begun, epochs):
+        torch.manual_seed(1000 * seed + batches.epoch)
+        model.train()
+        for update, rows in enumerate(batches, start=batches.epoch * len(batches) + 1):
+            adam.param_groups[0]["lr"] = rate * rise(max(1, total // 10))(update, total)
+            source, target = (pad([pairs[i][side] for i in rows]).to(place) for side in (0, 1))
+            adam.zero_grad()
+            with torch.autocast(place.partition(":")[0], torch.bfloat16, enabled=not SMOKE):
+                nats = loss(model, source, target)
+            nats.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            adam.step()
+        done = batches.epoch + 1
+        if done % max(1, epochs // 12) == 0 or done == epochs:
+            curve[f"epoch {done}"] = judge(model.eval())
+            print(f"{folder}, epoch {done}: {curve[f'epoch {done}']:.3f}", flush=True)
+        torch.save((done, curve, model.state_dict(), adam.state_dict()), part := last.with_suffix(".part"))
+        part.replace(last)
+    model.cpu().eval()
+    return curve
 
 
 def summed_loss(model, batch, smoothing=0.0):

@@ -7,8 +7,8 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from tools.visitors import load_visitors
 
+from experiments.pages.visitors import load_visitors
 from transformer_lib.data import everyday
 from transformer_lib.data.batching import Pair
 from transformer_lib.data.everyday import dictionary, fill_patterns, load_everyday, other_names, visitors_corpus

@@ -30,6 +30,7 @@ from experiments.harness import (  # noqa: E402
 )
 from experiments.statistics import difference, level, ratio, share  # noqa: E402
 from experiments.studies import museum  # noqa: E402
+from experiments.tasks import fit_for_hours  # noqa: E402
 from transformer_lib import results  # noqa: E402
 from transformer_lib.data.batching import collate  # noqa: E402
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq  # noqa: E402
@@ -37,7 +38,10 @@ from transformer_lib.models.recurrent import RecurrentConfig  # noqa: E402
 from transformer_lib.training.loop import train_on  # noqa: E402
 
 CALLS = []
-UNFINISHED = {"mask_predict"}  # their trainings go on for days; they have no record yet, and no page speaks of them
+UNFINISHED = {
+    "depth",
+    "mask_predict",
+}  # their trainings go on for days; they have no record yet, and no page speaks of them
 RECORDED = [name for name in names() if name not in UNFINISHED]
 
 
@@ -252,3 +256,32 @@ def test_weights_that_are_held_even_stay_even_in_training():
     batch = collate([([5, 6, 7, 2], [1, 7, 2])])
     train_on(model, [batch] * 3, torch.optim.Adam(p for p in model.parameters() if p.requires_grad))
     torch.testing.assert_close(model.align(batch.source, batch.target_input), torch.full((1, 2, 4), 0.25))
+
+
+class Stopped(Exception):
+    """As if somebody had pulled the plug."""
+
+
+def test_a_run_of_hours_that_was_stopped_ends_like_one_that_was_not(tmp_path):
+    pairs = [([n % 7 + 4] * (n % 5 + 1), [n % 3 + 4, 2]) for n in range(40)]
+
+    def run(folder, stop=99):
+        torch.manual_seed(0)
+        model, seen = torch.nn.Sequential(torch.nn.Embedding(20, 4), torch.nn.Dropout(0.3)), []
+
+        def loss(model, source, target):
+            seen.append(len(source))
+            if len(seen) == stop:
+                raise Stopped
+            return (model(source).mean(1) - model[0](target[:, 0])).square().mean()
+
+        curve = fit_for_hours(model, loss, pairs, tmp_path / folder, 3, 6, 0.1, lambda model: len(seen), tokens=40)
+        return model[0].weight, curve, len(seen)
+
+    whole, curve, n = run("whole")
+    assert list(curve) == [f"epoch {epoch}" for epoch in range(1, 7)] and n % 6 == 0
+    with pytest.raises(Stopped):
+        run("stopped", stop=n // 2 + 2)
+    gone_on, _, rest = run("stopped")
+    assert torch.equal(gone_on, whole) and rest == n // 2
+    assert torch.equal(run("stopped")[0], whole)  # nothing is left to do

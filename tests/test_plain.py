@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, pad
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib import Translator, plain
@@ -26,6 +27,8 @@ from transformer_lib.plain import beam_search as plain_search
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
 from transformer_lib.plain import transformer
+from transformer_lib.plain.deep_translator import DeepTranslator
+from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Residuals
 from transformer_lib.translation.translator import pretrained_names
 
 FILES = sorted(set(Path(next(iter(plain.__path__))).glob("*.py")) - {Path(plain.__file__)})
@@ -238,6 +241,107 @@ def test_a_few_sentences_are_learned_by_heart():
     for steps in (1, 4):
         found = masks.mask_predict(model, source, steps, n_lengths=1)
         assert torch.equal(found[:, : target.shape[1]], target) and not found[:, target.shape[1] :].any()
+
+
+# ---- Attention over depth ----
+
+WIRINGS = {
+    "residuals": Residuals,
+    "attention": lambda: AttentionResiduals(6, 8),
+    "hyper": lambda: HyperConnections(6, 3),
+    "manifold": lambda: HyperConnections(6, 3, constrained=True),
+}
+
+
+def deep(wiring, **changed):
+    """Three layers of width 8."""
+    torch.manual_seed(0)
+    sizes = {"d_model": 8, "n_heads": 2, "n_layers": 3, "dropout": 0.0} | changed
+    return DeepTranslator(20, WIRINGS[wiring](), **sizes)
+
+
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_every_wiring_begins_as_plain_residuals(wiring):
+    source, target = rows(5, 3), rows(4, 6, seed=1)
+    torch.testing.assert_close(deep(wiring)(source, target), deep("residuals")(source, target), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("wiring", WIRINGS)
+def test_a_deep_translator_sees_the_source_and_no_later_word(wiring):
+    model, source, target = deep(wiring), rows(5, 3), rows(4, 6, seed=1)
+    for parameter in model.wiring.parameters():
+        torch.nn.init.normal_(parameter)
+    logits = model(source, target)
+    later, other = target.clone(), source.clone()
+    later[1, 4] = other[1, 2] = 19 if target[1, 4] != 19 != source[1, 2] else 18
+    changed = model(source, later)
+    torch.testing.assert_close(changed[1, :4], logits[1, :4])
+    assert not torch.allclose(changed[1, 4], logits[1, 4]) and not torch.allclose(model(other, target)[1], logits[1])
+    padded = pad(source, (0, 3)), pad(target, (0, 2))
+    torch.testing.assert_close(model(*padded)[:, :6], logits, atol=1e-5, rtol=1e-4)
+
+
+def test_a_deep_translator_learns_a_few_sentences_with_every_wiring():
+    source, target = rows(5, 3, 7, 4), rows(4, 6, 5, 3, seed=1)
+    for wiring in WIRINGS:
+        model = deep(wiring, d_model=8)
+        adam = torch.optim.Adam(model.parameters(), 0.02)
+        for _ in range(150):
+            loss = cross_entropy(model(source, target[:, :-1]).flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
+            adam.zero_grad()
+            loss.backward()
+            adam.step()
+        assert loss < 0.1, wiring
+        assert all(parameter.grad.abs().sum() > 0 for parameter in model.parameters()), wiring
+
+
+def square(i, x):
+    """A sublayer that depends on its number."""
+    return (x + i).sin()
+
+
+def test_attention_residuals_are_weighted_means_of_all_that_came_before():
+    torch.manual_seed(0)
+    wiring, x = AttentionResiduals(3, 4), torch.randn(2, 5, 4)
+    torch.nn.init.normal_(wiring.query)
+    found = wiring(x, square, 3)
+    for b in range(2):
+        for t in range(5):
+            seen = [x[b, t]]
+            for i in range(4):
+                scores = [wiring.query[i] @ one / (one.square().mean() + 1.2e-7).sqrt() for one in seen]
+                powers = [score.exp() for score in scores]
+                mean = sum(power / sum(powers) * one for power, one in zip(powers, seen, strict=True))
+                seen.append(square(i, mean))
+            torch.testing.assert_close(found[b, t], mean, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("constrained", [False, True])
+def test_hyper_connections_read_write_and_mix_streams(constrained):
+    torch.manual_seed(0)
+    wiring, x = HyperConnections(3, 2, constrained), torch.randn(2, 5, 4)
+    for parameter in wiring.parameters():
+        torch.nn.init.normal_(parameter)
+    one, two = x, x
+    for i in range(3):
+        read, write, mix = wiring.weights(i)
+        y = square(i, read[0] * one + read[1] * two)
+        one, two = (mix[j, 0] * one + mix[j, 1] * two + write[j] * y for j in range(2))
+        if constrained:
+            assert min(read.min(), write.min(), mix.min()) >= 0 and read.max() <= 1 and write.max() <= 2
+            torch.testing.assert_close(torch.cat([mix.sum(0), mix.sum(1)]), torch.ones(4), atol=1e-3, rtol=0)
+    torch.testing.assert_close(wiring(x, square, 3), one + two)
+
+
+def test_value_residuals_change_later_layers_only():
+    source, target = rows(5, 3), rows(4, 6, seed=1)
+    for n_layers, same in ((1, True), (2, False)):
+        logits = [deep("residuals", n_layers=n_layers, value_residual=kind)(source, target) for kind in (False, True)]
+        assert torch.allclose(*logits, atol=1e-6) == same
+    model = deep("residuals", value_residual=True)
+    for attention in model.sublayers[::2]:
+        torch.nn.init.ones_(attention.share)  # only its own
+    torch.testing.assert_close(model(source, target), deep("residuals")(source, target))
 
 
 # ---- Beam search and sampling ----

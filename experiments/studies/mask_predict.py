@@ -1,10 +1,9 @@
 """How close does a translator that writes all words at once come to one that writes them one by one?"""
 
 import json
-import os
 import tempfile
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,8 +11,7 @@ import torch
 
 from experiments.harness import TUNING, Study
 from experiments.studies.museum import lowercase
-from experiments.tasks import SMOKE, multi30k, pad, rise, translator
-from transformer_lib.data.batching import TokenBatches
+from experiments.tasks import SMOKE, fit_for_hours, multi30k, pad, translator
 from transformer_lib.data.files import write_atomically
 from transformer_lib.data.text import one_line
 from transformer_lib.plain.mask_predict import LONGEST, PAD, MaskPredict, hide, mask_predict, mask_predict_loss
@@ -66,7 +64,7 @@ def translate(model, sources, steps, size=50):
     order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))
     for start in range(0, len(order), size):
         rows = order[start : start + size]
-        words = mask_predict(model.eval(), pad([encoded[i] for i in rows]), steps)
+        words = mask_predict(model, pad([encoded[i] for i in rows]).to(model.embedding.weight.device), steps)
         for i, row in zip(rows, words.tolist(), strict=True):
             found[i] = translator(TEACHER).target_tokenizer.decode([token for token in row if token != PAD])
     return [found[i] for i in range(len(sources))]
@@ -78,38 +76,14 @@ def repeated(found):
     return 100 * sum(a == b for a, b in pairs) / max(1, len(pairs))
 
 
-def train(model, data, folder, seed, epochs, rate):
-    """Train to the end, or from the last whole epoch on; each epoch has a seed of its own, so that both end alike."""
-    batches = TokenBatches([max(map(len, pair)) for pair in data], 2000, seed)
-    total, last, begun, curve = epochs * len(batches), Path(folder, "last.pt"), 0, {}
-    adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
-    if last.exists():
-        begun, curve, weights, moments = torch.load(last, weights_only=True)
-        model.load_state_dict(weights)
-        adam.load_state_dict(moments)
-    sources, references = (side[:300] for side in texts("val"))
-    for epoch in range(begun, epochs):
-        torch.manual_seed(1000 * seed + epoch)
-        batches.epoch = epoch
-        model.train()
-        for update, rows in enumerate(batches, start=epoch * len(batches) + 1):
-            adam.param_groups[0]["lr"] = rate * rise(max(1, total // 10))(update, total)
-            source, target = (pad([data[i][side] for i in rows]) for side in (0, 1))
-            with torch.autocast("cpu", torch.bfloat16, enabled=not SMOKE):
-                loss = mask_predict_loss(model, source, target, hide(target))
-            adam.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            adam.step()
-        if (epoch + 1) % max(1, epochs // 12) == 0 or epoch + 1 == epochs:
-            curve[f"epoch {epoch + 1}"] = lowercase(translate(model, sources, 4), references)
-            print(
-                folder, f"epoch {epoch + 1}: {curve[f'epoch {epoch + 1}']:.1f} BLEU on validation sentences", flush=True
-            )
-        last.parent.mkdir(parents=True, exist_ok=True)
-        torch.save((epoch + 1, curve, model.state_dict(), adam.state_dict()), part := last.with_suffix(".part"))
-        os.replace(part, last)
-    return curve
+def loss(model, source, target):
+    """Of words hidden at random."""
+    return mask_predict_loss(model, source, target, hide(target))
+
+
+def score(model, sources, references, steps=4):
+    """BLEU without regard to case."""
+    return lowercase(translate(model, sources, steps), references)
 
 
 def measure(seed, budget, targets, rate):
@@ -119,9 +93,10 @@ def measure(seed, budget, targets, rate):
     model = MaskPredict(translator(TEACHER).target_tokenizer.vocab_size, **SIZES)
     with tempfile.TemporaryDirectory() if SMOKE else nullcontext(RUNS) as runs:
         folder = Path(runs, f"{targets}-{seed}-{rate}-{epochs}")
-        curve = train(model, examples(targets, runs), folder, seed, epochs, rate)
-    sources, references = texts("val")
-    numbers = {"valid": lowercase(translate(model, sources, 4), references)}
+        sources, references = texts("val")
+        judge = partial(score, sources=sources[:300], references=references[:300])
+        curve = fit_for_hours(model, loss, examples(targets, runs), folder, seed, epochs, rate, judge)
+    numbers = {"valid": score(model, sources, references)}
     if seed in TUNING:
         return numbers
     sources, references = texts("test_2016_flickr")

@@ -22,11 +22,13 @@ from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.decoding.sampling import sample, sampling_probabilities
+from transformer_lib.models.bahdanau import BahdanauSeq2Seq
+from transformer_lib.models.recurrent import RecurrentConfig
 from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.plain import bahdanau, transformer
 from transformer_lib.plain import beam_search as plain_search
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
-from transformer_lib.plain import transformer
 from transformer_lib.plain.deep_translator import DeepTranslator
 from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Residuals
 from transformer_lib.translation.translator import pretrained_names
@@ -69,6 +71,50 @@ def shipped(name: str) -> tuple[Translator, Tensor]:
 def cut(rows: Tensor) -> list[list[int]]:
     """Each row up to its end."""
     return [[*row, 2][: [*row, 2].index(2) + 1] for row in rows.tolist()]
+
+
+# ---- Learning to align ----
+
+
+def test_the_plain_translator_of_2014_loads_what_is_shipped(data_directory):
+    """Names, logits, fifty translations, and the weights of each alignment."""
+    ours, source = shipped("multi30k-de-en-bahdanau")
+    c = ours.model.config
+    model = bahdanau.Bahdanau(c.source_vocab_size, c.target_vocab_size, c.d_model, c.d_hidden)
+    model.load_state_dict(ours.model.state_dict())
+    assert {*dict(model.named_parameters())} == {*dict(ours.model.named_parameters())}
+    written, maps = bahdanau.translate(model, source, max_length=50)
+    assert cut(written) == cut(greedy_decode(ours.model, source, max_length=50))
+
+    target = torch.cat([torch.ones(len(source), 1, dtype=torch.long), written], 1)[:, :-1]
+    target = target.masked_fill((target == 2).cumsum(1) - (target == 2).long() > 0, 0)
+    with torch.no_grad():
+        maps = maps.masked_fill((target == 0)[..., None], 0)
+        expected = ours.model.align(source, target).masked_fill((target == 0)[..., None], 0)
+        difference = (model(source, target) - ours.model(source, target))[target != 0]
+    assert difference.abs().max() < 1e-4  # in double precision below
+    torch.testing.assert_close(maps, expected, atol=1e-5, rtol=0)
+    with torch.no_grad():
+        difference = (model.double()(source, target) - ours.model.double()(source, target))[target != 0]
+    ours.model.float()
+    assert difference.abs().max() < 1e-5
+
+
+def test_the_plain_translator_of_2014_learns_as_the_librarys_does():
+    """With the same weights, it has the same gradients, and it starts with weights of the same spread."""
+    torch.manual_seed(0)
+    ours = BahdanauSeq2Seq(RecurrentConfig(40, 40, d_model=32, d_hidden=48, dropout=0.0)).double()
+    model = bahdanau.Bahdanau(40, 40, 32, 48).double()
+    for name in ("encoder.embedding.weight", "embedding.weight", "gru.weight_hh_l0", "attention.score.key.weight"):
+        torch.testing.assert_close(model.state_dict()[name].std(), ours.state_dict()[name].std(), rtol=0.1, atol=0)
+    model.load_state_dict(ours.state_dict())
+    source = torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0]])
+    target = torch.tensor([[1, 11, 12, 13], [1, 14, 15, 2]])
+    for one in (ours, model):
+        one(source, target).logsumexp(-1).sum().backward()
+    expected = dict(ours.named_parameters())
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.grad, expected[name].grad, atol=1e-9, rtol=1e-6)
 
 
 # ---- The Transformer ----

@@ -10,8 +10,8 @@ from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference, level
 from experiments.tasks import SMOKE, captions, encode, learn
 from transformer_lib.data.captions import make_captions
-from transformer_lib.metrics import alignment_error_rate
-from transformer_lib.models.bahdanau import BahdanauSeq2Seq, attention_maps, best_links
+from transformer_lib.metrics import alignment_error_rate, best_links
+from transformer_lib.models.bahdanau import BahdanauSeq2Seq, attention_maps
 from transformer_lib.models.recurrent import RecurrentConfig
 
 DATA = {"n": 8000, "shortest": 4, "longest": 10}

@@ -3,17 +3,9 @@
 import torch
 from torch import nn, randn, tensor
 
-from transformer_lib.models.attention import attend, masked_softmax
-from transformer_lib.models.bahdanau import (
-    AdditiveScore,
-    AlignedMemory,
-    Attention,
-    BahdanauSeq2Seq,
-)
-from transformer_lib.models.recurrent import RecurrentConfig
+from transformer_lib.plain.bahdanau import Attention, Bahdanau, Encoder, Score, masked_softmax, translate
 from transformer_lib.student.checks import check, equal, holds, same
 
-SIZES = RecurrentConfig(11, 11, d_model=6, d_hidden=8, n_layers=2, dropout=0.0)
 SOURCE, TARGET = tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), tensor([[1, 8, 9, 2], [1, 10, 2, 0]])
 MASK = tensor([[True, True, False], [True, False, False]])
 
@@ -33,7 +25,6 @@ def a_softmax_of_what_is_left() -> None:
         "Softmax along the wrong axis": any(same(got, slip) for slip in across),
     }
     equal(got, want, slips)
-    equal(masked_softmax(scores), scores.softmax(-1))
 
 
 @check(masked_softmax, "The formulas")
@@ -57,104 +48,109 @@ def nothing_is_left() -> None:
     holds(gradient.isfinite().all(), f"gradient  {gradient.tolist()}", slips)
 
 
-@check(attend, "The formulas")
-def averages() -> None:
-    """Each context is the average of the values, weighted by the softmax of the scores; weights come second."""
-    scores, values = randn(2, 2, 4, 3), randn(2, 2, 3, 5)
-    weights, wrong = scores.softmax(-1), scores.softmax(-2)
-    slips = {"Softmax along the wrong axis": (wrong @ values, wrong)}
-    equal(attend(scores, values), (weights @ values, weights), slips)
+@check(Score.forward, "The formulas")
+def the_state_with_each_vector() -> None:
+    """The score of a state q and a vector k is tanh(q W + k U) . v: one number for each vector, (B, S)."""
+    score, q, k = Score(6), randn(2, 6), randn(2, 3, 6)
+    query, key = score.query.weight.T, score.key.weight.T
+    rows = [torch.tanh(q @ query + k[:, s] @ key) @ score.combine.weight[0] for s in range(3)]
+    equal(score(q, k), torch.stack(rows, 1), {"the last axis is left": torch.stack(rows, 1)[..., None]})
 
 
-@check(AdditiveScore.compare, "The formulas")
-def each_query_with_each_key() -> None:
-    """The score of query t and key s is v . tanh(W q_t + U k_s)."""
-    score, q, p = AdditiveScore(5, 6, 7), randn(2, 4, 5), randn(2, 3, 7)
-    rows = [[score.combine(torch.tanh(score.query(q[:, t]) + p[:, s]))[:, 0] for s in range(3)] for t in range(4)]
-    equal(score.compare(q, p), torch.stack([torch.stack(row, -1) for row in rows], 1))
+@check(Attention.forward, "The formulas")
+def context_and_weights() -> None:
+    """The average of the vectors, weighted by the masked softmax of their scores; the weights come second."""
+    attention, q, k = Attention(6), randn(2, 6), randn(2, 3, 6)
+    scores = attention.score(q, k)
+    weights, unmasked = scores.masked_fill(~MASK, -1e9).softmax(-1), scores.softmax(-1)
+    slips = {"the mask is not used": ((unmasked[..., None] * k).sum(1), unmasked)}
+    equal(tuple(attention(q, k, MASK)), ((weights[..., None] * k).sum(1), weights), slips)
 
 
-@check(Attention.forward, "The model")
-def contexts_and_weights() -> None:
-    """Contexts are averages of the memory's outputs, and padding gets no weight."""
-    attention, outputs = Attention(AdditiveScore(5, 6, 7)), randn(2, 3, 6)
-    memory = AlignedMemory(outputs, MASK, attention.score.key(outputs))
-    q = randn(2, 4, 5)
-    scores = attention.score.compare(q, memory.keys)
-    weights, unmasked = scores.masked_fill(~MASK[:, None], -1e9).softmax(-1), scores.softmax(-1)
-    slips = {"the mask is not used": (unmasked @ outputs, unmasked)}
-    equal(tuple(attention(q, memory)[:2]), (weights @ outputs, weights), slips)
-
-
-def translator() -> BahdanauSeq2Seq:
+def translator() -> Bahdanau:
     """A small model, with weights that are large enough to see what each of them does."""
-    model = BahdanauSeq2Seq(SIZES).eval()
+    model = Bahdanau(11, 11, d_model=6, d_hidden=8).eval()
     for weight in model.parameters():
         nn.init.normal_(weight, std=0.5)
     return model
 
 
-@check(BahdanauSeq2Seq.encode, "The model")
-def prepared_keys() -> None:
-    """The memory holds the encoder's states, and the keys that the score has prepared from them."""
-    model = translator()
-    memory, plain = model.encode(SOURCE), model.encoder(SOURCE)
-    keys = model.attention.score.key(plain.outputs)
-    equal((memory.outputs, memory.keys, memory.final), (plain.outputs, keys, plain.final))
+@check(Encoder.forward, "The model")
+def both_ways() -> None:
+    """Each word gets the states of both networks, padding zeros; the second result is the second network's last state.
 
-
-@check(BahdanauSeq2Seq.align, "Where it attends")
-def rows_of_weights() -> None:
-    """There is a row of weights for each target token: those that ``read`` leaves in the state's ``attention``."""
-    model = translator()
-    (want,) = model.read(TARGET, model.start(SOURCE))[1].attention
-    slips = {"one row for all tokens": want[:, :1].expand(-1, 4, -1)}
-    equal(model.align(SOURCE, TARGET), want, slips)
-
-
-@check(BahdanauSeq2Seq.first_state, "The model")
-def made_from_the_backward_half() -> None:
-    """The first state is tanh of the bridge, from the backward half of the encoder's last state."""
-    model = translator()
-    memory = model.encode(SOURCE)
-    forward, backward = (model.bridge(half).tanh() for half in memory.final.chunk(2, -1))
-    equal(model.first_state(memory).hidden, backward, {"the forward half": forward})
-
-
-@check(BahdanauSeq2Seq.read, "The model")
-def attends_before_its_step() -> None:
-    """At each token, the old state asks, and the GRU reads the word and the context that came back.
-
-    Dropout acts on the embedded words and on the read-out, and the new state holds the weights.
+    Padding must not change anything, however much of it there is.
     """
+    encoder = translator().encoder
+    (vectors, last), padding = encoder.gru(encoder.embedding(SOURCE[1:, :2])), torch.zeros(1, 2, 8)
+    got, state = encoder(SOURCE)
+    run_on, states = encoder.gru(encoder.embedding(SOURCE))
+    slips = {
+        "States that run on over the padding": (run_on[1:], states[1, 1:]),
+        "the first network's last state": (torch.cat([vectors, padding], 1), last[0]),
+    }
+    equal((got[1:], state[1:]), (torch.cat([vectors, padding], 1), last[1]), slips)
+    wide, _ = encoder(torch.cat([SOURCE, 0 * SOURCE], 1))
+    equal(wide, torch.cat([got, 0 * got], 1), names="as before, and zeros / with more padding")
+
+
+@check(Bahdanau.start, "The model")
+def made_from_the_second_network() -> None:
+    """The vectors, a mask that is True at words, and the first state, (1, B, H): tanh of the bridge."""
     model = translator()
-    memory = model.encode(SOURCE)
-    state = model.first_state(memory)
-    word = model.dropout(model.embedding(TARGET[:, :1]))
-    c, weights = model.attention(state.hidden[:, -1:], memory)
-    output, h = model.gru(torch.cat([word, c], -1), state=state.hidden)
-    turned, g = model.gru(torch.cat([c, word], -1), state=state.hidden)
-    new, _ = model.attention(output, memory)
-    rows = ([word, output, c], [word, c, output], [word, output, new], [word, turned, c])
-    end = torch.stack([model.read_out(torch.cat(row, -1)) for row in rows]).tanh()
-    want, swapped, late, other = model.dropout(end)
-    got, after = model.read(TARGET[:, :1], state)
+    vectors, last = model.encoder(SOURCE)
+    slips = {"True means the opposite": (vectors, SOURCE == 0, model.bridge(last).tanh()[None])}
+    equal(tuple(model.start(SOURCE)), (vectors, SOURCE != 0, model.bridge(last).tanh()[None]), slips)
+
+
+@check(Bahdanau.step, "The model")
+def attends_before_its_step() -> None:
+    """The old state asks; the GRU reads the word and the context; the read-out gets word, new state and context."""
+    model = translator()
+    vectors, mask, state = model.start(SOURCE)
+    c, weights = model.attention(state[0], vectors, mask)
+    word = model.embedding(TARGET[:, 0])
+    _, h = model.gru(torch.cat([word, c], -1)[:, None], state)
+    _, g = model.gru(torch.cat([c, word], -1)[:, None], state)
+    new, late = model.attention(h[0], vectors, mask)
+    rows = [word, h[0], c], [word, c, h[0]], [word, state[0], c], [word, g[0], c], [word, h[0], new]
+    want, swapped, early, other, asked = (model.output(model.read_out(torch.cat(row, -1)).tanh()) for row in rows)
     slips = {
         "context and state exchanged in the read-out": (swapped, h, weights),
-        "the read-out gets the new state's context, not the old one's": (late, h, weights),
+        "the read-out gets the old state": (early, h, weights),
         "context and word exchanged before the GRU": (other, g, weights),
+        "the new state asks for the read-out's context": (asked, h, weights),
+        "the weights are those of the new state": (want, h, late),
     }
-    equal((got, after.hidden, *after.attention), (want, h, weights), slips)
+    equal(tuple(model.step(TARGET[:, 0], vectors, mask, state)), (want, h, weights), slips)
 
 
-@check(BahdanauSeq2Seq.read, "The model")
-def the_whole_sentence() -> None:
-    """A whole sentence gives what its tokens give one after the other; its weights are one tensor (N, T, S)."""
-    model, rows = translator(), []
-    state = model.start(SOURCE)
-    whole, after = model.read(TARGET, state)
-    for token in TARGET.split(1, 1):
-        x, state = model.read(token, state)
-        rows.append((x, *state.attention))
-    parts = [torch.cat(part, 1) for part in zip(*rows, strict=True)]
-    equal([whole, *after.attention], parts, names="token by token / the whole sentence")
+@check(Bahdanau.forward, "The model")
+def step_by_step() -> None:
+    """Each target word is read in turn, and the logits after it are (B, T, V)."""
+    model, want = translator(), []
+    vectors, mask, state = model.start(SOURCE)
+    for word in TARGET.unbind(1):
+        logits, state, _ = model.step(word, vectors, mask, state)
+        want.append(logits)
+    equal(model(SOURCE, TARGET), torch.stack(want, 1), {"time comes first": torch.stack(want)})
+
+
+@check(translate, "The model")
+def the_most_probable_word() -> None:
+    """Words begin after BOS, are never PAD or BOS, and stop when each row has its EOS, or after ``max_length``.
+
+    The weights have a row for each word.
+    """
+    model = translator()
+    with torch.no_grad():
+        model.output.bias[:2] += 100  # PAD and BOS
+        words, maps = translate(model, SOURCE, max_length=5)
+        source, target = SOURCE, torch.cat([TARGET[:, :1], words], 1)
+        logits = model(source, target)[:, :-1, 2:]
+    equal(words, logits.argmax(-1) + 2, {"padding or BOS is written": bool((words < 2).any())})
+    holds(words.shape[1] <= 5, f"expected  at most 5 words\ngot       {words.shape[1]}")
+    equal(tuple(maps.shape), (2, words.shape[1], 4))
+    with torch.no_grad():
+        model.output.bias[2] += 200
+    equal(translate(model, SOURCE)[0], tensor([[2], [2]]), {"it goes on after EOS": True})

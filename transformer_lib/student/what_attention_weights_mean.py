@@ -2,8 +2,7 @@
 
 from torch import tensor
 
-from transformer_lib.metrics import alignment_error_rate
-from transformer_lib.models.bahdanau import best_links
+from transformer_lib.metrics import alignment_error_rate, best_links
 from transformer_lib.student.checks import check, equal, refuses
 
 

@@ -1,0 +1,68 @@
+"""At how many words has a trained translator to look at a time?"""
+
+import math
+from functools import partial
+
+from experiments.harness import Study
+from experiments.studies.museum import lowercase
+from experiments.tasks import multi30k
+from transformer_lib.models.averages import masked_softmax
+from transformer_lib.translation.evaluation import bleu_interval
+from transformer_lib.translation.translator import Translator
+
+WORDS = {"all words": None, **{f"{n} words": n for n in (5, 3, 2)}, "1 word": 1, "all equally": "equally", "no word": 0}
+MODELS = {"Bahdanau": "multi30k-de-en-bahdanau", "Transformer": "multi30k-de-en-transformer"}
+
+
+def weigh(words, scores, mask):
+    """The softmax of the best scores, so many in each row; equal weights; or None: of all."""
+    mask = mask.expand_as(scores)
+    if words == "equally":
+        scores = 0 * scores
+    elif words is not None:
+        best = scores.masked_fill(~mask, -math.inf).topk(min(words, scores.shape[-1])).indices
+        mask = mask & (0 * scores).bool().scatter(-1, best, True)
+    return masked_softmax(scores, mask)
+
+
+def look(words, score, queries, memory, positions=None):
+    """What Bahdanau's attention returns."""
+    weights = weigh(words, score.compare(queries, memory.keys), memory.mask[:, None])
+    return weights @ memory.outputs, weights
+
+
+def read(words, q, k, v, beams=1, mask=None, causal=False):
+    """What each head of a Transformer's cross-attention returns."""
+    return weigh(words, q / math.sqrt(q.shape[-1]) @ k.mT, mask) @ v
+
+
+def measure(seed, budget, name, words):
+    """BLEU of the test set, greedy, with its bootstrap interval over sentences."""
+    translator = Translator.from_pretrained(name, device="cpu")
+    model = translator.model
+    if name.endswith("bahdanau"):
+        model.attention.forward = partial(look, words, model.attention.score)
+    else:
+        for layer in model.decoder.layers:
+            layer.cross_attn.attend = partial(read, words)
+    pairs = multi30k("test_2016_flickr", "de", "en")[:budget]
+    texts = translator.translate([pair.source for pair in pairs], beam_size=1, max_length=50)
+    references = [pair.target for pair in pairs]
+    low, high = bleu_interval([text.lower() for text in texts], [text.lower() for text in references])
+    return {"bleu": lowercase(texts, references), "low": low, "high": high}
+
+
+STUDY = Study(
+    chapter="history/learning_to_align",
+    equal="the museum's translators, which were trained to look at all words; the 1,000 sentences of the test set of 2016; greedy search",
+    arms={
+        f"{model}, {words}": {"name": name, "words": n} for model, name in MODELS.items() for words, n in WORDS.items()
+    },
+    measure=measure,
+    metric="BLEU",
+    unit="sentences",
+    budget=1000,
+    smoke=4,
+    seeds=range(1),
+    findings={},
+)

@@ -57,7 +57,7 @@ def test_a_finished_run_is_trained_longer_by_the_command(tmp_path, capsys):
     assert main(["train", "--resume", "--output", str(folder), "--epochs", "3", "--device", "cpu"]) == 0
     assert len(load_tensors(folder / "last.safetensors")[1]["progress"]["log"]) == 3
     card = (export_run(folder, tmp_path / "small") / "README.md").read_text()
-    assert "300 --output RUN`, then `transformer-lib train --resume --epochs 3 --output RUN`" in card
+    assert "300 --output RUN\ntransformer-lib train --resume --epochs 3 --output RUN\n" in card
     assert main(["train", "--resume", "--output", str(folder), "--d-model", "3"]) == 1
     assert "leave out d_model" in capsys.readouterr().err
 
@@ -259,7 +259,7 @@ def test_the_command_exports(tmp_path, capsys):
     folder, out = str(run_folder("transformer")), str(tmp_path / "x")
     assert main(["export", folder, "--beam-size", "3", "--max-ratio", "2.5", "--output", out]) == 0
     assert capsys.readouterr().out == f"{out}\n"
-    assert "export RUN --beam-size 3 --max-ratio 2.5 --output x`" in (tmp_path / "x" / "README.md").read_text()
+    assert "export RUN --beam-size 3 --max-ratio 2.5 --output x\n" in (tmp_path / "x" / "README.md").read_text()
     assert Translator.from_pretrained(out, device="cpu").decoding == SearchConfig(beam_size=3, max_ratio=2.5)
 
 

@@ -33,7 +33,7 @@ def test_a_card_claims_no_languages_that_nobody_named_and_tells_no_folders(tmp_p
     target = export_run(run_folder("transformer"), tmp_path / "small")
     card, config = (target / "README.md").read_text(), (target / "config.json").read_text()
     assert "translates the first column to the second" in card and "those of the sentences" in card
-    assert "export RUN --output small`" in card
+    assert "export RUN --output small\n" in card
     assert "transformer-lib train --data pairs.tsv" in card and "as people write it" in card
     assert str(pairs_file().parent) not in card + config
     assert json.loads(config)["data"]["fingerprint"]

@@ -21,6 +21,8 @@ from pathlib import Path
 import readme
 from chapters import GENERATED, PACKAGE, ROOT, Notebook, book, by_hand, shown
 
+from transformer_lib.notebook import class_of
+
 MODULE = re.compile(r"[a-z]\w*(\.[a-z]\w*)?")
 
 
@@ -47,13 +49,6 @@ def check_exportable(page: Notebook) -> None:
 
 
 # ---- the joiner ----
-
-
-def class_of(node: ast.stmt) -> str | None:
-    """The class that a definition marked with ``@extends(C)`` belongs to."""
-    mark = next(iter(getattr(node, "decorator_list", [])), None)
-    marked = isinstance(mark, ast.Call) and ast.unparse(mark.func) == "extends"
-    return ast.unparse(mark.args[0]) if marked else None
 
 
 def first_line(node: ast.stmt, lines: list[str]) -> int:

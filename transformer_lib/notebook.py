@@ -1,5 +1,6 @@
 """What only notebooks need: a class that later cells, or later chapters, add methods to."""
 
+import ast
 import sys
 from abc import update_abstractmethods
 from functools import cached_property
@@ -23,3 +24,11 @@ def extends(cls: type) -> Any:
         return sys._getframe(1).f_globals.get(name, method)
 
     return attach
+
+
+def class_of(node: ast.stmt) -> str | None:
+    """The class that a definition marked with ``@extends(C)`` belongs to."""
+    mark = next(iter(getattr(node, "decorator_list", [])), None)
+    if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "extends":
+        return ast.unparse(mark.args[0])
+    return None

@@ -37,17 +37,16 @@ class TokenCorpus(Sequence[Example]):
             raise ValueError(f"{folder} holds no tokenised corpus: there is no corpus.json")
         notes = json.loads((folder / "corpus.json").read_bytes())
         # of each file; in version 0.2 of both together, which cannot be computed again
-        sums = notes["sha256"]
+        sums, damaged = notes["sha256"], f"{folder} is damaged: tokenise the corpus again, in another folder"
+        if not isinstance(sums, str) and any(checksum(folder / name) != sums[name] for name in sums):
+            raise ValueError(damaged)
         self.fingerprint: str = sums if isinstance(sums, str) else " ".join(sums.values())
         self.joined: int = notes.get("joined", 0)
-        whole = isinstance(sums, str) or all(checksum(folder / name) == sums[name] for name in sums)
-        if whole:
-            self.tokens = np.memmap(folder / "tokens.bin", dtype=notes["dtype"], mode="r")
-            lengths = np.memmap(folder / "lengths.bin", dtype=np.uint32, mode="r")
-            self.lengths = lengths.reshape(-1, 2)
-            self.ends = self.lengths.sum(axis=1, dtype=np.int64).cumsum()
-        if not whole or len(self.ends) != notes["pairs"] or self.ends[-1] != len(self.tokens):
-            raise ValueError(f"{folder} is damaged: tokenise the corpus again, in another folder")
+        self.tokens = np.memmap(folder / "tokens.bin", dtype=notes["dtype"], mode="r")
+        self.lengths = np.memmap(folder / "lengths.bin", dtype=np.uint32, mode="r").reshape(-1, 2)
+        self.ends = self.lengths.sum(axis=1, dtype=np.int64).cumsum()
+        if len(self.ends) != notes["pairs"] or self.ends[-1] != len(self.tokens):
+            raise ValueError(damaged)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -173,7 +172,7 @@ def pair_of(line: bytes) -> tuple[str, str]:
         raise ValueError(f"{len(text):,} letters are too many")
     columns = two_texts([one_line(column) for column in text.split("\t")])
     if len(columns) != 2 or not all(columns) or "\0" in text:
-        advice = f", {len(columns)} columns: keep two (cut -f1,2)" * (len(columns) > 2)
+        advice = f", {len(columns)} columns: keep two (cut -f1,2)" if len(columns) > 2 else ""
         raise ValueError(f"expected two texts with one tab in between, got {text[:60]!r}{advice}")
     return columns[0], columns[1]
 

@@ -64,7 +64,7 @@ class Noun:
         """The German form for a case and a number."""
         if plural:
             n = case == "dat" and self.german_plural[-1] not in "ns"
-            return self.german_plural + "n" * n
+            return f"{self.german_plural}n" if n else self.german_plural
         return self.german_plural if self.weak and case != "nom" else self.german
 
 
@@ -75,9 +75,9 @@ def read_noun(words: str, tags: str, names: str) -> Noun:
     """One row of the table of nouns; every noun bears its own English name as a tag."""
     one, many, eins, viele, gender = words.split()
     names = " ".join(SHARED.get(name, name) for name in names.split())
-    bears = frozenset([one, *tags.split(), *["mass"] * (viele == "-")])
+    bears = {one, *tags.split()} | ({"mass"} if viele == "-" else set())
     adjectives = tuple(ADJECTIVES[name] for name in names.split())
-    return Noun(one, many, eins, viele, gender[0], gender[1:] == "w", bears, adjectives)
+    return Noun(one, many, eins, viele, gender[0], gender[1:] == "w", frozenset(bears), adjectives)
 
 
 NOUNS = {row[0].split()[0]: read_noun(*row) for row in TABLES["nouns"]}

@@ -36,7 +36,8 @@ class MarianTokenizer:
     def tokens(self, text: str) -> list[str]:
         """Pieces of a text; a language code such as ``>>deu<<`` at its beginning is one."""
         code = re.match(r"(>>.+?<<)?", text)[0]  # type: ignore[index]
-        return [code] * bool(code) + self._cutter.encode(text[len(code) :], out_type=str)
+        pieces: list[str] = self._cutter.encode(text[len(code) :], out_type=str)
+        return [code, *pieces] if code else pieces
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without beginning and end."""

@@ -23,6 +23,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
+from transformer_lib.notebook import class_of
 from transformer_lib.student.checks import CHECKS, Check, Wrong
 
 HERE = Path(__file__).parent
@@ -49,13 +50,6 @@ def is_stub(node: ast.FunctionDef) -> bool:
     """Whether nothing stands in a function but its docstring and ``raise NotImplementedError``."""
     last = node.body[-1]
     return len(node.body) <= 2 and ast.unparse(last).startswith("raise NotImplementedError")
-
-
-def class_of(node: ast.stmt) -> str | None:
-    """The class that a function marked with ``@extends(C)`` belongs to."""
-    mark = next(iter(getattr(node, "decorator_list", [])), None)
-    marked = isinstance(mark, ast.Call) and ast.unparse(mark.func) == "extends"
-    return ast.unparse(mark.args[0]) if marked else None
 
 
 def functions(node: ast.stmt) -> Iterator[tuple[str, ast.FunctionDef]]:

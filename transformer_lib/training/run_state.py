@@ -343,7 +343,9 @@ class RunState:
         """The files of an epoch; ``last`` comes after the rest, so that a kill in between is harmless."""
         if self.folder is None:
             return
-        names = ["best"] * better + [f"epoch-{self.progress.epoch}"] * (self.config.average > 0)
+        names = ["best"] if better else []
+        if self.config.average:
+            names.append(f"epoch-{self.progress.epoch}")
         with self.averaged():
             weights = whole_weights(self.model) if names else {}
             for name in names if process()[0] == 0 else ():

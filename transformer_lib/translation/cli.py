@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -48,8 +48,7 @@ def optional(owner: type, *, hidden: Sequence[str] = (), defaults: dict[str, Any
         defaults: for the help; None for those of the class.
     """
     hints = get_type_hints(owner, include_extras=True)
-    body: dict[str, Any] = {"__annotations__": {}, "__module__": owner.__module__}
-    body["__post_init__"] = lambda self: None
+    options = []
     for entry in fields(owner):
         name, hint = entry.name, hints[entry.name]
         flag = hint is bool and name not in hidden
@@ -58,9 +57,10 @@ def optional(owner: type, *, hidden: Sequence[str] = (), defaults: dict[str, Any
         alias = "from" if name == "start_from" else None
         hint_of_default = f"(default: {default})" * plain
         say = arg(name=alias, metavar=_metavar(hint), help_behavior_hint=hint_of_default)
-        body[name] = entry.default if flag else field(default=None, init=name not in hidden)
-        body["__annotations__"][name] = Annotated[bool if flag else hint | None, say]
-    return dataclass(frozen=True)(type(owner.__name__, (owner,), body))
+        value = field(default=entry.default if flag else None, init=name not in hidden)
+        options.append((name, Annotated[bool if flag else hint | None, say], value))
+    unchecked = {"__post_init__": lambda self: None, "__module__": owner.__module__}
+    return make_dataclass(owner.__name__, options, bases=(owner,), namespace=unchecked, frozen=True)
 
 
 def _metavar(hint: Any) -> str | None:
@@ -164,9 +164,10 @@ class Train:
                 print(line, file=sys.stderr, flush=True)
 
         size = sum(parameter.numel() for parameter in trainer.model.parameters())
+        processes = f", {world} processes" if world > 1 else ""
         say(
             f"{type(trainer.model).__name__}: {size:,} parameters, {len(trainer.train):,} pairs, on {device}"
-            f"{f', {world} processes' * (world > 1)}\nbatches of {config.max_tokens:,} tokens, {config.epochs} epochs, "
+            f"{processes}\nbatches of {config.max_tokens:,} tokens, {config.epochs} epochs, "
             f"at most {trainer.total:,} updates, the first {config.warmup:,} to warm up"
         )
         if not trainer.fit(say, self.save_every, sys.stderr.isatty()):
@@ -250,7 +251,7 @@ class Translate:
             entry = {"line": number, "source": line, "translations": [asdict(one) for one in best]}
             return json.dumps(entry) + "\n"
         front = f"{number}\t" if (self.search.n_best or 1) > 1 else ""
-        scores = [f"{one.score:.4f}\t{one.log_probability:.4f}\t" * self.scores for one in best]
+        scores = [f"{one.score:.4f}\t{one.log_probability:.4f}\t" if self.scores else "" for one in best]
         return "".join(f"{front}{score}{one.text}\n" for score, one in zip(scores, best, strict=True))
 
     @contextmanager
@@ -419,9 +420,8 @@ def train_command(arguments: Sequence[str]) -> Any:
         "training": optional(TrainingConfig, hidden=("seed",), defaults=runs.recipe(name)),
         "model": optional(config, hidden=sizes, defaults=defaults),
     }
-    made = {name: field(default_factory=kind) for name, kind in parts.items()}
-    body = {"__annotations__": parts, "__module__": __name__, "__doc__": Train.__doc__, **made}
-    return dataclass(frozen=True)(type("Train", (Train,), body))
+    options = [(name, kind, field(default_factory=kind)) for name, kind in parts.items()]
+    return make_dataclass("Train", options, bases=(Train,), namespace={"__doc__": Train.__doc__}, frozen=True)
 
 
 def parse(arguments: list[str]) -> Any:
@@ -431,7 +431,7 @@ def parse(arguments: list[str]) -> Any:
     commands["train"] = train_command(arguments if arguments[:1] == ["train"] else ())
     if arguments[:1] in (["--help"], ["-h"]):  # one line for each
         short = {name: {"__doc__": str(one.__doc__).split("\n")[0]} for name, one in commands.items()}
-        commands = {name: dataclass(type(name, (), body)) for name, body in short.items()}
+        commands = {name: make_dataclass(name, [], namespace=body) for name, body in short.items()}
     make: Any = tyro.extras.subcommand_cli_from_dict
     about = {"prog": "transformer-lib", "description": "Train translators and translate with them."}
     return make(commands, args=arguments, config=(OmitArgPrefixes,), **about)

@@ -70,14 +70,21 @@ def evaluate_run(
     best = translator.search([pair.source for pair in kept], config, prepared=True)
     log, text = folder / "log.jsonl", translator.text
     planned = (stored.training or {}).get("epochs")
-    scores: dict[str, Any] = {"data": Path(options.data).name, "part": part}
-    scores |= {"source": text.source, "target": text.target, "model": options.model}
-    scores["weights"] = weights_file(folder, weights).stem
-    scores["epochs"] = f"{len(log.read_bytes().splitlines())} of {planned}" if log.is_file() else None
-    scores |= {"beam_size": config.beam_size, "length_penalty": config.length_penalty}
-    scores["parameters"] = sum(parameter.numel() for parameter in translator.model.parameters())
-    scores |= {"sentences": len(kept), "left_out": len(pairs) - len(kept)}
-    return scores | _scores(translator, options.data, kept, examples, [one.text for (one,) in best])
+    about = {
+        "data": Path(options.data).name,
+        "part": part,
+        "source": text.source,
+        "target": text.target,
+        "model": options.model,
+        "weights": weights_file(folder, weights).stem,
+        "epochs": f"{len(log.read_bytes().splitlines())} of {planned}" if log.is_file() else None,
+        "beam_size": config.beam_size,
+        "length_penalty": config.length_penalty,
+        "parameters": sum(parameter.numel() for parameter in translator.model.parameters()),
+        "sentences": len(kept),
+        "left_out": len(pairs) - len(kept),
+    }
+    return about | _scores(translator, options.data, kept, examples, [one.text for (one,) in best])
 
 
 def _scores(
@@ -98,12 +105,15 @@ def _scores(
         "signature": score.signature,
         "chrf": round(CHRF().corpus_score(texts, [references]).score, 2),
     }
+    if data != "multi30k":
+        return scores
     # without regard to case, and as most papers count: split by Moses's rules
-    if data == "multi30k":
-        language = str(translator.text.target)
-        split = ([moses_tokenize(text, language) for text in side] for side in (texts, references))
-        lower = bleu(texts, references, tokenize="13a", lowercase=True)
-        moses = bleu(*split, tokenize="none")
-        for name, one in (("bleu_lowercase", lower), ("bleu_moses_lowercase", moses)):
-            scores |= {name: round(one.score, 2), f"{name}_signature": one.signature}
-    return scores
+    language = str(translator.text.target)
+    split = ([moses_tokenize(text, language) for text in side] for side in (texts, references))
+    lower, moses = bleu(texts, references, tokenize="13a", lowercase=True), bleu(*split, tokenize="none")
+    return scores | {
+        "bleu_lowercase": round(lower.score, 2),
+        "bleu_lowercase_signature": lower.signature,
+        "bleu_moses_lowercase": round(moses.score, 2),
+        "bleu_moses_lowercase_signature": moses.signature,
+    }

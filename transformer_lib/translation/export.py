@@ -56,8 +56,10 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
     resumed = [typed({"resume": True} | changes) for changes in config.notes.get("resumed", [])]
     notes = {"training": config.training, "data": data, "notes": config.notes}
     translator.save_pretrained(target, half=True, options=asdict(options), **notes)
-    changed = [("weights", weights)] * bool(weights)
-    changed += sorted(asdict(translator.decoding).items() - asdict(SearchConfig()).items())
+    chosen: dict[str, Any] = {"weights": weights} if weights else {}
+    chosen |= sorted(asdict(translator.decoding).items() - asdict(SearchConfig()).items())
+    commands = [f"transformer-lib train {one} --output RUN" for one in (command(options), *resumed)]
+    commands.append(f"transformer-lib export RUN {typed(chosen | {'output': target.name})}")
     card = MODEL_CARD.format(
         name=target.name,
         kind=options.model,
@@ -66,8 +68,7 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
         data=name if name in CORPORA or name.startswith("hf:") else "a file of sentence pairs",
         text=TABLES["text"][text.kind],
         weights=weights_file(folder, weights).stem,
-        search=f" {typed(dict(changed))}" * bool(changed),
-        command=" --output RUN`, then `transformer-lib train ".join([command(options), *resumed]),
+        commands="\n".join(commands),
         license=TABLES["licenses"].get(name, "The terms are those of the sentences it was trained on."),
     )
     write_atomically(target / "README.md", card.encode())

@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
-from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -264,11 +263,10 @@ class PairStream:
 
     def __init__(self, options: TrainOptions, text: TextPreparation) -> None:
         self.data, self.seed, self.most, self.text = options.data, options.seed, 0, text
-        self.read = partial(read_pairs, self.data, source=text.source, target=text.target)
         self.extra: list[tuple[str, str]] = []  # further pairs to train on
-        self.skipped: list[int] | None = [] if options.skip_bad else None
+        self.skip, self.skipped = options.skip_bad, list[int]()  # lines that are no pair
         hashes: set[int] = set()
-        for source, _ in self.read(self.skipped):
+        for source, _ in self.read():
             hashes.add(self.number(source))
             if len(hashes) == MANY:  # enough to know that 1,000 are held back, the lowest
                 hashes, self.most = set(heapq.nsmallest(2000, hashes)), 1000
@@ -276,6 +274,13 @@ class PairStream:
         if len(hashes) < 40:
             raise ValueError(f"{self.data} has {len(hashes)} different sentences, less than 40")
         self.part = {number: 1 + i // held for i, number in enumerate(heapq.nsmallest(2 * held, hashes))}
+
+    def read(self) -> Iterator[tuple[str, str]]:
+        """All pairs of the file or data set."""
+        skipped = list[int]()
+        sink = skipped if self.skip else None
+        yield from read_pairs(self.data, sink, source=self.text.source, target=self.text.target)
+        self.skipped = skipped
 
     def number(self, source: str) -> int:
         """A hash of a source, another one for each seed."""
@@ -285,21 +290,21 @@ class PairStream:
     def held_back(self) -> tuple[list[Pair], list[Pair]]:
         """The pairs of the validation and of the test part."""
         parts: tuple[list[Pair], list[Pair]] = [], []
-        for pair in self.read(self.skipped and []):
+        for pair in self.read():
             if part := self.part.get(self.number(pair[0])):
                 parts[part - 1].append(Pair(self.text.prepare(pair[0]), pair[1]))
         return parts
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        pairs = chain(self.read(self.skipped and []), self.extra)
+        pairs = chain(self.read(), self.extra)
         return ((self.text.prepare(one), other) for one, other in pairs if self.number(one) not in self.part)
 
 
-def left_out(skipped: list[int] | None) -> tuple[str, ...]:
+def left_out(skipped: list[int]) -> tuple[str, ...]:
     """A note about lines that are no pair."""
-    numbers = skipped or []
-    note = f"left out {len(numbers):,} lines that are no pair: {shown([*map(str, numbers)])}"
-    return (note,) * bool(numbers)
+    if not skipped:
+        return ()
+    return (f"left out {len(skipped):,} lines that are no pair: {shown([*map(str, skipped)])}",)
 
 
 def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> Corpus:
@@ -313,8 +318,9 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
     found = list(read_pairs(options.extra, skipped)) if options.extra else []
     extra = [pair for pair in found if not any(ENDLESS.search(f"{side} ") for side in pair)]
     fewer = len(found) - len(extra)
-    note = f"left out {fewer:,} extra pairs that repeat a letter, a word or a phrase ten times in a row"
-    notes = left_out(skipped) + (note,) * bool(fewer)
+    notes = left_out(skipped or [])
+    if fewer:
+        notes += (f"left out {fewer:,} extra pairs that repeat a letter, a word or a phrase ten times in a row",)
     if options.data in CORPORA:
         own = CORPORA[options.data](options, text)
         train, val, test = ([replace(x, source=text.prepare(x.source)) for x in part] for part in own)
@@ -445,13 +451,13 @@ def tokenize(pairs: Iterable[Any], part: str, translator: Translator, options: T
     counted = (pair for pair, _ in zip(pairs, numbers, strict=False))
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
     path, bar = folder / "corpus" / part, bool(sys.stderr and sys.stderr.isatty())
-    joined = options.joined * (part == "train")
+    joined = options.joined if part == "train" else 0.0
     more: dict[str, Any] = {"max_length": longest, "joined": joined, "seed": options.seed}
     corpus = tokenize_corpus(counted, *tokenizers, path, progress_bar=bar, **more)
     left = next(numbers) - (len(corpus) - corpus.joined)
     if left and not (options.skip_bad or options.max_length):
         raise ValueError(f"{left:,} pairs have over {longest} tokens; --skip-bad leaves them out")
-    return [f"left out {left:,} pairs of the {part} part that are too long"] * (left > 0)
+    return [f"left out {left:,} pairs of the {part} part that are too long"] if left else []
 
 
 def unknown_targets(plan: Plan, corpus: Corpus, translator: Translator) -> list[str]:
@@ -461,11 +467,12 @@ def unknown_targets(plan: Plan, corpus: Corpus, translator: Translator) -> list[
     targets = (pair.target if isinstance(pair, Pair) else pair[1] for pair in corpus.train)
     words = dict.fromkeys(word for text in targets for word in text.split())
     unknown = unknown_words(" ".join(words), translator.target_tokenizer)
-    note = (
+    if not unknown:
+        return []
+    return [
         f"{len(unknown):,} target words are unknown to {plan.options.start_from}, whose vocabulary cannot grow; "
         f"it will learn to write <unk> for them: {shown(unknown)}"
-    )
-    return [note] * bool(unknown)
+    ]
 
 
 def read_options(folder: Path | str, data: str | None = None) -> tuple[TranslatorConfig, TrainOptions]:

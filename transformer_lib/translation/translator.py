@@ -87,7 +87,8 @@ def unknown_words(text: str, tokenizer: Any) -> tuple[str, ...]:
 def shown(words: Sequence[str], most: int = 10) -> str:
     """A few words for a message: cut, and without characters that a terminal would obey."""
     cut = [word if len(word) <= 40 else word[:40] + "…" for word in words[:most]]
-    cut += ["…"] * (len(words) > most)
+    if len(words) > most:
+        cut.append("…")
     return ", ".join(word if word.isprintable() else repr(word) for word in cut)
 
 

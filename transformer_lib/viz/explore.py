@@ -36,7 +36,7 @@ def query_viewer(
             note = "A word whose share is negative pulls the output back, so the others can exceed 100 %."
         numbers = scores.tolist(), percent(weights), (100 * share).round().int().tolist()
         table.append([_query_row(words, *row) for row in zip(words, *numbers, strict=True)])
-    controls = [Control("Show", list(projected))] * (len(projected) > 1)
+    controls = [Control("Show", list(projected))] if len(projected) > 1 else []
     controls.append(Control("Query of", words, "words", word, labels=lights(words)))
     rows = "".join(HTML["query row"].format(word=html.escape(one)) for one in words)
     scene = HTML["query"].format(control=len(controls) - 1, rows=rows)

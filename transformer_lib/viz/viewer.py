@@ -67,7 +67,7 @@ class Control:
         shape = "menu" if self.kind == "menu" else "buttons"
         if shape == "buttons":
             options = list(self.labels or (HTML["text"].format(text=option) for option in options))
-        kinds = [f"{shape} item{' at first' * (i == self.start)}" for i in range(len(options))]
+        kinds = [f"{shape} item{' at first' if i == self.start else ''}" for i in range(len(options))]
         items = [HTML[kind].format(item=item) for kind, item in zip(kinds, options, strict=True)]
         return HTML[shape].format(number=number, name=name, kind=self.kind, items="".join(items))
 

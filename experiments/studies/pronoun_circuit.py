@@ -43,7 +43,7 @@ def training(number):
 
 
 @lru_cache(8)
-def captions(number, fresh=None):
+def captions(number, fresh=None, lengths=()):
     """Captions with a pronoun: those of a translator's validation set and those of its test set.
 
     With `fresh`, the second are new ones of that seed instead, whose main clause was in no caption of the training.
@@ -52,9 +52,10 @@ def captions(number, fresh=None):
     choosing, testing = known[: len(known) // 3], known[len(known) // 3 :]
     if fresh is not None:
         clauses = {text.split(" because ")[0] for text in training(number)}
-        testing = make_captions(300 if SMOKE else 6000, fresh)
+        least, most = lengths or (None, None)
+        testing = make_captions(300 if SMOKE else 6000, fresh, min_length=least, max_length=most)
         testing = [pair for pair in testing if pair.source.split(" because ")[0] not in clauses]
-    return [[pair for pair in part if pair.referents] for part in (choosing, testing)]
+    return [[pair for pair in part if len(pair.referents) == 1] for part in (choosing, testing)]
 
 
 def padded(rows):
@@ -140,10 +141,10 @@ def ranking(number):
     return sorted(cost, key=cost.get)
 
 
-def without_heads(seed, number, heads, mean, fresh):
+def without_heads(seed, number, heads, mean, fresh, lengths):
     """What silencing one head, or all of a list one at a time, leaves; `heads` are places in the ranking."""
     model, *tokenizers = loaded(number)
-    pairs = captions(number, fresh)[1][seed % PARTS :: PARTS]
+    pairs = captions(number, fresh, lengths)[1][seed % PARTS :: PARTS]
     before, words = answers(model, pairs, *tokenizers)
     numbers = defaultdict(list)
     for layer, head in (ranking(number)[place] for place in heads):
@@ -215,11 +216,11 @@ def with_swaps(seed, number, swap, pool):
     return numbers | {"captions": len(both), "right before": 100 * right.double().mean().item()}
 
 
-def measure(seed, budget, heads=(0,), mean=False, swap=None, number=0, fresh=None, pool=4242):
+def measure(seed, budget, heads=(0,), mean=False, swap=None, number=0, fresh=None, lengths=(), pool=4242):
     """One tenth of the captions: with heads silenced, or with encoder vectors from the caption's twin."""
     if swap:
         return with_swaps(seed, number, swap, pool)
-    return without_heads(seed, number, heads, mean, fresh)
+    return without_heads(seed, number, heads, mean, fresh, lengths)
 
 
 STUDY = Study(
@@ -315,10 +316,16 @@ CHECKS = {
         range(100, 110),
         settings={"fresh": 777, "pool": 778},
     ),
+    "longer": Check(
+        "captions of 14 to 20 words, of a third seed, whose main clause was in no training caption; other twins",
+        ASKED,
+        range(300, 310),
+        settings={"fresh": 779, "lengths": (14, 20), "pool": 780},
+    ),
     "second-training": Check(
         "a second training, --seed 1: other captions, first weights and order; its own validation and test captions",
         ASKED,
         range(200, 210),
-        settings={"number": 1, "pool": 779},
+        settings={"number": 1, "pool": 781},
     ),
 }

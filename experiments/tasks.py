@@ -135,7 +135,7 @@ def fit(model, loss, batches, rate, budget, schedule=decay, betas=(0.9, 0.98), c
     return model.cpu().eval()
 
 
-def fit_for_hours(model, loss, pairs, folder, seed, epochs, rate, judge, tokens=2000):
+def fit_for_hours(model, loss, pairs, folder, seed, epochs, rate, judge, tokens=2000, bfloat16=False):
     """Train on pairs of rows for whole epochs, and go on from the last one if the folder holds any; ends on the CPU.
 
     Each epoch has a seed of its own, so that a run that was stopped ends like one that was not. A tenth of the updates
@@ -157,7 +157,7 @@ def fit_for_hours(model, loss, pairs, folder, seed, epochs, rate, judge, tokens=
             adam.param_groups[0]["lr"] = rate * rise(max(1, total // 10))(update, total)
             source, target = (pad([pairs[i][side] for i in rows]).to(place) for side in (0, 1))
             adam.zero_grad()
-            with torch.autocast(place.partition(":")[0], torch.bfloat16, enabled=not SMOKE):
+            with torch.autocast(place.partition(":")[0], torch.bfloat16, enabled=bfloat16):
                 nats = loss(model, source, target)
             nats.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

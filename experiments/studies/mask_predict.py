@@ -95,7 +95,8 @@ def measure(seed, budget, targets, rate):
         folder = Path(runs, f"{targets}-{seed}-{rate}-{epochs}")
         sources, references = texts("val")
         judge = partial(score, sources=sources[:300], references=references[:300])
-        curve = fit_for_hours(model, loss, examples(targets, runs), folder, seed, epochs, rate, judge)
+        pairs, options = examples(targets, runs), {"bfloat16": not SMOKE}
+        curve = fit_for_hours(model, loss, pairs, folder, seed, epochs, rate, judge, **options)
     numbers = {"valid": score(model, sources, references)}
     if seed in TUNING:
         return numbers

@@ -55,10 +55,10 @@ class DeepTranslator(nn.Module):
         self,
         vocab_size: int,
         wiring: nn.Module,
-        d_model: int = 80,
+        d_model: int = 64,
         n_heads: int = 4,
-        n_layers: int = 16,
-        dropout: float = 0.2,
+        n_layers: int = 12,
+        dropout: float = 0.1,
         value_residual: bool = False,
     ) -> None:
         super().__init__()

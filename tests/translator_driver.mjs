@@ -9,11 +9,13 @@
 //   { products: [{ rows, x, bias }] }     W x + bias by WebAssembly; W is a list of rows
 //   { folder, pairs }                     for each pair of texts what becomes of both pronouns without each head and
 //                                         word, and with the vector of each word from the other text
+//   { learn: [settings], steps, example } the losses of layers that learn, and what they make of an example
 //   { folder, experiments }               logits and attention while source and target ids are read under a change;
 //                                         a swapped vector is { place, layer, from: ids, at: place }
 import { readFileSync } from "node:fs";
 import { change, encode, run, write } from "../transformer_lib/viz/kit.js";
 import { outcome, study } from "../transformer_lib/viz/circuit.js";
+import { learner } from "../transformer_lib/viz/learning.js";
 import { makeRoom, product } from "../transformer_lib/viz/product.js";
 import { meanOfLayer, Tokenizer, Translator } from "../transformer_lib/viz/translator.js";
 
@@ -77,7 +79,14 @@ function byTurns(translator, texts) {
   });
 }
 
-if (asked.products) {
+if (asked.learn) {
+  const answers = asked.learn.map((settings) => {
+    const layer = learner(settings);
+    const losses = Array.from({ length: asked.steps }, () => layer.step().loss);
+    return { losses, ...(asked.example && layer.show(asked.example)) };
+  });
+  process.stdout.write(JSON.stringify(answers));
+} else if (asked.products) {
   const answers = asked.products.map(({ rows, x, bias }) => {
     const room = makeRoom([[rows.length, x.length], [rows.length]]);
     const weight = room(rows.length * x.length);

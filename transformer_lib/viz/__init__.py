@@ -2,6 +2,7 @@
 
 from .diagrams import Box, canvas, draw_arrow, draw_boxes, draw_tokens
 from .explore import heads_viewer, position_viewer, query_viewer, rotary_viewer
+from .learning import learning_viewer
 from .plots import PALETTE, attention_colours, bars, heatmap, use_style
 from .steps import beam_viewer, decoding_viewer, translation_viewer
 from .touchable import touch
@@ -11,4 +12,4 @@ __all__ = ["PALETTE", "attention_colours", "bars", "heatmap", "use_style"]
 __all__ += ["Box", "canvas", "draw_arrow", "draw_boxes", "draw_tokens"]
 __all__ += ["Viewer", "attention_viewer", "beam_viewer", "decoding_viewer", "translation_viewer"]
 __all__ += ["heads_viewer", "position_viewer", "query_viewer", "rotary_viewer"]
-__all__ += ["touch"]
+__all__ += ["learning_viewer", "touch"]

@@ -27,18 +27,24 @@ export function study(translator, text) {
     groups, // for each word the places of its tokens, and for the end
     words: words.length === groups.length - 1 ? words : null,
     scores: ids.map((id) => logits.at(-1)[id]),
-    looks: maps.cross.at(-1).map((heads) =>
-      heads.map((row) =>
-        groups.map((places) => places.reduce((sum, one) => sum + row[one], 0)),
+    looks: maps.cross
+      .at(-1)
+      .map((heads) =>
+        heads.map((row) =>
+          groups.map((places) => places.reduce((sum, one) => sum + row[one], 0)),
+        ),
       ),
-    ),
   };
 }
 
 // What becomes of a sentence of `study`. Heads are [layer, head] of the attention to the source;
 // words are counted, and hidden from this attention at each step, or get the vectors that they
 // have in another sentence of the same length.
-export function outcome(translator, one, { heads = [], hidden = [], swapped = [], other }) {
+export function outcome(
+  translator,
+  one,
+  { heads = [], hidden = [], swapped = [], other },
+) {
   const places = (words) => words.flatMap((word) => one.groups[word]);
   const vectors = swapped.length ? encode(translator.model, other.source).output : [];
   const changed = change({

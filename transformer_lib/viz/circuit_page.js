@@ -63,9 +63,7 @@ class Circuit extends Widget {
     this.cells.forEach((cell, index) =>
       cell.addEventListener("click", () => this.toggle("heads", index)),
     );
-    this.board.addEventListener("keydown", (event) =>
-      this.follow(event, this.cells, 4),
-    );
+    this.board.addEventListener("keydown", (event) => this.follow(event, this.cells, 4));
     this.source.addEventListener("keydown", (event) =>
       this.follow(event, [...this.source.children]),
     );
@@ -199,7 +197,11 @@ class Circuit extends Widget {
     const studied = (one) => (!one || one.groups ? one : this.study(one.text));
     const [study, other] = [this.one, this.twin].map(studied);
     const heads = this.changes.heads.map((n) => [Math.floor(n / 4), n % 4]);
-    return this.circuit.outcome(this.translator, study, { ...this.changes, heads, other });
+    return this.circuit.outcome(this.translator, study, {
+      ...this.changes,
+      heads,
+      other,
+    });
   }
 
   // Every head in turn, so that each box says what is left without it.
@@ -259,7 +261,9 @@ class Circuit extends Widget {
 
   label(index) {
     const told = `${this.name(index)}, looks at ${this.cells[index].firstChild.textContent}`;
-    return this.left[index] ? `${told}, ${this.left[index]} of the lead left without it` : told;
+    return this.left[index]
+      ? `${told}, ${this.left[index]} of the lead left without it`
+      : told;
   }
 
   // The lead as a bar from the middle: to the right for the right pronoun.
@@ -279,7 +283,11 @@ class Circuit extends Widget {
     this.target.replaceChildren(
       ...words.flatMap((word, place) => {
         const changed = word !== before[place];
-        const kind = changed ? "tl-new" : PRONOUNS[this.one.right] === word ? "tl-most" : "";
+        const kind = changed
+          ? "tl-new"
+          : PRONOUNS[this.one.right] === word
+            ? "tl-most"
+            : "";
         return [element("span", kind ? { class: kind } : {}, word), " "];
       }),
     );
@@ -302,10 +310,12 @@ class Circuit extends Widget {
       this.state.textContent = `${right} leads by ${ahead}.`;
       return;
     }
-    const told = now > 0
-      ? `${right} leads by ${ahead} instead of ${whole.toFixed(1)}, ${percent(now / whole)}`
-      : `${first} leads by ${ahead}, and ${right} has lost`;
-    const text = written === one.written ? "the translation stays" : `it writes: ${written}`;
+    const told =
+      now > 0
+        ? `${right} leads by ${ahead} instead of ${whole.toFixed(1)}, ${percent(now / whole)}`
+        : `${first} leads by ${ahead}, and ${right} has lost`;
+    const text =
+      written === one.written ? "the translation stays" : `it writes: ${written}`;
     this.state.textContent = `${made[0].toUpperCase()}${made.slice(1)}: ${told}; ${text}`;
   }
 }

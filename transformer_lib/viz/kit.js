@@ -23,9 +23,7 @@ export function change({ silence = [], hide = [], swap = [], masks = {} }) {
     const silenced = silence.filter(
       (one) => one.part === part && one.layer === layer && now(one, step),
     );
-    const hidden = hide.filter(
-      (one) => (one.part ?? "cross") === part && now(one, step),
-    );
+    const hidden = hide.filter((one) => (one.part ?? "cross") === part && now(one, step));
     const mask = masks[part];
     return {
       silent: (head) => silenced.some((one) => one.head === head),
@@ -37,8 +35,7 @@ export function change({ silence = [], hide = [], swap = [], masks = {} }) {
 
   const vectors = (given, layer) => {
     const changed = given.slice();
-    for (const one of swap)
-      if (one.layer === layer) changed[one.place] = one.vector;
+    for (const one of swap) if (one.layer === layer) changed[one.place] = one.vector;
     return changed;
   };
   return { at, vectors };

@@ -163,10 +163,7 @@ class Museum extends Widget {
     const weights = picture.weights[chosen] ?? [];
     this.rows.forEach((row, i) =>
       row.querySelectorAll("button").forEach((button, place) => {
-        button.setAttribute(
-          "aria-pressed",
-          String(i === index && place === chosen),
-        );
+        button.setAttribute("aria-pressed", String(i === index && place === chosen));
         if (i === index) button.tabIndex = place === chosen ? 0 : -1;
       }),
     );

@@ -12,8 +12,7 @@ export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export function element(name, attributes = {}, text = "") {
   const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes))
-    made.setAttribute(key, value);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.textContent = text;
   return made;
 }
@@ -68,8 +67,14 @@ export const address = (files, { name, version }, file) =>
 // experiments/pages/visitors.py has the same three rules in Python; a test compares them.
 const NOTHING = /[\x01-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\p{DI}]/gu; // what nobody sees
 const letters = (text) =>
-  text.replace(/[\0\u200b\u3164\uffa0]/g, " ").replace(NOTHING, "").normalize("NFC");
-export const wordsOf = (text) => letters(text).toLowerCase().match(/\p{L}+/gu) ?? [];
+  text
+    .replace(/[\0\u200b\u3164\uffa0]/g, " ")
+    .replace(NOTHING, "")
+    .normalize("NFC");
+export const wordsOf = (text) =>
+  letters(text)
+    .toLowerCase()
+    .match(/\p{L}+/gu) ?? [];
 export const firstSentence = (text) => text.match(/^[^.!?…]*[.!?…]*/u)[0];
 export const mostlyUnknown = (words, known) =>
   2 * words.filter((word) => !known.has(word)).length >= words.length;
@@ -180,8 +185,7 @@ export class Widget {
       event.preventDefault();
       this.submit();
     });
-    for (const field of this.form.querySelectorAll("textarea"))
-      sends(field, this.button);
+    for (const field of this.form.querySelectorAll("textarea")) sends(field, this.button);
   }
 
   // What can only be used with a script appears.

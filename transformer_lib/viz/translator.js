@@ -21,29 +21,35 @@ function linear({ weight, bias }, x) {
   return y;
 }
 
-const add = (x, y) => x.map((value, i) => value + y[i]);
+function add(x, y) {
+  const z = new Float32Array(x.length);
+  for (let i = 0; i < x.length; i++) z[i] = x[i] + y[i];
+  return z;
+}
 
 // Each vector gets mean 0 and variance 1, then a learned scale and shift.
 function layerNorm({ weight, bias }, x, eps) {
-  const mean = x.reduce((sum, value) => sum + value, 0) / x.length;
-  const variance =
-    x.reduce((sum, value) => sum + (value - mean) ** 2, 0) / x.length;
+  const [y, n] = [new Float32Array(x.length), x.length];
+  let [mean, variance] = [0, 0];
+  for (let i = 0; i < n; i++) mean += x[i] / n;
+  for (let i = 0; i < n; i++) variance += (x[i] - mean) ** 2 / n;
   const scale = 1 / Math.sqrt(variance + eps);
-  return x.map((value, i) => (value - mean) * scale * weight[i] + bias[i]);
+  for (let i = 0; i < n; i++) y[i] = (x[i] - mean) * scale * weight[i] + bias[i];
+  return y;
 }
 
-function logSoftmax(scores) {
+// The logarithm of the sum of the exponentials of some scores.
+function logSum(scores) {
   let [largest, sum] = [-Infinity, 0];
-  for (const score of scores) if (score > largest) largest = score;
-  for (const score of scores) sum += Math.exp(score - largest);
-  const shift = largest + Math.log(sum);
-  return scores.map((score) => score - shift);
+  for (let i = 0; i < scores.length; i++) if (scores[i] > largest) largest = scores[i];
+  for (let i = 0; i < scores.length; i++) sum += Math.exp(scores[i] - largest);
+  return largest + Math.log(sum);
 }
 
-// The weights of some scores; all zero if every score is -Infinity.
+// Weights that add up to 1; all are zero if every score is -Infinity.
 function softmax(scores) {
-  const open = scores.some((score) => score > -Infinity);
-  return open ? logSoftmax(scores).map(Math.exp) : scores.map(() => 0);
+  const total = logSum(scores);
+  return scores.map((score) => (score > -Infinity ? Math.exp(score - total) : 0));
 }
 
 const ACTIVATIONS = {
@@ -86,15 +92,14 @@ class Attention {
       const scores = seen.map(({ key }, place) => {
         if (allows && !allows(head, place)) return -Infinity;
         let product = 0;
-        for (let i = head * dK; i < (head + 1) * dK; i++)
-          product += query[i] * key[i];
+        for (let i = head * dK; i < (head + 1) * dK; i++) product += query[i] * key[i];
         return product / Math.sqrt(dK);
       });
       weights[head] = softmax(scores);
+      if (silent?.(head)) continue; // its part of the context stays zero
       seen.forEach(({ value }, place) => {
-        const weight = silent?.(head) ? 0 : weights[head][place];
-        for (let i = head * dV; i < (head + 1) * dV; i++)
-          context[i] += weight * value[i];
+        const weight = weights[head][place];
+        for (let i = head * dV; i < (head + 1) * dV; i++) context[i] += weight * value[i];
       });
     }
     return { vector: linear(this.output, context), weights };
@@ -151,10 +156,11 @@ class Seq2Seq {
   extend({ tokens, logProbability, cross, state }, count, change) {
     const look = change?.at(tokens.length);
     const step = this.step(tokens.at(-1) ?? BOS, state, look);
-    const scores = logSoftmax(step.logits);
-    return largest(scores.fill(-Infinity, PAD, EOS), count).map((token) => ({
+    const total = logSum(step.logits);
+    const scores = step.logits.fill(-Infinity, PAD, EOS);
+    return largest(scores, count).map((token) => ({
       tokens: [...tokens, token],
-      logProbability: logProbability + scores[token],
+      logProbability: logProbability + scores[token] - total,
       cross: [...cross, step.cross],
       state: step.state,
     }));
@@ -172,8 +178,7 @@ class Transformer extends Seq2Seq {
       }
     }
     this.activation = ACTIVATIONS[config.activation];
-    if (!this.activation)
-      throw new Error(`no activation ${config.activation} here`);
+    if (!this.activation) throw new Error(`no activation ${config.activation} here`);
   }
 
   // A token's vector, scaled, plus its positional encoding: pairs of sine and
@@ -192,9 +197,7 @@ class Transformer extends Seq2Seq {
     const first = this.config.norm_first;
     const normed = (x) => layerNorm(norm, x, this.config.eps);
     const made = sublayer(first ? vectors.map(normed) : vectors);
-    return vectors.map((x, i) =>
-      first ? add(x, made[i]) : normed(add(x, made[i])),
-    );
+    return vectors.map((x, i) => (first ? add(x, made[i]) : normed(add(x, made[i]))));
   }
 
   feedForward({ linear1, linear2 }, x) {
@@ -240,9 +243,7 @@ class Transformer extends Seq2Seq {
   // layer by layer.
   step(id, { memory, cache, encoder }, look) {
     const { target_embedding, target_positions } = this;
-    let vectors = [
-      this.embed(target_embedding, target_positions, id, cache[0].length),
-    ];
+    let vectors = [this.embed(target_embedding, target_positions, id, cache[0].length)];
     const [grown, cross, self] = [[], [], []];
     this.decoder.layers.forEach((layer, depth) => {
       vectors = this.residual(vectors, layer.norm1, ([x]) => {
@@ -295,11 +296,7 @@ class GRU {
 
   // The new state: a mix of n and the old one, of which the gate z keeps a share.
   step(x, h) {
-    const [given, kept, H] = [
-      linear(this.input, x),
-      linear(this.hidden, h),
-      h.length,
-    ];
+    const [given, kept, H] = [linear(this.input, x), linear(this.hidden, h), h.length];
     return h.map((old, i) => {
       const r = sigmoid(given[i] + kept[i]);
       const z = sigmoid(given[H + i] + kept[H + i]);
@@ -366,9 +363,7 @@ class Recurrent extends Seq2Seq {
     const q = score?.query ? linear(score.query, query) : query;
     const scores = keys.map((key, place) => {
       if (allows && !allows(0, place)) return -Infinity;
-      return score?.combine
-        ? dot(score.combine.weight, tanh(add(q, key)))
-        : dot(q, key);
+      return score?.combine ? dot(score.combine.weight, tanh(add(q, key))) : dot(q, key);
     });
     const weights = softmax(scores);
     if (silent?.(0)) return { context: zeros(outputs[0].length), weights };
@@ -492,9 +487,7 @@ const WORDS = new RegExp(
 // those from code point 256 on.
 let hidden = 256;
 const LETTERS = Array.from({ length: 256 }, (_, byte) =>
-  String.fromCharCode(
-    /[!-~¡-¬®-ÿ]/.test(String.fromCharCode(byte)) ? byte : hidden++,
-  ),
+  String.fromCharCode(/[!-~¡-¬®-ÿ]/.test(String.fromCharCode(byte)) ? byte : hidden++),
 );
 const BYTES = new Map(LETTERS.map((letter, byte) => [letter, byte]));
 
@@ -508,7 +501,8 @@ const UNSEEN = new RegExp(
     "\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff0-\ufffb\u{13430}-\u{1345f}" +
     "\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}" +
     "\x01-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]+" +
-    "|[\u0600-\u0605\u06dd\u0890\u0891\u08e2\u{110bd}\u{110cd}](?![0-9\u0660-\u0669\u06f0-\u06f9\u0966-\u096f])" +
+    "|[\u0600-\u0605\u06dd\u0890\u0891\u08e2\u{110bd}\u{110cd}]" +
+    "(?![0-9\u0660-\u0669\u06f0-\u06f9\u0966-\u096f])" +
     "|\u070f(?![\u0710-\u074f])",
   "gu",
 );
@@ -543,13 +537,10 @@ export class Tokenizer {
   }
 
   encode(text) {
-    if (this.level === "word")
-      return split(text).map((w) => this.ids.get(w) ?? UNK);
+    if (this.level === "word") return split(text).map((w) => this.ids.get(w) ?? UNK);
     if (!text) return [];
     const words = ` ${text}`.match(WORDS); // so the first word is like the others
-    return words
-      .flatMap((word) => this.merge(word))
-      .map((piece) => this.ids.get(piece));
+    return words.flatMap((word) => this.merge(word)).map((piece) => this.ids.get(piece));
   }
 
   // The bytes of a word, joined pair by pair, in the order of learning.
@@ -629,8 +620,7 @@ export function readTensors(buffer, { plain } = {}) {
   }
   // Tied weights are stored only once.
   const { aliases } = JSON.parse(notes?.text ?? "{}");
-  for (const [name, same] of Object.entries(aliases ?? {}))
-    tensors[name] = tensors[same];
+  for (const [name, same] of Object.entries(aliases ?? {})) tensors[name] = tensors[same];
   return tensors;
 }
 
@@ -656,8 +646,7 @@ export class Translator {
   // `read` gives a file of the folder, by its name, as an ArrayBuffer; with `plain`, no
   // WebAssembly is used.
   static async load(read, options) {
-    const parse = async (name) =>
-      JSON.parse(new TextDecoder().decode(await read(name)));
+    const parse = async (name) => JSON.parse(new TextDecoder().decode(await read(name)));
     const config = await parse("config.json");
     const { source, target } = config.tokenizers;
     const parts = [parse(source), parse(target), read("weights.safetensors")];
@@ -668,7 +657,8 @@ export class Translator {
   // The text as the model wants it: a line of nothing but capitals is read in lower case,
   // and captions have no capitals and no full stop.
   prepare(typed) {
-    const text = this.capitals === "keep" ? oneLine(typed) : withoutCapitals(oneLine(typed));
+    const text =
+      this.capitals === "keep" ? oneLine(typed) : withoutCapitals(oneLine(typed));
     if (this.kind !== "captions") return text;
     const body = text.replace(/[.!?…\p{White_Space}\x1c-\x1f]+$/u, "");
     const known = (word) => this.source.ids.has(word);
@@ -683,9 +673,7 @@ export class Translator {
     const text = oneLine(typed);
     if (this.kind !== "captions" || text === prepared) return written;
     const [end] = text.match(/[.!?…\p{White_Space}\x1c-\x1f]*$/u);
-    const capital = /^\s*\p{Lu}/u.test(text)
-      ? written.slice(0, 1).toUpperCase()
-      : "";
+    const capital = /^\s*\p{Lu}/u.test(text) ? written.slice(0, 1).toUpperCase() : "";
     const sentence = capital + written.slice(capital.length);
     return sentence.replaceAll(" ,", ",") + (whole ? end.trim() : "");
   }
@@ -697,8 +685,7 @@ export class Translator {
     if (!prepared) return { text: "", source: [], tokens: [], cross: [], score: 0 };
     const source = [...this.source.encode(prepared), EOS];
     const limit = this.model.config.max_length;
-    if (source.length > limit)
-      throw new Error(`more than ${limit} tokens: split it`);
+    if (source.length > limit) throw new Error(`more than ${limit} tokens: split it`);
     const shown = (one, whole) => {
       const written = oneLine(this.target.decode(one.tokens));
       return { ...one, source, text: this.restore(written, text, prepared, whole) };
@@ -735,8 +722,7 @@ export class Translator {
       weights: made.map((steps) => {
         if (!cross[0].length) return [];
         const rows = steps.map((step) => weigh(cross[step]));
-        const mean = (place) =>
-          rows.reduce((sum, row) => sum + total(row, place), 0);
+        const mean = (place) => rows.reduce((sum, row) => sum + total(row, place), 0);
         return places.map((place) => mean(place) / rows.length);
       }),
     };

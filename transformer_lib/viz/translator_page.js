@@ -82,7 +82,8 @@ class TranslatorInPage extends Widget {
     const copy = this.root.querySelector(".tl-copy");
     copies(
       copy,
-      () => (this.isRecorded ? this.models.find((one) => one.captions) : this.wanted).name,
+      () =>
+        (this.isRecorded ? this.models.find((one) => one.captions) : this.wanted).name,
       () => this.input.value.trim(),
     );
     addEventListener("hashchange", () => this.arrive());
@@ -152,9 +153,7 @@ class TranslatorInPage extends Widget {
   // Another model: its own examples, and no result of the one before.
   pick() {
     this.run++;
-    this.input.value = this.wanted.captions
-      ? this.sentence()
-      : this.wanted.sentences[0];
+    this.input.value = this.wanted.captions ? this.sentence() : this.wanted.sentences[0];
     this.offer();
     this.offers.hidden = true;
     this.clear("");
@@ -168,10 +167,7 @@ class TranslatorInPage extends Widget {
     const source = this.input.value.split(/\s+/).filter(Boolean);
     const unknown = source.map(() => false);
     this.last = null;
-    this.show(
-      { source: source.slice(0, 60), target: [], weights: [], unknown },
-      {},
-    );
+    this.show({ source: source.slice(0, 60), target: [], weights: [], unknown }, {});
     this.says.textContent = "";
     this.say(why);
   }
@@ -237,8 +233,7 @@ class TranslatorInPage extends Widget {
 
   // The heads to choose from; first the one that shows most.
   listHeads(mean) {
-    const { n_decoder_layers: layers, n_heads: heads } =
-      this.translator.model.config;
+    const { n_decoder_layers: layers, n_heads: heads } = this.translator.model.config;
     this.weighings = [["Last layer, average", mean]];
     for (let layer = 0; layer < layers; layer++) {
       for (let head = 0; head < heads; head++) {
@@ -280,8 +275,7 @@ class TranslatorInPage extends Widget {
     if (this.loaded !== this.wanted) {
       if (load) return (await this.load()) && this.write(); // of what stands there then
       this.clear("");
-      this.state.textContent =
-        "Load the translator, and it translates what you type.";
+      this.state.textContent = "Load the translator, and it translates what you type.";
       return;
     }
     const options = { beamSize: Number(this.search.value) };
@@ -316,13 +310,11 @@ class TranslatorInPage extends Widget {
     this.clear(
       `${why}, so it does not translate. It knows ${size} words, those of ${this.wanted.of}.`,
     );
-    const offers = this.near(words.filter((word) => known.has(word))).map(
-      (text) => [
-        element("button", { type: "button", lang: this.wanted.source }, text),
-        this.wanted,
-        text,
-      ],
-    );
+    const offers = this.near(words.filter((word) => known.has(word))).map((text) => [
+      element("button", { type: "button", lang: this.wanted.source }, text),
+      this.wanted,
+      text,
+    ]);
     let most = words.length / 2;
     for (const model of this.models) {
       const theirs = await knownWords(this.files, model);
@@ -330,19 +322,13 @@ class TranslatorInPage extends Widget {
       if (!theirs.size || count <= most) continue;
       most = count;
       const label = `${model.label} knows ${count === words.length ? "all" : count} of your words`;
-      const button = element(
-        "button",
-        { type: "button", class: "tl-other" },
-        label,
-      );
+      const button = element("button", { type: "button", class: "tl-other" }, label);
       if (offers[0]?.[1] !== this.wanted) offers.shift();
       offers.unshift([button, model, this.input.value.trim()]);
     }
     if (run !== this.run) return;
     for (const [button, model, text] of offers)
-      button.addEventListener("click", () =>
-        this.turn(this.models.indexOf(model), text),
-      );
+      button.addEventListener("click", () => this.turn(this.models.indexOf(model), text));
     this.offers.replaceChildren(...offers.map(([button]) => button));
     this.offers.hidden = false;
   }

@@ -4,6 +4,7 @@
 
 PYTHON ?=
 NB ?=
+CHANGED ?=
 PORT ?= 8000
 STUDENT ?= _build/student
 WORKERS ?= 2
@@ -49,13 +50,14 @@ lint: $(READY) ## export gate, notebook guard, style, types, size
 	$(PY) -m ruff check . || status=1; \
 	$(PY) -m ruff format --check . || status=1; \
 	$(PY) -m mypy || status=1; \
+	$(PY) tools/size.py || status=1; \
 	exit $$status
 
 export: $(READY) ## write transformer_lib/ and the README's table from the notebooks
 	@$(PY) tools/export.py
 
-notebooks: export ## run notebooks in place, all or NB=path
-	@$(PY) tools/notebooks.py $(NB)
+notebooks: export ## run notebooks in place, all or NB=path (CHANGED=1: only cells that changed, and what they need)
+	@$(PY) tools/notebooks.py $(if $(CHANGED),--changed) $(NB)
 
 student: $(READY) ## write the student's edition, whose functions you write yourself, into _build/student
 	@$(PY) tools/student.py $(STUDENT)

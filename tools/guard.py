@@ -53,14 +53,19 @@ def numbers(cells: list[Cell]) -> str:
 def executed(chapter: Notebook) -> Iterator[str]:
     """Every code cell has code, and was run, in order, without an error."""
     unrun = [cell for cell in chapter.code if cell.count is None and cell.source.strip()]
+    counts = [cell.count for cell in chapter.code if cell.source.strip()]
     if unrun:
-        yield f"{chapter.name}: no execution count, so nothing would be compared, in {numbers(unrun)}"
-    for place, cell in enumerate(chapter.code, 1):
+        yield (
+            f"{chapter.name}: no execution count, so nothing would be compared, in {numbers(unrun)}: "
+            f"make notebooks NB={chapter.name} CHANGED=1"
+        )
+    elif counts != [*range(1, len(counts) + 1)]:
+        place = next(i for i, count in enumerate(counts, 1) if count != i)
+        yield f"{chapter.name}: execution count {counts[place - 1]}, expected {place}: make notebooks NB={chapter.name}"
+    for cell in chapter.code:
         where = f"{chapter.name}, cell {cell.index}"
         if not cell.source.strip():
             yield f"{where}: an empty code cell"
-        elif cell.count not in (None, place):
-            yield f"{where}: execution count {cell.count}, expected {place}: run the notebook from top to bottom"
         errors = [output for output in cell.outputs if output["output_type"] == "error"]
         if errors and "raises-exception" not in cell.tags:
             yield f"{where}: the committed output is an error, {errors[0]['ename']}"

@@ -111,9 +111,6 @@ def _tidy_page(
     context["body"] = write_it_yourself(
         tidy(context.get("body", "")), name, address
     )
-    context["pages"] = sorted(
-        page[5:] for page in app.env.found_docs if page.startswith("book/")
-    )
     first = next((one for one in chapters() if one.number == "1"), None)
     if name == app.config.root_doc and first:  # not to what stands before it
         context["next"] = {
@@ -155,7 +152,7 @@ def redirect(target: str, head: str = "<title>Moved</title>") -> str:
 
 
 def _redirect(app: Sphinx, exception: Exception | None) -> None:
-    """Old addresses lead to the new ones, the root to the first page, whose card it shares; the theme is silent."""
+    """Old addresses lead to the new ones, the root to the first page, whose card it shares."""
     if exception or app.builder.format != "html":
         return
     out, first = Path(app.outdir), f"{app.config.root_doc}.html"
@@ -165,15 +162,6 @@ def _redirect(app: Sphinx, exception: Exception | None) -> None:
         path.write_text(
             redirect(f"{'../' * old.count('/')}{new}.html"), encoding="utf-8"
         )
-    for script in out.glob(
-        "_static/scripts/*-theme.js"
-    ):  # they tell the console what they do
-        text = re.sub(
-            r'console\.log\([`"]\[(?:PST|SBT)\].*?[`"]\)',
-            "0",
-            script.read_text("utf-8"),
-        )
-        script.write_text(text, encoding="utf-8")
     card = r'<title>.*?</title>|<meta (?:property="og:|name="(?:description|twitter:))[^>]*>'
     head = "".join(re.findall(card, (out / first).read_text(encoding="utf-8")))
     (out / "index.html").write_text(redirect(first, head), encoding="utf-8")

@@ -151,7 +151,7 @@ def without_heads(seed, number, heads, mean, fresh, lengths):
         other = silenced(model, layer, head, average(number) if mean else None)
         after, others = answers(other, pairs, *tokenizers)
         right = before > 0
-        numbers["left"].append(left(before, after))
+        numbers["margin left"].append(left(before, after))
         for name in words:
             numbers[f"left at {name}"].append(left(words[name], others[name]))
         wrong = (after[right] < 0).double()
@@ -161,7 +161,7 @@ def without_heads(seed, number, heads, mean, fresh, lengths):
         numbers["layer"].append(layer + 1)
         numbers["head"].append(head + 1)
     same = {name: sum(values) / len(values) for name, values in numbers.items()}
-    most = {"most left": max(numbers["left"]), "least left": min(numbers["left"])}
+    most = {"most left": max(numbers["margin left"]), "least left": min(numbers["margin left"])}
     return same | most | {"right before": 100 * right.double().mean().item(), "captions": len(pairs)}
 
 
@@ -237,31 +237,31 @@ STUDY = Study(
         "swap all others": {"swap": "the rest"},
     },
     measure=measure,
-    metric="left",
+    metric="margin left",
     budget=1,
-    unit="tenths of the captions",
+    unit="tenth of the captions",
     smoke=1,
     seeds=range(PARTS),
     findings={
         "head": Finding(
             "Without one of the sixteen heads of cross-attention, less than half of the margin between the right pronoun and the others is left.",
-            level("left", "the head"),
+            level("margin left", "the head"),
             ("high", "<", 50),
             line="In one translator, a single head of cross-attention carries most of the choice between er, sie and es.",
         ),
         "mean": Finding(
             "So it is if the head always gives its mean output.",
-            level("left", "the head, its mean instead"),
+            level("margin left", "the head, its mean instead"),
             ("high", "<", 50),
         ),
         "others": Finding(
             "Without any one of the other fifteen, four fifths or more are left on average.",
-            level("left", "each of the other fifteen"),
+            level("margin left", "each of the other fifteen"),
             ("low", ">", 80),
         ),
         "next": Finding(
             "Without the second most important head, more than 60 % are left.",
-            level("left", "the next head"),
+            level("margin left", "the next head"),
             ("low", ">", 60),
         ),
         "words": Finding(

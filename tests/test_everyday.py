@@ -66,8 +66,9 @@ def test_two_slots_of_a_table_hold_two_rows():
 def test_patterns_begin_with_a_capital_and_have_the_right_article():
     texts = {pair.source: pair.target for pair in fill_patterns()}
     assert texts["Love is all you need."] == "Liebe ist alles, was du brauchst."
-    assert texts["A man is riding a bicycle."] == "Ein Mann fährt Fahrrad."
-    assert texts["He is watching television."] == "Er sieht fern."
+    for english, german in (("is riding a bicycle.", "fährt Fahrrad."), ("is watching television.", "sieht fern.")):
+        found = [texts[text] for text in texts if text.endswith(english)]
+        assert len(found) > 5 and all(text.endswith(german) for text in found)
     assert {"An orange, please.", "A sausage, please."} <= texts.keys()
     assert not any(re.search(r"\b[Aa] [aeio]", text) for text in texts)
 

@@ -148,8 +148,8 @@ def fill_patterns(seed: int = 0, most: int = 40) -> Iterator[Pair]:
     """
     tables, patterns = pattern_tables()
     agreement = {row["en"]: row for row in tables["agreement"]}
-    generator = random.Random(seed)
     for english, german, *number in patterns:
+        generator = random.Random(f"{seed} {english}")  # its own, so that another pattern changes nothing
         slots = dict.fromkeys(match[2] + match[3] for match in SLOT.finditer(english + german))
         sizes = [len(tables[slot.rstrip("123")]) for slot in slots]
         total = math.prod(sizes)

@@ -224,6 +224,9 @@ class Renderer:
         if name == "museum":
             words = f"On [the page of this chapter]({self.base}{self.doc}.html), you can type into this translator."
             return words * bool(self.base)  # its introduction needs the widget
+        if name == "circuit":
+            words = f"[The page of this chapter]({self.base}{self.doc}.html)"
+            return self.markdown(body) + f"\n\n{words}" * bool(self.base)
         if name == "raw":
             return body
         if name == "sure":

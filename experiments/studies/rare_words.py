@@ -134,10 +134,10 @@ STUDY = Study(
 )
 CHECKS = {
     "longer": Check(
-        "three times the updates at half the learning rate; and for the photographs the validation set",
-        ("seldom", "equal", "photographs"),
-        range(100, 102),
-        {arm: ({"split": "val"} if arm in MUSEUM else {}) if arm in SHIPPED else {"rate": 0.004} for arm in STUDY.arms},
-        budget=1200,
+        "twice the updates at half the learning rate; and for the photographs the validation set",
+        ("seldom", "photographs"),
+        range(100, 105),
+        {"one vector": {"rate": 0.004}, "attention": {"rate": 0.004}} | {arm: {"split": "val"} for arm in MUSEUM},
+        budget=800,
     )
 }

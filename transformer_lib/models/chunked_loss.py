@@ -15,6 +15,8 @@ from transformer_lib.data.tokenizer import PAD
 
 __all__ = ["chunked_loss"]
 
+LossOfRows = Callable[[Tensor, Tensor], Tensor]
+
 
 class _ChunkedLoss(torch.autograd.Function):
     """The loss and its gradients, a few rows at a time.
@@ -23,10 +25,12 @@ class _ChunkedLoss(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, loss: Callable, hidden, weight, bias, target, rows: int):
-        given = hidden, weight, bias
-        leaves = [None if x is None else x.detach().requires_grad_() for x in given]
-        hidden, weight, bias = leaves
+    def forward(
+        ctx: Any, loss: LossOfRows, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, rows: int
+    ) -> Tensor:
+        """The sum of the losses; the gradients are kept for ``backward``."""
+        hidden, weight = hidden.detach().requires_grad_(), weight.detach().requires_grad_()
+        bias = None if bias is None else bias.detach().requires_grad_()
         dtype = torch.promote_types(hidden.dtype, torch.float32)
         total = hidden.new_zeros((), dtype=dtype)
         with torch.enable_grad():
@@ -34,18 +38,19 @@ class _ChunkedLoss(torch.autograd.Function):
                 part = loss(F.linear(h, weight, bias).to(dtype), t)
                 part.backward()
                 total += part.detach()
-        ctx.save_for_backward(*(None if x is None else x.grad for x in leaves))
+        ctx.save_for_backward(hidden.grad, weight.grad, None if bias is None else bias.grad)
         return total
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor):
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients that ``forward`` has kept, scaled."""
         scaled = (None if x is None else x * gradient for x in ctx.saved_tensors)
         return None, *scaled, None, None
 
 
 def chunked_loss(
-    loss: Callable[[Tensor, Tensor], Tensor],
+    loss: LossOfRows,
     hidden: Float[Tensor, "... D"],
     output: nn.Linear,
     target: Int[Tensor, " N"],
@@ -56,17 +61,19 @@ def chunked_loss(
     A chunk has about a million logits, or 67 million on a GPU.
     """
     # a compiled model calls it as it is
-    return torch.compiler.disable(_in_chunks)(loss, hidden, output, target, padding)
+    nats: Tensor = torch.compiler.disable(_in_chunks)(loss, hidden, output, target, padding)
+    return nats
 
 
-def _in_chunks(loss: Callable, hidden, output, target, padding: int) -> Tensor:
+def _in_chunks(loss: LossOfRows, hidden: Tensor, output: nn.Linear, target: Tensor, padding: int) -> Tensor:
     if target.device.type == "cpu":  # a GPU would make the host wait for the count
         valid = target != padding
         hidden, target = hidden[valid], target[valid]
     limit = 2**20 if hidden.device.type == "cpu" else 2**26  # logits at a time
     rows = max(1, limit // output.out_features)
     if torch.is_grad_enabled():
-        return _ChunkedLoss.apply(loss, hidden, output.weight, output.bias, target, rows)
+        nats: Tensor = _ChunkedLoss.apply(loss, hidden, output.weight, output.bias, target, rows)  # type: ignore[no-untyped-call]
+        return nats
     dtype = torch.promote_types(hidden.dtype, torch.float32)
     parts = zip(hidden.split(rows), target.split(rows), strict=True)
     return torch.stack([loss(output(h).to(dtype), t) for h, t in parts]).sum()

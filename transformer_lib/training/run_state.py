@@ -101,7 +101,11 @@ class Objective(nn.Module):
 def own_loss(smoothing: float) -> LossFunction:
     """The loss that a model brings itself; one without label smoothing must be trained with ``smoothing=0``."""
     options = {"smoothing": smoothing} if smoothing else {}
-    return lambda model, batch: model.loss(batch, **options)
+
+    def loss(model: Any, batch: Any) -> Any:
+        return model.loss(batch, **options)
+
+    return loss
 
 
 def parallel(objective: nn.Module, config: Any) -> nn.Module:
@@ -113,7 +117,8 @@ def parallel(objective: nn.Module, config: Any) -> nn.Module:
     if config.shard:
         return shard(objective)
     # buffers are the same everywhere
-    objective._ddp_params_and_buffers_to_ignore = [name for name, _ in objective.named_buffers()]
+    ignored = [name for name, _ in objective.named_buffers()]
+    objective._ddp_params_and_buffers_to_ignore = ignored  # type: ignore[assignment]
     return DistributedDataParallel(objective)
 
 
@@ -194,8 +199,9 @@ class RunState:
 
     def groups(self, progress_bar: bool = False) -> Iterator[list[Batch]]:
         """The rest of this epoch, in groups of the batches whose gradients are added up for one update."""
-        progress, sampler = self.progress, self.batches.batch_sampler
-        sampler.epoch = self.batches.dataset.epoch = progress.epoch
+        progress, data = self.progress, self.batches.dataset
+        sampler: Any = self.batches.batch_sampler
+        sampler.epoch = data.epoch = progress.epoch  # type: ignore[attr-defined]
         sampler.start = done = progress.batch
         label, silent = f"epoch {progress.epoch + 1}", not progress_bar or process()[0] > 0
         bar = tqdm(self.batches, label, len(sampler), False, initial=done, unit=" batches", disable=silent)
@@ -209,8 +215,9 @@ class RunState:
         With sharding they do so at each, because none of them has room for all gradients.
         """
         for number, batch in enumerate(group, start=1):
-            waits = hasattr(self.objective, "no_sync") and number < len(group)
-            with self.objective.no_sync() if waits else nullcontext():
+            objective: Any = self.objective
+            waits = hasattr(objective, "no_sync") and number < len(group)
+            with objective.no_sync() if waits else nullcontext():
                 yield batch
 
     def seed_dropout(self) -> None:
@@ -269,8 +276,9 @@ class RunState:
         try:
             yield
         finally:
-            if hasattr(self.objective, "reshard"):
-                self.objective.reshard()  # FSDP2 itself does this only after a backward pass
+            objective: Any = self.objective
+            if hasattr(objective, "reshard"):
+                objective.reshard()  # FSDP2 itself does this only after a backward pass
             swap()
 
     # ------------------------------------------------------------ epochs
@@ -434,7 +442,7 @@ class RunState:
         self._fingerprint = self._fingerprint or f"{fingerprint(self.train)} {fingerprint(self.validation)}"
         free = ("epochs", "patience", "workers", "compile", "shard")
         config = getattr(self.model, "config", None)
-        model = asdict(config) if is_dataclass(config) else {"config": repr(config)}
+        model = settings_of(config) or {"config": repr(config)}
         settings = {name: value for name, value in asdict(self.config).items() if name not in free}
         return {
             "configuration": plain(settings),
@@ -443,6 +451,11 @@ class RunState:
             "corpus": self._fingerprint,
             "translator": self.translator,
         }
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """The fields of a dataclass and of those in it; none of anything else."""
+    return asdict(config) if is_dataclass(config) and not isinstance(config, type) else {}
 
 
 def plain(settings: dict[str, Any]) -> dict[str, Any]:
@@ -456,7 +469,8 @@ def completed(stored: Any, own: dict[str, Any], config: Any) -> Any:
         return own
     known = fields(config) if is_dataclass(config) else ()
     defaults = {one.name: one.default for one in known if one.name in own}
-    nested = {name: asdict(part) | stored.get(name, {}) for name, part in defaults.items() if is_dataclass(part)}
+    parts = {name: settings_of(part) for name, part in defaults.items()}
+    nested = {name: part | stored.get(name, {}) for name, part in parts.items() if part}
     return plain(defaults | stored | nested)
 
 

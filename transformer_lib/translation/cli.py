@@ -427,7 +427,7 @@ def train_command(arguments: Sequence[str]) -> Any:
 def parse(arguments: list[str]) -> Any:
     """The command that the arguments name, with its options."""
     kinds = (Download, Train, Translate, Evaluate, Average, Export)
-    commands = {one.__name__.lower(): one for one in kinds}
+    commands: dict[str, type] = {one.__name__.lower(): one for one in kinds}
     commands["train"] = train_command(arguments if arguments[:1] == ["train"] else ())
     if arguments[:1] in (["--help"], ["-h"]):  # one line for each
         short = {name: {"__doc__": str(one.__doc__).split("\n")[0]} for name, one in commands.items()}

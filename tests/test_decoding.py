@@ -3,7 +3,7 @@
 import math
 import threading
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 
 import pytest
 import torch
@@ -324,8 +324,10 @@ class Bigrams(nn.Module):
         self.table = nn.Embedding(7, 7, dtype=torch.float64)
         nn.init.normal_(self.table.weight, std=3, generator=torch.Generator().manual_seed(0))
 
-    def start(self, prompt: Tensor) -> Tensor:
-        return prompt.new_zeros(len(prompt))
+    def start(self, prompt: Tensor) -> tuple[Tensor, Tensor]:
+        read = nn.functional.pad(prompt, (1, 0), value=BOS)
+        last = read[torch.arange(len(read)), (prompt != PAD).sum(1)]
+        return self.step(last, read.sum(1) - last)
 
     def step(self, token: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         return self.table(token) + 0.1 * state[:, None], state + token
@@ -334,15 +336,29 @@ class Bigrams(nn.Module):
 def test_a_language_model_goes_on_from_its_prompt():
     model, prompt = Bigrams(), torch.tensor([[4, 6], [5, PAD]])
     table = model.table.weight.detach().log_softmax(-1)
-    every = exhaustive_search(BigramsOf(table), prompt, SearchConfig(n_best=1, max_length=4, length_penalty=0), prompt)
+    config = SearchConfig(n_best=1, max_length=4, length_penalty=0)
+    every = exhaustive_search(BigramsOf(table), prompt, config, prompt)
+    for row, words in zip(every, ((BOS, 4, 6), (BOS, 5)), strict=True):  # the prompt itself has no probability
+        given = sum(table[pair].item() for pair in pairwise(words))
+        row[:] = [Hypothesis(h.tokens, h.score - given, h.log_prob - given) for h in row]
     assert_same(as_lists(beam_search(model, prompt, beam_size=100, length_penalty=0, max_length=4)), every)
     greedy = as_tokens(greedy_decode(model, prompt, max_length=6))
     assert [row[:n] for row, n in zip(greedy, (2, 1), strict=True)] == [(4, 6), (5,)]
     with pytest.raises(ValueError, match="prompt of a language model is its prefix"):
         greedy_decode(model, prompt, prefix=prompt)
+    for search in (greedy_decode, sample, beam_search):
+        with pytest.raises(TypeError, match=r"ReadsNothing\.start must read the prompt, and return logits and a state"):
+            search(ReadsNothing(), prompt)
     for seed in range(40):  # rows end one before the other: the state, a plain tensor, follows
         rows = sample(model, prompt.repeat(4, 1), generator=torch.Generator().manual_seed(seed))
         assert all(row[: len(p)] == p for row, p in zip(as_tokens(rows), as_tokens(prompt.repeat(4, 1)), strict=True))
+
+
+class ReadsNothing(Bigrams):
+    """As language models were before: their prompt went through `step`."""
+
+    def start(self, prompt: Tensor) -> Tensor:
+        return prompt.new_zeros(len(prompt))
 
 
 class BigramsOf(Oracle):

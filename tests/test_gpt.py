@@ -12,10 +12,11 @@ from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.models.convert import from_hf, to_hf
 from transformer_lib.models.gpt import GPT, GPTConfig, GPTTranslator, OneStack
 from transformer_lib.models.multi_head import record_attention
-from transformer_lib.models.seq2seq import reorder
+from transformer_lib.models.seq2seq import SpecialIds, reorder
 
 SIZES = {"vocab_size": 13, "d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 16, "dropout": 0.0, "max_length": 16}
 IDS = torch.tensor([[0, 5, 0, 12, 7, 1, 2], [3, 3, 4, 11, 10, 9, 0]])
+NOTHING_SPECIAL = SpecialIds(None, None, (), None, ())
 
 
 def build(**options: object) -> GPT:
@@ -69,9 +70,7 @@ def test_steps_continue_a_prompt_as_gpt2_does() -> None:
     theirs, prompt = gpt2(), torch.tensor([[7, 0, 5, 9]])
     ours, full = from_hf(theirs), prompt
     with torch.no_grad():
-        state = ours.start(prompt)
-        for token in prompt.T:
-            logits, state = ours.step(token, state)
+        logits, state = ours.start(prompt)
         for _ in range(5):
             same(logits, theirs(full).logits[:, -1])
             token = logits.argmax(dim=-1)
@@ -106,19 +105,20 @@ def test_logits_depend_on_the_past_alone_and_on_all_of_it() -> None:
         assert (moved[:t] == 0).all() and (moved[t:] > 1e-6).all()
 
 
-@pytest.mark.parametrize("prompt", [0, 3])
+@pytest.mark.parametrize("prompt", [1, 3, 7])
 def test_steps_equal_the_whole_text(prompt: int) -> None:
-    model = build()
-    state, logits = model.start(IDS[:, :prompt]), []
-    for token in IDS.T:
+    model = build(special=NOTHING_SPECIAL)
+    scores, state = model.start(IDS[:, :prompt])
+    logits = [scores]
+    for token in IDS[:, prompt:].T:
         scores, state = model.step(token, state)
         logits.append(scores)
-    same(torch.stack(logits, dim=1), model(IDS))
+    same(torch.stack(logits, dim=1), model(IDS)[:, prompt - 1 :])
 
 
 def test_a_state_can_be_continued_in_two_ways_and_in_another_order() -> None:
-    model = build()
-    _, state = model.step(IDS[:, 0], model.start(IDS))
+    model = build(special=NOTHING_SPECIAL)
+    _, state = model.start(IDS[:, :1])
     first, _ = model.step(IDS[:, 1], state)
     again, _ = model.step(IDS[:, 1], state)
     assert first.equal(again)

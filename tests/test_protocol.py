@@ -15,10 +15,10 @@ import torch
 from oracles import NoCache, as_lists
 from torch import Tensor
 
-from transformer_lib.data.batching import Batch, collate
+from transformer_lib.data.batching import Batch, SpecialIds, collate
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_lib.decoding.beam_search import SearchConfig, beam_search
-from transformer_lib.decoding.greedy import generate, greedy_decode
+from transformer_lib.decoding.greedy import begin, generate, greedy_decode
 from transformer_lib.decoding.sampling import sample
 from transformer_lib.models.registry import _BUILT_IN, build_model, model_entry, model_name, model_names
 from transformer_lib.models.seq2seq import Seq2Seq, reorder
@@ -357,6 +357,117 @@ def test_the_cache_changes_nothing(model: Seq2Seq) -> None:
         (logits, state), (slow, other) = model.step(token, state), plain.step(token, other)
         same(logits, slow)
     assert rows_of(greedy_decode(model, SOURCE, max_length=8)) == rows_of(greedy_decode(plain, SOURCE, max_length=8))
+
+
+# A prompt is read at once ---------------------------------------------------------------------------------------------
+
+LANGUAGE_MODELS = {
+    "gpt-lm": ("gpt-lm", GPT),
+    "llama-lm": ("llama-lm", LLAMA),
+    "llama-lm, a window": ("llama-lm", LLAMA | {"window": 3}),
+    "llama-lm, as qwen 3": ("llama-lm", LLAMA | {"qk_norm": True, "d_head": 6}),
+    "gpt-lm, no BOS": ("gpt-lm", GPT | {"special": SpecialIds(PAD, None)}),
+    "llama-lm, no BOS": ("llama-lm", LLAMA | {"special": SpecialIds(PAD, None)}),
+}
+PROMPTS = torch.tensor([[5, 6, 7, 8, 9, 4], [10, 4, PAD, PAD, PAD, PAD], [7, 9, 11, PAD, PAD, PAD]])
+every_text_model = pytest.mark.parametrize("text", LANGUAGE_MODELS)
+
+
+@functools.cache
+def text_model(text: str) -> torch.nn.Module:
+    """A small language model in double precision, with weights large enough for every input to matter."""
+    kind, config = LANGUAGE_MODELS[text]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(zlib.crc32(text.encode()))
+        model = build_model(kind, config).double().eval()
+        for weights in model.parameters():
+            weights.data.add_(0.4 * torch.randn_like(weights))
+    return model
+
+
+def test_every_registered_language_model_is_held_to_these_laws() -> None:
+    texts = {n for n in model_names() if hasattr(m := model_entry(n).model_class, "start") and not hasattr(m, "encode")}
+    assert texts == {kind for kind, _ in LANGUAGE_MODELS.values()}
+
+
+@every_translator
+@torch.no_grad()
+def test_a_translation_begins_behind_the_source_and_bos(model: Seq2Seq) -> None:
+    logits, state = begin(model, SOURCE)
+    same(logits, model(SOURCE, TARGET[:, :1])[:, -1])
+    second = torch.tensor([4, 5, 6])
+    same(model.step(second, state)[0], model(SOURCE, torch.stack([TARGET[:, 0], second], 1))[:, -1])
+
+
+@every_text_model
+@torch.no_grad()
+def test_start_reads_the_prompt_and_steps_go_on_from_it(text: str) -> None:
+    """Rows of unequal length, too: logits are those of each row alone, and so are those that follow."""
+    model, lengths = text_model(text), (PROMPTS != PAD).sum(1)
+    first = [BOS] * (model.config.special.bos is not None)
+    logits, state = model.start(PROMPTS)
+    rows = [[*first, *prompt[:n]] for prompt, n in zip(PROMPTS.tolist(), lengths.tolist(), strict=True)]
+    for token in (None, *torch.tensor([[4, 5, 6], [7, 8, 9], [12, 11, 10]])):
+        if token is not None:
+            logits, state = model.step(token, state)
+            rows = [[*row, one] for row, one in zip(rows, token.tolist(), strict=True)]
+        for row, found in zip(rows, logits, strict=True):
+            same(found, model(torch.tensor([row]))[0, -1])
+    order = torch.tensor([2, 0, 0, 1])
+    moved, _ = model.step(torch.tensor([3, 3, 4, 3]), reorder(state, order))
+    for row, found, token in zip(order.tolist(), moved, (3, 3, 4, 3), strict=True):
+        same(found, model(torch.tensor([[*rows[row], token]]))[0, -1])
+
+
+@every_text_model
+def test_a_prompt_goes_through_the_model_once(text: str) -> None:
+    """Up to the first new token, the layers see no more than one pass over the prompt; after it, a token a step."""
+    model, widths = copy.deepcopy(text_model(text)), []
+    model.layers[0].register_forward_hook(lambda layer, inputs, output: widths.append(output.shape[1]))
+    prompt, bos = PROMPTS[:1], model.config.special.bos is not None
+    for search in (greedy_decode, sample, lambda *a, **o: beam_search(*a, beam_size=3, **o)):
+        for new in (1, 4):
+            widths.clear()
+            search(model, prompt, max_length=6 + new, min_length=6 + new)
+            assert widths == [6 + bos, *[1] * (new - 1)]
+
+
+@every_text_model
+@pytest.mark.parametrize("options", [{}, {"min_length": 9, "repetition_penalty": 1.4}, {"beam_size": 3}], ids=str)
+def test_prompts_go_on_as_each_alone(text: str, options: dict) -> None:
+    """Also up to the limit of the model, where the longest prompt has the least room."""
+    model, longest = text_model(text), 24
+
+    def search(prompts: Tensor) -> Tensor:
+        if "beam_size" in options:
+            return beam_search(model, prompts, max_length=longest, **options).tokens[:, 0]
+        return greedy_decode(model, prompts, max_length=longest, **options)
+
+    together = search(PROMPTS)
+    for row, prompt in zip(together.tolist(), PROMPTS.tolist(), strict=True):
+        alone = search(torch.tensor([[token for token in prompt if token != PAD]]))[0].tolist()
+        assert row[: len(alone)] == alone and not any(row[len(alone) :])
+        assert alone[: len(prompt) - prompt.count(PAD)] == [token for token in prompt if token != PAD]
+
+
+@every_text_model
+@torch.no_grad()
+def test_text_is_that_of_a_model_that_reads_everything_again(text: str) -> None:
+    model = text_model(text)
+    for prompt in PROMPTS.tolist():
+        row = [token for token in prompt if token != PAD]
+        expected, first = list(row), [BOS] * (model.config.special.bos is not None)
+        while len(expected) < 20 and (len(expected) == len(row) or expected[-1] != EOS):
+            logits = model(torch.tensor([[*first, *expected]]))[0, -1]
+            logits[list(model.config.special.forbidden)] = -torch.inf
+            expected.append(int(logits.argmax()))
+        assert greedy_decode(model, torch.tensor([row]), max_length=20)[0].tolist() == expected
+
+
+def test_a_prompt_with_padding_before_a_token_is_refused() -> None:
+    for bad in ([[PAD, 5, 6]], [[5, PAD, 6]], [[5, 99, 6]]):
+        with pytest.raises(ValueError, match="prompt"):
+            text_model("gpt-lm").start(torch.tensor(bad))
 
 
 # Decoding -------------------------------------------------------------------------------------------------------------

@@ -16,13 +16,13 @@ from torch.nn import functional as F
 
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.decoding.greedy import (
+    begin,
     check_search,
+    close_gaps,
     force,
     largest,
-    opening,
     penalize_repetition,
     rule_out_,
-    scored_lengths,
 )
 from transformer_lib.models.seq2seq import SPECIAL, SpecialIds, eval_mode, reorder, special_ids, without_autograd
 from transformer_lib.settings import Count, Positive, Size, settings
@@ -95,22 +95,21 @@ class Hypotheses(NamedTuple):
 def log_probabilities(
     logits: Float[Tensor, "N V"],
     written: Int[Tensor, "N T"],
+    short: Bool[Tensor, " M"] | None,
     forced: Int[Tensor, " M"] | None,
     config: SearchConfig,
     special: SpecialIds = SPECIAL,
 ) -> Float[Tensor, "N V"]:
-    """Log-probabilities of the next token, adjusted as the config says.
+    """Log-probabilities of the next token, adjusted as the config says; ``short`` and ``forced`` are of sentences.
 
     Tokens are ruled out or forced after the softmax. Computed in float32 or better.
     """
     logits = penalize_repetition(logits, written, config.repetition_penalty)
     precision = torch.promote_types(logits.dtype, torch.float32)
     log_p = logits.log_softmax(-1, precision)
-    log_p = rule_out_(log_p, written, config.min_length, special)
-    if forced is None:
-        return log_p
-    forced = forced.repeat_interleave(len(log_p) // len(forced))
-    return force(log_p, forced, special)
+    width = len(log_p) // len(short if forced is None else forced) if short is not None or forced is not None else 1
+    log_p = rule_out_(log_p, None if short is None else short.repeat_interleave(width), special)
+    return log_p if forced is None else force(log_p, forced.repeat_interleave(width), special.padding)
 
 
 def extend(live: Hypotheses, log_p: Float[Tensor, "N V"], count: int) -> tuple[Hypotheses, Int[Tensor, "M C"]]:
@@ -203,40 +202,33 @@ def beam_search(
     Source: Graves (2012), section 2; Wu et al. (2016), section 7.
     """
     config = replace(config or SearchConfig(), **options)
-    longest, prefix = check_search(model, source, config.max_length, prefix)
-    B, K, n, ratio = len(source), config.beam_size, config.n_best, config.max_ratio
+    prompt, prefix, limits = check_search(model, source, config.max_length, prefix, config.max_ratio)
+    B, K, n, least = len(source), config.beam_size, config.n_best, config.min_length
     special = special_ids(model)
-    fill = special.fill
-    start = opening(source, prefix, longest, ratio, special)
-    token, begun, given, limits = start
-    left = torch.arange(B, device=source.device)
-    live = Hypotheses(begun[:, None], *torch.zeros(2, B, 1, device=left.device))
+    given, left = (prompt != special.padding).sum(1), torch.arange(B, device=source.device)
+    live = Hypotheses(prompt[:, None], *torch.zeros(2, B, 1, device=left.device))
     none = torch.full((2, B, n), -math.inf, device=left.device)
-    best = Hypotheses(begun[:, None].expand(-1, n, -1), *none)
+    best = Hypotheses(prompt[:, None].expand(-1, n, -1), *none)
     quick = without_autograd(model)
     with torch.no_grad(), eval_mode(model):
         with quick:
-            state = B and model.start(source)
-        for length in range(begun.shape[1] + 1, longest + 1 if B else 0):
-            with quick:
-                logits, state = model.step(token, state)
+            logits, state = begin(model, source) if B else (None, None)
+        for length in range(1, config.max_length + 1 if B else 0):
+            short = given[left] + length <= least if length <= least else None
             forced = prefix[left, length - 1] if length <= prefix.shape[1] else None
-            written = live.tokens.flatten(0, 1)
-            log_p = log_probabilities(logits, written, forced, config, special)
+            written, limit = live.tokens.flatten(0, 1), limits[left]
+            log_p = log_probabilities(logits, written, short, forced, config, special)
             candidates, rows = extend(live, log_p, (1 + len(special.eos)) * K)
-            limit, prompt = limits[left], given[left]
-            ends = special.ends(candidates.tokens[:, :, -1])
-            ends &= (length > prompt)[:, None]  # a prompt may hold ends
             # NaN ends a hypothesis, and `checked` refuses it
-            ends |= (length >= limit)[:, None] | candidates.scores.isnan()
-            size, most = scored_lengths(length, limit, prompt, special)
-            ended, divisor = candidates.only(ends, K), config.normalizer(size)
-            best, top = finish(best, left, ended, divisor, fill)
+            ends = special.ends(candidates.tokens[:, :, -1]) | candidates.scores.isnan()
+            ends |= (length >= limit)[:, None]
+            ended, divisor = candidates.only(ends, K), config.normalizer(length)
+            best, top = finish(best, left, ended, divisor, special.fill)
             live, rank = candidates.only(~ends).best(K)
             if on_step is not None:
                 on = torch.zeros_like(ends).scatter(1, rank, live.scores.isfinite())
                 on_step(Step(left, candidates, ends, on, best))
-            going = unfinished(top, live, size, most, config)
+            going = unfinished(top, live, length, limit, config)
             if not len(going):
                 break
             kept = going if len(going) < len(left) else None
@@ -244,5 +236,9 @@ def beam_search(
                 state = reorder(state, rows.gather(1, rank)[going].flatten(), kept)
             tokens, scores, log_probs = live
             live = Hypotheses(tokens[going], scores[going], log_probs[going])
-            left, token = left[going], live.tokens[:, :, -1].flatten()
+            left = left[going]
+            with quick:
+                logits, state = model.step(live.tokens[:, :, -1].flatten(), state)
+    if prompt.shape[1]:
+        best = best._replace(tokens=close_gaps(best.tokens, special.padding))
     return best.checked()

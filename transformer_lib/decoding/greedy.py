@@ -8,13 +8,12 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.data.text import one_line
-from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.data.tokenizer import PAD, Tokenizer
 from transformer_lib.models.seq2seq import (
-    SPECIAL,
     SpecialIds,
     check_ids,
     eval_mode,
@@ -42,25 +41,20 @@ def penalize_repetition(
 
 
 def rule_out_(
-    scores: Float[Tensor, "N V"], written: Int[Tensor, "N T"], min_length: int, special: SpecialIds
+    scores: Float[Tensor, "N V"], short: Bool[Tensor, " N"] | None, special: SpecialIds
 ) -> Float[Tensor, "N V"]:
-    """Set forbidden ids to minus infinity, in place, and the ends too among the first `min_length` tokens."""
-    for token in special.forbidden + special.eos * (written.shape[1] < min_length):
+    """Set forbidden ids to minus infinity, in place, and in rows that are too ``short`` to end, the ends."""
+    for token in special.forbidden:
         scores[:, token] = -torch.inf
+    for token in special.eos if short is not None else ():
+        scores[:, token].masked_fill_(short, -torch.inf)
     return scores
 
 
-def force(
-    scores: Float[Tensor, "N V"], token: Int[Tensor, " N"], special: SpecialIds = SPECIAL
-) -> Float[Tensor, "N V"]:
-    """Scores in which only the given token of each row is possible; with PAD, a row is left unchanged.
-
-    Without BOS, nothing says how likely a prompt is: the scores of its tokens are 0.
-    """
-    given = (token != special.padding)[:, None]
+def force(scores: Float[Tensor, "N V"], token: Int[Tensor, " N"], padding: int = PAD) -> Float[Tensor, "N V"]:
+    """Scores in which only the given token of each row is possible; with padding, a row is left unchanged."""
     others = torch.arange(scores.shape[1], device=scores.device) != token[:, None]
-    scores = scores.masked_fill(given & others, -torch.inf)
-    return scores if special.bos is not None else scores.masked_fill(given & ~others, 0)
+    return scores.masked_fill((token != padding)[:, None] & others, -torch.inf)
 
 
 @lru_cache
@@ -92,65 +86,64 @@ def check_search(
     source: Int[Tensor, "B S"],
     max_length: int,
     prefix: Int[Tensor, "B P"] | None,
-) -> tuple[int, Int[Tensor, "B P"]]:
-    """The length limit and the prefix of a search, after checking that they fit.
+    max_ratio: float | None,
+) -> tuple[Int[Tensor, "B Q"], Int[Tensor, "B F"], Int[Tensor, " B"]]:
+    """What a search begins with, after checking that it fits: prompts, prefixes, and the most tokens to write.
+
+    The source of a language model is its prompt, which is read and not written. The prefix of a translation is written.
 
     Raises:
-        ValueError: if the limit is below 1, or the prefix is longer, of another batch, not padded
-            on the right, or holds BOS or EOS; if a prompt is empty, and the model has no BOS; on a device, also
-            for ids outside the vocabulary, which a model can only refuse on the CPU.
+        ValueError: if the limit is below 1, or a prefix or prompt is longer, of another batch, not padded
+            on the right, or holds BOS or EOS; if a prompt is empty, and the model has no BOS; for a ratio that is not
+            positive; on a device, also for ids outside the vocabulary, which a model can only refuse on the CPU.
     """
-    max_length = min(max_length, getattr(model, "max_target_length", None) or max_length)
-    special = special_ids(model)
-    if not hasattr(model, "encode"):  # a language model
-        if prefix is not None:
-            raise ValueError("the prompt of a language model is its prefix: give one of them")
-        prefix = source
-    prefix = source[:, :0] if prefix is None else prefix
-    if prefix.dim() != 2 or len(prefix) != len(source):
-        raise ValueError(f"prefix of shape {tuple(prefix.shape)} for {len(source)} sentences")
-    if max_length < max(1, prefix.shape[1] + (special.bos is None)):
-        raise ValueError(f"{max_length=} for a prefix of {prefix.shape[1]} tokens")
-    if source.device.type != "cpu":
-        check_ids(source, vocab_size(model, "source"), "source")
-    given = prefix.shape[1] > 0  # without a prefix, nothing waits for the device
-    valid = prefix != special.padding
-    if given and (valid[:, 1:] & ~valid[:, :-1]).any():
-        raise ValueError("prefix must be padded on the right")
-    if special.bos is None and not (given and valid[:, 0].all()):
-        raise ValueError("a prompt is empty, and this model has no BOS to begin with")
-    if given and special.bos is not None and ((prefix == special.bos) | special.ends(prefix)).any():
-        raise ValueError("prefix holds BOS or EOS: BOS is added, and nothing follows EOS")
-    return max_length, prefix
-
-
-def opening(
-    source: Int[Tensor, "B S"], prefix: Int[Tensor, "B P"], longest: int, max_ratio: float | None, special: SpecialIds
-) -> tuple[Int[Tensor, " B"], Int[Tensor, "B W"], Int[Tensor, " B"], Int[Tensor, " B"]]:
-    """How each row begins: its first token to read, what is written by then, how many are given, the most in all.
-
-    It reads BOS first, and nothing is written; without BOS, it is the prompt's first token.
-
-    Raises:
-        ValueError: if the ratio is not positive.
-    """
+    special, none = special_ids(model), source[:, :0]
+    longest = min(max_length, getattr(model, "max_target_length", None) or max_length, 10**9)
+    text = not hasattr(model, "encode")  # a language model
+    if text and prefix is not None:
+        raise ValueError("the prompt of a language model is its prefix: give one of them")
+    given = source if text else none if prefix is None else prefix
+    if given.dim() != 2 or len(given) != len(source):
+        raise ValueError(f"prefix of shape {tuple(given.shape)} for {len(source)} sentences")
+    if longest < max(1, given.shape[1] + text):
+        raise ValueError(f"max_length={longest} for a prefix of {given.shape[1]} tokens")
     if max_ratio is not None and not max_ratio > 0:
         raise ValueError(f"max_ratio={max_ratio} must be positive; None: no limit")
-    given = (prefix != special.padding).sum(1)
+    if source.device.type != "cpu":
+        check_ids(source, vocab_size(model, "source"), "source")
+    valid, ids = given != special.padding, given.shape[1] > 0  # without any, nothing waits for the device
+    if ids and (valid[:, 1:] & ~valid[:, :-1]).any():
+        raise ValueError("prefix must be padded on the right")
+    if text and special.bos is None and not (ids and valid[:, 0].all()):
+        raise ValueError("a prompt is empty, and this model has no BOS to begin with")
+    if ids and special.bos is not None and ((given == special.bos) | special.ends(given)).any():
+        raise ValueError("prefix holds BOS or EOS: BOS is added, and nothing follows EOS")
     sizes = (source != special.padding).sum(1).clamp(min=1) * float(max_ratio or longest)
-    limits = torch.maximum(sizes.clamp(1, min(longest, 10**9)).long(), given)
-    if special.bos is None:
-        return source[:, 0], source[:, :1], given, limits
-    return source.new_full((len(source),), special.bos), source[:, :0], given, limits
+    limits = torch.maximum(sizes.clamp(1, longest).long(), valid.sum(1))
+    return (given, none, (limits - valid.sum(1)).clamp(min=1)) if text else (none, given, limits)
 
 
-def scored_lengths(
-    length: int, limits: Int[Tensor, " M"], given: Int[Tensor, " M"], special: SpecialIds
-) -> tuple[int | Tensor, Int[Tensor, " M"]]:
-    """How many tokens a score is about, now and at the limit: all, or without BOS those after the prompt."""
-    if special.bos is not None:
-        return length, limits
-    return (length - given).clamp(min=1), limits - given
+def begin(model: nn.Module, source: Int[Tensor, "B S"]) -> tuple[Float[Tensor, "B V"], Any]:
+    """Logits of the first token to write, and the state behind a language model's prompt, or a translator's BOS.
+
+    Raises:
+        TypeError: for a language model whose `start` does not read the prompt.
+    """
+    state = model.start(source)
+    if hasattr(model, "encode"):
+        return model.step(source.new_full((len(source),), special_ids(model).bos), state)
+    if not (isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], Tensor)):
+        raise TypeError(
+            f"{type(model).__name__}.start must read the prompt, and return logits and a state as step does"
+        )
+    return state
+
+
+def close_gaps(tokens: Int[Tensor, "*B T"], padding: int) -> Int[Tensor, "*B W"]:
+    """Rows without padding between a prompt and what follows it."""
+    real = tokens != padding
+    tokens = tokens.gather(-1, (~real).byte().argsort(dim=-1, stable=True))
+    return tokens[..., : int(real.sum(-1).max())] if tokens.numel() else tokens
 
 
 @torch.no_grad()
@@ -168,7 +161,7 @@ def generate(
     """Generate token by token: yields the unfinished rows and a token for each.
 
     Args:
-        model: anything with `start` and `step`; the source of a language model is its prompt.
+        model: anything with `start` and `step`; the source of a language model is its prompt, which is not yielded.
         choose: picks a token for each row; tokens that are ruled out score minus infinity.
         max_length: the limit on the tokens of a row, prefix and EOS included.
         prefix: first tokens of each row, without BOS and EOS, padded on the right.
@@ -181,30 +174,25 @@ def generate(
     """
     if min_length < 0:
         raise ValueError(f"{min_length=} must not be negative")
-    max_length, prefix = check_search(model, source, max_length, prefix)
+    written, prefix, limits = check_search(model, source, max_length, prefix, max_ratio)
     special, rows = special_ids(model), torch.arange(len(source), device=source.device)
-    token, written, given, limits = opening(source, prefix, max_length, max_ratio, special)
-    if written.shape[1] and len(rows):
-        yield rows, token
-    quick = without_autograd(model)
-    with quick:  # only the model: what is yielded may be trained on
-        state = model.start(source) if len(rows) else None
-    for length in range(written.shape[1], max_length if len(rows) else 0):
+    given, quick = (written != special.padding).sum(1), without_autograd(model)
+    for length in range(1, max_length + 1 if len(rows) else 0):
         if model.training:
             raise ValueError("the model is in training mode: call model.eval() first")
-        with quick:
-            logits, state = model.step(token, state)
+        with quick:  # only the model: what is yielded may be trained on
+            logits, state = begin(model, source) if length == 1 else model.step(token, state)
         logits = penalize_repetition(logits, written, repetition_penalty)
+        short = given[rows] + length <= min_length if length <= min_length else None
         # the logits may still be the model's
-        scores = rule_out_(logits.clone(), written, min_length, special)
-        if length < prefix.shape[1]:
-            scores = force(scores, prefix[rows, length], special)
+        scores = rule_out_(logits.clone(), short, special)
+        if length <= prefix.shape[1]:
+            scores = force(scores, prefix[rows, length - 1], special.padding)
         possible, token = scores.amax(-1).isfinite(), choose(scores).to(source.dtype)
-        ended = special.ends(token) & (length >= given[rows])  # a prompt may hold ends
-        goes = ~ended & (length + 1 < limits[rows])
+        goes = ~special.ends(token) & (length < limits[rows])
         fate = torch.where(possible, goes.long(), -1).tolist()  # waits for the device, once a step
         if -1 in fate:
-            raise ValueError(f"token {length + 1}: logits with NaN, or no token is possible")
+            raise ValueError(f"token {length}: logits with NaN, or no token is possible")
         yield rows, token
         written = torch.cat([written, token[:, None]], 1)
         if not any(fate):
@@ -217,14 +205,17 @@ def generate(
 
 
 def collect_tokens(model: nn.Module, source: Int[Tensor, "B S"], **options: Any) -> Int[Tensor, "B T"]:
-    """All tokens that `generate` yields, padded; each row ends with EOS unless it was cut off."""
-    fill = special_ids(model).fill
+    """The prompt of a language model and all that `generate` yields, padded; each row ends with EOS or was cut off."""
+    special = special_ids(model)
     with eval_mode(model):
         columns = [
-            source.new_full((len(source),), fill).index_copy(0, rows, tokens)
+            source.new_full((len(source),), special.fill).index_copy(0, rows, tokens)
             for rows, tokens in generate(model, source, **options)
         ]
-    return torch.stack(columns, 1) if columns else source.new_empty(len(source), 0)
+    written = torch.stack(columns, 1) if columns else source[:, :0]
+    if hasattr(model, "encode"):
+        return written
+    return close_gaps(torch.cat([source, written], 1), special.padding)
 
 
 def greedy_decode(model: nn.Module, source: Int[Tensor, "B S"], **options: Any) -> Int[Tensor, "B T"]:

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
 from transformer_lib.models.layers import FeedForward, LayerNorm
 from transformer_lib.models.loss import Loss
 from transformer_lib.models.multi_head import KVCache, MultiHeadAttention
 from transformer_lib.models.one_stack import OneStack
-from transformer_lib.models.seq2seq import SpecialIds, token_losses
+from transformer_lib.models.seq2seq import SpecialIds, check_tokens, token_losses
 from transformer_lib.settings import Positive, Probability, Size, settings
 
 # page: gpt
@@ -140,35 +141,54 @@ class GPT(nn.Module):
         *,
         first: int | None = None,
         mask: Bool[Tensor, "N 1 1 S"] | None = None,
+        padding: Int[Tensor, " N"] | None = None,
     ) -> Float[Tensor, "N T D"]:
         """Hidden states before the output projection; the caches get the new keys and values.
 
         Args:
             first: position of the first token; None: the first one after the cache.
             mask: False where a token, cached or new, is to be ignored.
+            padding: how many columns of padding each row begins with.
         """
         if first is None:
             first = len(caches[0]) if caches else 0
         if caches is None:
             caches = [None] * len(self.layers)
         last = first + tokens.shape[1]
-        if last > self.config.max_length:
+        if padding is None and last > self.config.max_length:
             raise ValueError(f"{last} tokens, max_length={self.config.max_length}")
-        positions = torch.arange(first, last, device=tokens.device)
+        columns = positions = torch.arange(first, last, device=tokens.device)
+        if padding is not None:  # each row counts from its own first token
+            positions = (columns - padding[:, None]).clamp(min=0)
+            mask = torch.arange(last, device=tokens.device) >= padding[:, None]
+            mask = mask[:, None, None]
         x = self.dropout(self.embed(tokens, positions))
         for layer, cache in zip(self.layers, caches, strict=True):
-            x = layer(x, positions, mask=mask, cache=cache)
+            x = layer(x, columns, mask=mask, cache=cache)
         return self.norm(x)
 
-    def start(self, prompt: Int[Tensor, "B S"]) -> "TextState":
-        """An empty state: nothing of the prompt has been read."""
-        return TextState([KVCache() for _ in self.layers])
+    def start(self, prompt: Int[Tensor, "B S"]) -> tuple[Float[Tensor, "B V"], "TextState"]:
+        """Read BOS, if there is one, and the prompt: logits of the next token, a state.
+
+        Shorter prompts are padded on the right; the state has their padding on the left.
+        """
+        special, padding = self.config.special, None
+        if special.bos is not None:
+            prompt = F.pad(prompt, (1, 0), value=special.bos)
+        check_tokens(prompt, self.config.vocab_size, "prompt", special.padding)
+        if (prompt == special.padding).any():
+            padding, S = (prompt == special.padding).sum(1), prompt.shape[1]
+            columns = torch.arange(S, device=prompt.device) - padding[:, None]
+            prompt = prompt.gather(1, columns % S)  # now all end in the last column
+        caches = [KVCache() for _ in self.layers]
+        x = self.hidden(prompt, caches, padding=padding)
+        return self.output(x[:, -1]), TextState(caches, padding)
 
     def step(self, token: Int[Tensor, " N"], state: "TextState") -> tuple[Float[Tensor, "N V"], "TextState"]:
         """Read one token for each row: logits of the next, and the new state."""
         caches = [copy(cache) for cache in state.caches]  # the old state stays
-        x = self.hidden(token[:, None], caches)
-        return self.output(x[:, 0]), TextState(caches)
+        x = self.hidden(token[:, None], caches, padding=state.padding)
+        return self.output(x[:, 0]), TextState(caches, state.padding)
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         """The cross-entropy of the targets; a language model reads no sources."""
@@ -183,6 +203,7 @@ class TextState:
     """Keys and values of the tokens read so far, one cache for each layer."""
 
     caches: list[KVCache]
+    padding: Int[Tensor, " N"] | None = None  # columns before each row's first token
 
 
 class GPTTranslator(OneStack):

@@ -106,25 +106,43 @@ def where_and_what_to_read() -> None:
 
 
 @check(GPT.start, "Write faster")
-def nothing_read() -> None:
-    """At the start, each layer has an empty cache."""
-    state = language_model().start(TOKENS)
-    equal([len(cache) for cache in state.caches], [0, 0])
+def prompt_at_once() -> None:
+    """BOS and the whole prompt are read in one pass: logits of the next token, and a full cache for each layer."""
+    model = language_model()
+    logits, state = model.start(TOKENS[:, 1:4])
+    slips = {"without BOS at the beginning": model(TOKENS[:, 1:4])[:, -1]}
+    equal(logits, model(TOKENS[:, :4])[:, -1], slips)
+    equal([len(cache) for cache in state.caches], [4, 4])
     holds(state.caches[0] is not state.caches[1], "both layers share one cache")
+
+
+@check(GPT.start, "Write faster")
+@check(GPT.step, "Write faster")
+@check(GPT.hidden, "Half a Transformer")
+def prompts_of_two_lengths() -> None:
+    """Shorter prompts end with padding, and go on as each alone: `padding` masks columns, and moves positions."""
+    model, nine = language_model(), tensor([9])
+    logits, state = model.start(tensor([[5, 6, 7], [8, 0, 0]]))
+    following, _ = model.step(tensor([9, 9]), state)
+    for row, prompt in enumerate(([5, 6, 7], [8])):
+        alone, own = model.start(tensor([prompt]))
+        equal(logits[row], alone[0], names="alone / beside another")
+        equal(following[row], model.step(nine, own)[0][0], names="a step alone / a step beside another")
 
 
 @check(GPT.step, "Write faster")
 def step_by_step() -> None:
     """Token by token, the logits are those of the whole text, and the old state stays as it was."""
-    model, rows = language_model(), []
-    state = model.start(TOKENS)
-    for token in TOKENS.unbind(1):
+    model = language_model()
+    one, state = model.start(TOKENS[:, 1:2])
+    rows = [one]
+    for token in TOKENS[:, 2:].unbind(1):
         old = len(state.caches[0])
         one, after = model.step(token, state)
         equal(len(state.caches[0]), old)
         rows.append(one)
         state = after
-    equal(torch.stack(rows, 1), model(TOKENS))
+    equal(torch.stack(rows, 1), model(TOKENS)[:, 1:])
 
 
 @check(GPT.embed, "Half a Transformer")

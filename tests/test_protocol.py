@@ -393,7 +393,7 @@ def test_every_registered_language_model_is_held_to_these_laws() -> None:
 @every_translator
 @torch.no_grad()
 def test_a_translation_begins_behind_the_source_and_bos(model: Seq2Seq) -> None:
-    logits, state = begin(model, SOURCE)
+    logits, state = begin(model, SOURCE, SpecialIds())
     same(logits, model(SOURCE, TARGET[:, :1])[:, -1])
     second = torch.tensor([4, 5, 6])
     same(model.step(second, state)[0], model(SOURCE, torch.stack([TARGET[:, 0], second], 1))[:, -1])

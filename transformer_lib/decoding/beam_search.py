@@ -95,21 +95,21 @@ class Hypotheses(NamedTuple):
 def log_probabilities(
     logits: Float[Tensor, "N V"],
     written: Int[Tensor, "N T"],
-    short: Bool[Tensor, " M"] | None,
-    forced: Int[Tensor, " M"] | None,
+    short: Bool[Tensor, " N"] | None,
+    forced: Int[Tensor, " N"] | None,
     config: SearchConfig,
     special: SpecialIds = SPECIAL,
 ) -> Float[Tensor, "N V"]:
-    """Log-probabilities of the next token, adjusted as the config says; ``short`` and ``forced`` are of sentences.
+    """Log-probabilities of the next token, adjusted as the config says.
 
     Tokens are ruled out or forced after the softmax. Computed in float32 or better.
     """
-    logits = penalize_repetition(logits, written, config.repetition_penalty)
+    if config.repetition_penalty != 1:
+        logits = penalize_repetition(logits, written, config.repetition_penalty)
     precision = torch.promote_types(logits.dtype, torch.float32)
     log_p = logits.log_softmax(-1, precision)
-    width = len(log_p) // len(short if forced is None else forced) if short is not None or forced is not None else 1
-    log_p = rule_out_(log_p, None if short is None else short.repeat_interleave(width), special)
-    return log_p if forced is None else force(log_p, forced.repeat_interleave(width), special.padding)
+    log_p = rule_out_(log_p, short, special)
+    return log_p if forced is None else force(log_p, forced, special.padding)
 
 
 def extend(live: Hypotheses, log_p: Float[Tensor, "N V"], count: int) -> tuple[Hypotheses, Int[Tensor, "M C"]]:
@@ -126,7 +126,7 @@ def finish(
     best: Hypotheses,
     left: Int[Tensor, " M"],
     ended: Hypotheses,
-    divisor: float | Float[Tensor, " M"],
+    divisor: float,
     fill: int = PAD,
 ) -> tuple[Hypotheses, Hypotheses]:
     """The best translations, updated with those that have just ended.
@@ -137,7 +137,7 @@ def finish(
     tokens = F.pad(tokens, (0, 1), value=fill)
     pool = Hypotheses(
         torch.cat([tokens[left], ended.tokens], 1),
-        torch.cat([scores[left], (ended.scores.T / divisor).T], 1),
+        torch.cat([scores[left], ended.scores / divisor], 1),
         torch.cat([log_probs[left], ended.log_probs], 1),
     )
     top, _ = pool.best(scores.shape[1])
@@ -150,7 +150,7 @@ def finish(
 def unfinished(
     top: Hypotheses,
     live: Hypotheses,
-    length: int | Int[Tensor, " M"],
+    length: int,
     limits: Int[Tensor, " M"],
     config: SearchConfig,
 ) -> Int[Tensor, " G"]:
@@ -205,6 +205,7 @@ def beam_search(
     prompt, prefix, limits = check_search(model, source, config.max_length, prefix, config.max_ratio)
     B, K, n, least = len(source), config.beam_size, config.n_best, config.min_length
     special = special_ids(model)
+    fill = special.fill
     given, left = (prompt != special.padding).sum(1), torch.arange(B, device=source.device)
     live = Hypotheses(prompt[:, None], *torch.zeros(2, B, 1, device=left.device))
     none = torch.full((2, B, n), -math.inf, device=left.device)
@@ -212,18 +213,19 @@ def beam_search(
     quick = without_autograd(model)
     with torch.no_grad(), eval_mode(model):
         with quick:
-            logits, state = begin(model, source) if B else (None, None)
+            logits, state = begin(model, source, special) if B else (None, None)
         for length in range(1, config.max_length + 1 if B else 0):
-            short = given[left] + length <= least if length <= least else None
-            forced = prefix[left, length - 1] if length <= prefix.shape[1] else None
             written, limit = live.tokens.flatten(0, 1), limits[left]
+            each = left.repeat_interleave(live.scores.shape[1])  # of every hypothesis
+            short = given[each] + length <= least if length <= least else None
+            forced = prefix[each, length - 1] if length <= prefix.shape[1] else None
             log_p = log_probabilities(logits, written, short, forced, config, special)
             candidates, rows = extend(live, log_p, (1 + len(special.eos)) * K)
             # NaN ends a hypothesis, and `checked` refuses it
             ends = special.ends(candidates.tokens[:, :, -1]) | candidates.scores.isnan()
             ends |= (length >= limit)[:, None]
             ended, divisor = candidates.only(ends, K), config.normalizer(length)
-            best, top = finish(best, left, ended, divisor, special.fill)
+            best, top = finish(best, left, ended, divisor, fill)
             live, rank = candidates.only(~ends).best(K)
             if on_step is not None:
                 on = torch.zeros_like(ends).scatter(1, rank, live.scores.isfinite())
@@ -235,8 +237,7 @@ def beam_search(
             if K > 1 or kept is not None:
                 state = reorder(state, rows.gather(1, rank)[going].flatten(), kept)
             tokens, scores, log_probs = live
-            live = Hypotheses(tokens[going], scores[going], log_probs[going])
-            left = left[going]
+            live, left = Hypotheses(tokens[going], scores[going], log_probs[going]), left[going]
             with quick:
                 logits, state = model.step(live.tokens[:, :, -1].flatten(), state)
     if prompt.shape[1]:

@@ -98,6 +98,7 @@ def check_search(
             positive; on a device, also for ids outside the vocabulary, which a model can only refuse on the CPU.
     """
     special, none = special_ids(model), source[:, :0]
+    padding = special.padding
     longest = min(max_length, getattr(model, "max_target_length", None) or max_length, 10**9)
     text = not hasattr(model, "encode")  # a language model
     if text and prefix is not None:
@@ -111,19 +112,19 @@ def check_search(
         raise ValueError(f"max_ratio={max_ratio} must be positive; None: no limit")
     if source.device.type != "cpu":
         check_ids(source, vocab_size(model, "source"), "source")
-    valid, ids = given != special.padding, given.shape[1] > 0  # without any, nothing waits for the device
+    valid, ids = given != padding, given.shape[1] > 0  # without any, nothing waits for the device
     if ids and (valid[:, 1:] & ~valid[:, :-1]).any():
         raise ValueError("prefix must be padded on the right")
     if text and special.bos is None and not (ids and valid[:, 0].all()):
         raise ValueError("a prompt is empty, and this model has no BOS to begin with")
     if ids and special.bos is not None and ((given == special.bos) | special.ends(given)).any():
         raise ValueError("prefix holds BOS or EOS: BOS is added, and nothing follows EOS")
-    sizes = (source != special.padding).sum(1).clamp(min=1) * float(max_ratio or longest)
+    sizes = (source != padding).sum(1).clamp(min=1) * float(max_ratio or longest)
     limits = torch.maximum(sizes.clamp(1, longest).long(), valid.sum(1))
     return (given, none, (limits - valid.sum(1)).clamp(min=1)) if text else (none, given, limits)
 
 
-def begin(model: nn.Module, source: Int[Tensor, "B S"]) -> tuple[Float[Tensor, "B V"], Any]:
+def begin(model: nn.Module, source: Int[Tensor, "B S"], special: SpecialIds) -> tuple[Float[Tensor, "B V"], Any]:
     """Logits of the first token to write, and the state behind a language model's prompt, or a translator's BOS.
 
     Raises:
@@ -131,7 +132,7 @@ def begin(model: nn.Module, source: Int[Tensor, "B S"]) -> tuple[Float[Tensor, "
     """
     state = model.start(source)
     if hasattr(model, "encode"):
-        return model.step(source.new_full((len(source),), special_ids(model).bos), state)
+        return model.step(source.new_full((len(source),), special.bos), state)
     if not (isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], Tensor)):
         raise TypeError(
             f"{type(model).__name__}.start must read the prompt, and return logits and a state as step does"
@@ -181,7 +182,7 @@ def generate(
         if model.training:
             raise ValueError("the model is in training mode: call model.eval() first")
         with quick:  # only the model: what is yielded may be trained on
-            logits, state = begin(model, source) if length == 1 else model.step(token, state)
+            logits, state = begin(model, source, special) if length == 1 else model.step(token, state)
         logits = penalize_repetition(logits, written, repetition_penalty)
         short = given[rows] + length <= min_length if length <= min_length else None
         # the logits may still be the model's

@@ -63,7 +63,8 @@ def load_marian(folder: Path | str) -> tuple[Transformer, MarianTokenizer, Maria
         OSError, ValueError: if a file is missing, or the model cannot be converted.
     """
     folder = Path(folder)
-    model, settings = from_hf(folder), read_settings(folder)
+    model: Any = from_hf(folder)  # a Transformer, if what is required below holds
+    settings = read_settings(folder)
     require(settings, {"model_type": "marian"})
     source, target = (
         MarianTokenizer(folder / f"{name}.spm", settings["vocabularies"][side], marian_ids(settings, side))

@@ -101,6 +101,7 @@ class Learning {
 
   start(bet) {
     this.bet = bet;
+    this.told.textContent = `You bet that it ${bet ? "learns this" : "doesn't learn this"}.`;
     this.turn(true);
   }
 

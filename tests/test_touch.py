@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import matplotlib
 
@@ -19,7 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_lib import viz
-from transformer_lib.viz import frames
+from transformer_lib.viz import frames, touchable
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "book" / "_ext"))
+from book_cells import still  # noqa: E402
 
 WIDTHS, PLACES = [1, 4, 16, 64], [-1.0, -0.5, 0.0, 0.5, 1.0]
 
@@ -55,7 +62,21 @@ def arrow(x: float, y: float) -> str:
     return f"At {x} and {y}."
 
 
+def maps(sharpness: float, causal: bool) -> str:
+    """A heat map, and cells of another colour map."""
+    scores = sharpness * np.arange(9).reshape(3, 3)
+    if causal:
+        scores[np.triu_indices(3, 1)] = -1e9
+    shares = np.exp(scores - scores.max(1, keepdims=True))
+    shares /= shares.sum(1, keepdims=True)
+    _, (left, right) = plt.subplots(1, 2)
+    viz.heatmap(left, shares, ["a", "b", "c"], ["x", "y", "z"], numbers=True)
+    right.imshow(shares, origin="lower")
+    return f"The last weight is {shares[2, 2]:.2f}."
+
+
 FIGURES = {
+    "maps": (maps, {"sharpness": [0.0, 0.5, 1.5], "causal": [False, True]}, {"title": "Maps"}),
     "weights": (weights, {"width": WIDTHS, "scaled": ["no", "yes"]}, {"start": {"width": 16}, "title": "Saturation"}),
     "arrow": (arrow, {"x": PLACES, "y": PLACES[:4]}, {"drag": ("x", "y"), "start": {"x": 0.5}}),
 }
@@ -160,9 +181,63 @@ def test_what_cannot_be_right_is_refused(controls: dict[str, Any], message: str)
         viz.touch(weights, **controls)
 
 
-def test_a_function_that_draws_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="draw made no figure"):
-        viz.touch(lambda x: None, x=[1, 2])
+def nothing(x: int) -> str:
+    return "nothing"
+
+
+def silent(x: int) -> None:
+    plt.subplots()
+
+
+def crowded(x: int) -> str:
+    plt.subplots()[1].imshow(np.zeros((40, 40)))
+    return "all zero"
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (nothing, "draw made no figure"),
+        (silent, "draw returned None: expected a sentence"),
+        (crowded, "an image of 40 x 40 values"),
+    ],
+)
+def test_a_function_that_draws_what_cannot_be_shown_is_refused(draw: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        viz.touch(draw, x=[1, 2])
+
+
+def test_cells_have_the_colours_of_their_numbers() -> None:
+    """From the first row to the last, whichever side an image begins at."""
+    shares = np.linspace(0, 1, 6).reshape(2, 3)
+
+    def draw(low: bool) -> str:
+        ax = plt.subplots()[1]
+        viz.heatmap(ax, shares, None, None)
+        ax.images[0].origin = "lower" if low else "upper"
+        ax.images[0].set_extent((-0.5, 2.5, -0.5, 1.5) if low else (-0.5, 2.5, 1.5, -0.5))
+        ax.set(ylim=(-0.5, 1.5) if low else (1.5, -0.5))
+        return "six cells"
+
+    for low in (False, True):
+        html = viz.touch(draw, low=[low]).html
+        cells = re.findall(
+            r'd="M([\d.]+) ([\d.]+)L[^"]*"[^>]*fill="([^"]*)"', html[html.index('<g class="touch-att') :]
+        )[:6]
+        down = sorted((float(y) * (-1 if low else 1), float(x), fill) for x, y, fill in cells)
+        colours = [matplotlib.colors.to_hex(colour) for colour in viz.attention_colours()(shares.ravel())]
+        page = {name.lower() for name in viz.PALETTE.values()}  # these colours follow the page
+        rgb = [f"rgb({','.join(str(part) for part in bytes.fromhex(colour[1:]))})" for colour in colours]
+        assert [fill for _, _, fill in down] == [c if c in page else r for c, r in zip(colours, rgb, strict=True)]
+
+
+def test_in_an_epub_it_is_its_first_frame_and_proper_xml(figures: dict[str, viz.Viewer]) -> None:
+    for figure in (*figures.values(), viz.attention_viewer(np.eye(2)[None], ["a", "b"], ["x", "y"])):
+        html = still(figure.html)
+        page = ElementTree.fromstring(f"<body>{html}</body>")
+        assert "<script" not in html and 'touch-controls"' not in html
+        if figure in figures.values():
+            assert len(page.findall(".//{*}svg")) == 1 and not page.findall(".//input")
 
 
 # ---- in a browser ----
@@ -253,7 +328,9 @@ def test_it_works_by_keyboard_and_is_said(figures: dict[str, viz.Viewer], browse
 def test_the_handle_follows_the_pointer(
     figures: dict[str, viz.Viewer], browser: Any, tmp_path: Path, touch: bool
 ) -> None:
-    page = show(browser, tmp_path, figures, **({"viewport": NARROW, "has_touch": True} if touch else {}))
+    page = show(
+        browser, tmp_path, {"arrow": figures["arrow"]}, **({"viewport": NARROW, "has_touch": True} if touch else {})
+    )
     ring = page.locator("#arrow .touch-ring").bounding_box()
     box = page.locator("#arrow svg").bounding_box()
     x, y = ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2
@@ -271,6 +348,8 @@ def test_the_handle_follows_the_pointer(
         page.mouse.move(x - step, y - 2 * step, steps=5)
         page.mouse.up()
         page.mouse.move(x, y)  # nothing is held any more
+    assert page.inner_text("#arrow .touch-said") == "At 0.0 and 0.0."
+    page.mouse.click(box["x"] + box["width"] - 3, y)  # beside the plane
     assert page.inner_text("#arrow .touch-said") == "At 0.0 and 0.0."
     assert page.problems == []
     page.context.close()
@@ -301,7 +380,8 @@ def test_it_fits_a_phone_and_can_be_read(
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     sizes = page.evaluate(
         "() => [...document.querySelectorAll('.touch svg text')]"
-        ".map((one) => parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a)"
+        ".map((one) => parseFloat(getComputedStyle(one).fontSize)"
+        " * Math.hypot(one.getScreenCTM().a, one.getScreenCTM().b))"
     )
     assert len(sizes) > 20 and min(size for size in sizes if size) >= 9
     fill = page.evaluate("() => getComputedStyle(document.querySelector('#weights svg text')).fill")
@@ -320,4 +400,47 @@ def test_without_scripts_a_still_picture_remains(figures: dict[str, viz.Viewer],
     page = show(browser, tmp_path, figures, java_script_enabled=False)
     assert page.is_visible("#weights svg") and not page.is_visible("#weights input >> nth=0")
     assert page.inner_text("#weights .touch-said").startswith("Width 16")
+    page.context.close()
+
+
+# ---- the figures of the book ----
+
+
+def of_the_book() -> dict[str, str]:
+    """The HTML of every figure to touch that a notebook of the book shows."""
+    found = {}
+    for path in sorted((ROOT / "book").rglob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            for output in cell.get("outputs", []):
+                html = "".join(output.get("data", {}).get("text/html", []))
+                if html.startswith('<div class="touch'):
+                    found[f"{path.stem}-{cell['execution_count']}"] = html
+    return found
+
+
+@pytest.mark.slow
+def test_the_figures_of_the_book_are_small_work_and_can_be_read(browser: Any, tmp_path: Path) -> None:
+    figures = of_the_book()
+    assert len(figures) >= 3
+    for name, html in figures.items():
+        assert len(html.encode()) < 60_000, name
+        assert touchable.SCRIPT in html and touchable.STYLE in html, f"{name} is older than the library: run it again"
+    page = show(browser, tmp_path, {name: viz.Viewer(name, html) for name, html in figures.items()}, viewport=NARROW)
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+    for name in figures:
+        sizes = page.eval_on_selector_all(
+            f"#{name} svg text",
+            "(all) => all.map((one) => parseFloat(getComputedStyle(one).fontSize)"
+            " * Math.hypot(one.getScreenCTM().a, one.getScreenCTM().b))",
+        )
+        assert min(sizes) >= 9, name
+        heights = page.eval_on_selector_all(  # every control to both of its ends
+            f"#{name} input",
+            """(all) => all.flatMap((one) => (one.type === 'range' ? [0, one.max] : [true]).map((value) => {
+            if (one.type === 'range') one.value = value; else one.checked = value;
+            one.dispatchEvent(new Event('input', { bubbles: true }));
+            return document.documentElement.scrollHeight; }))""",
+        )
+        assert len(set(heights)) == 1, name
+    assert page.problems == []
     page.context.close()

@@ -14,18 +14,12 @@ from browser import NARROW, launch
 
 from experiments.pages import NODE
 from transformer_lib import Translator, viz
-from transformer_lib.models.layers import sinusoids
 from transformer_lib.viz.viewer import Control, Part, make_viewer
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = sorted((ROOT / "transformer_lib" / "viz").glob("*.js"))
 TEXT = "The dog does not cross the street because it is too wide."
 WORDS = ["dog", "tired", "it"]
-BY_HAND = (
-    torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.5]]),
-    torch.tensor([[2.0, 0.0], [0.0, 2.0], [0.0, 0.0]]),
-    torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]),
-)
 
 
 def parts_of(viewer: viz.Viewer) -> list[dict[str, Any]]:
@@ -37,18 +31,11 @@ def made() -> dict[str, viz.Viewer]:
     translator = Translator.from_pretrained("captions-en-de", device="cpu")
     draw = torch.Generator().manual_seed(0)
     maps = torch.rand(2, 3, 3, 3, generator=draw).softmax(-1)
-    forms = [["Hund", "müde", "er"], ["Hund", "müde", "sie"], ["Hund", "müde", "er"]]
-    chances = [{"er": 0.9, "sie": 0.1}, {"er": 0.2, "sie": 0.8}, {"er": 0.7, "sie": 0.3}]
-    table = sinusoids(24, 12)
     return {
         "attention": viz.attention_viewer(maps, WORDS, WORDS),
         "greedy": viz.decoding_viewer(translator, "the dog sleeps", choices=3),
         "beam": viz.beam_viewer(translator, TEXT, beam_size=(1, 3), length_penalty=(0.6, 1.4)),
         "maps": viz.translation_viewer(translator, [TEXT, "the dog sleeps"]),
-        "query": viz.query_viewer(WORDS, {"one": BY_HAND, "two": BY_HAND}, word=2),
-        "heads": viz.heads_viewer({"a": (WORDS, maps[0, :2], forms, chances)}, watched=2),
-        "position": viz.position_viewer(table),
-        "rotary": viz.rotary_viewer({"added": (table + 1, table - 1)}, distances=4),
     }
 
 
@@ -70,17 +57,6 @@ def test_a_scene_shows_its_first_setting_and_keeps_all() -> None:
     assert '<b data-part="1">&lt;y&gt;</b>' in html and '<p class="tl-says">three</p>' in html and "n &amp; m" in html
     assert 'max="2" value="2"' in html and 'data-begin="0"' in html and "<!--" not in html
     assert "<y>" not in html and parts_of(viz.Viewer("", html))[0]["table"][1][0] == ["two", "B", 2]
-
-
-def test_the_query_viewer_computes_the_example_of_chapter_8(viewers: dict[str, viz.Viewer]) -> None:
-    ((row, *_),) = [part["table"] for part in parts_of(viewers["query"])]
-    said, *values = row[2]
-    assert values[:3] == [67, 24, 9] and values[3:5] == ["2.0", 67]
-    shares = [int(text.removesuffix("\N{NO-BREAK SPACE}%")) for text in values[7::5]]
-    assert shares == [74, 12, 14] and "“it” attends to dog 67" in said
-    assert "negative" not in viewers["query"].html
-    against = (torch.zeros(2, 1), torch.zeros(2, 1), torch.tensor([[3.0], [-1.0]]))
-    assert "whose share is negative" in viz.query_viewer(["a", "b"], {"one": against}).html
 
 
 def test_every_beam_is_that_of_the_search(viewers: dict[str, viz.Viewer]) -> None:
@@ -106,34 +82,6 @@ def test_all_maps_are_there_and_it_opens_at_one_worth_seeing(viewers: dict[str, 
     assert f"layer {layer + 1}, head {head + 1} of" in viewers["maps"].html
     chosen = re.findall(r'checked><span dir="auto">(\d)</span>', viewers["maps"].html)
     assert chosen == [str(layer + 1), str(head + 1)]
-
-
-def test_silencing_a_head_tells_what_changes(viewers: dict[str, viz.Viewer]) -> None:
-    _, _, outcomes = parts_of(viewers["heads"])
-    (heads,) = outcomes["table"]
-    assert heads[0][0][0] == "With all heads, “it” becomes er 90\u00a0%, sie 10\u00a0%."
-    assert heads[0][1][0] == "Without head 1, “it” becomes er 20\u00a0%, sie 80\u00a0%. Changed: it: sie instead of er."
-    assert heads[0][1][1:4] == ["Hund", "müde", "≠ sie"] and heads[1][1][0].endswith("No word changes.")
-
-
-def test_positions_and_their_products() -> None:
-    (part,) = parts_of(viz.position_viewer(sinusoids(30, 6)))
-    table = sinusoids(30, 6).double()
-    for p, row in enumerate(part["table"]):
-        assert row[1:4] == [round(p * 57.29577951 * 10000 ** (-i / 3)) % 360 for i in range(3)]
-        assert row[11:] == (100 * table @ table[p] / 3).round().int().tolist()
-
-
-def test_turned_words_keep_their_score(viewers: dict[str, viz.Viewer]) -> None:
-    table = sinusoids(20, 8)  # a position times a position depends on the distance alone
-    (part,) = parts_of(viz.rotary_viewer({"turned": (table, table)}, distances=4))
-    for distance in range(5):
-        assert len({row[distance][10] for row in part["table"]}) == 1
-    assert part["table"][0][3][0].startswith("Query at 4, key at 1. turned: score ")
-    (part,) = parts_of(viz.rotary_viewer({"turned": (table, table), "opposite": (table, -2 * table)}, distances=4))
-    for row in part["table"][0]:  # the bars of both share their zero and their scale
-        assert row[11] == pytest.approx(-2 * row[9], abs=1.5)
-    assert part["table"][0][0][11] == -100
 
 
 def test_they_are_small_always_the_same_and_load_nothing(viewers: dict[str, viz.Viewer]) -> None:
@@ -203,24 +151,15 @@ def test_everything_works_by_keyboard_and_is_said(pages: Path, browser: Any) -> 
         for key in keys:
             page.keyboard.press(key)
 
-    assert says("query").startswith("“it” attends to dog 67 %")
-    press("#query .tl-words input:checked", "ArrowLeft")
-    assert says("query").startswith("“tired” attends to")
-    press("#heads .tl-choice:nth-of-type(3) input:checked", "ArrowRight")  # silence it
-    assert "Without head 1, “it” becomes er 20 %" in says("heads")
-    press("#heads .tl-choice:nth-of-type(2) input:checked", "ArrowRight")  # the other head
-    assert "No word changes." in says("heads")
-    assert page.inner_text("#heads .tl-words label:nth-of-type(3) small") == "er"
+    assert says("attention").startswith("dog: ")
+    press("#attention .tl-words input:checked", "ArrowLeft")
+    assert says("attention").startswith("it: ")
     assert page.input_value("#greedy input") == "0"  # the walk begins at its first step
     press("#greedy input", "End")
     assert says("greedy").startswith("Most likely next: <eos>")
     steps = page.get_attribute("#greedy input", "aria-valuetext")
     press("#greedy button:first-of-type", "Enter")
     assert page.get_attribute("#greedy input", "aria-valuetext") != steps
-    press("#position input", "Home", "ArrowRight")
-    assert says("position").startswith("Position 1: hands 0, 2 and 4 stand at 57, ")
-    press("#rotary input", "ArrowRight")
-    assert says("rotary").startswith("Query at 5, key at 2.")
     page.select_option("#maps select >> nth=0", index=1)
     assert says("maps").startswith("der: the ")
     assert page.locator("#maps .tl-words label:visible").count() == 4  # a shorter sentence
@@ -242,26 +181,25 @@ def test_they_fit_a_phone_and_can_be_read(pages: Path, browser: Any, mode: str) 
         " && parseFloat(getComputedStyle(one).fontSize) < 12).length"
     )
     assert small == 0 and problems == []
-    page.tap("#query .tl-words label:nth-of-type(1)")
-    assert page.inner_text("#query .tl-says").startswith("“dog” attends to")
+    page.tap("#attention .tl-words label:nth-of-type(2)")
+    assert page.inner_text("#attention .tl-says").startswith("tired: ")
     page.context.close()
 
 
 @pytest.mark.slow
 def test_without_scripts_a_still_picture_remains(pages: Path, browser: Any) -> None:
     page, problems = opened(browser, pages / "light.html", java_script_enabled=False)
-    assert page.inner_text("#query .tl-says").startswith("“it” attends to dog")
     assert "The best of" in page.inner_text("#beam .tl-says")  # the last step of the search
     assert not page.is_visible("#beam .tl-slider") and page.is_disabled("#maps select >> nth=0")
-    assert page.is_visible("#position svg") and problems == []
+    assert problems == []
     page.context.close()
 
 
 @pytest.mark.slow
 def test_two_on_a_page_do_not_disturb_each_other(browser: Any, tmp_path: Path) -> None:
-    one = viz.query_viewer(WORDS, {"x": BY_HAND}, word=2).html
+    one = viz.attention_viewer(torch.eye(3), WORDS, WORDS).html
     (tmp_path / "x.html").write_text(f'<div id="a">{one}</div><div id="b">{one}</div>', encoding="utf-8")
     page, _ = opened(browser, tmp_path / "x.html")
-    page.check("#a input >> nth=0", force=True)
-    assert page.inner_text("#a .tl-says").startswith("“dog”") and page.inner_text("#b .tl-says").startswith("“it”")
+    page.check("#a input >> nth=2", force=True)
+    assert page.inner_text("#a .tl-says").startswith("it:") and page.inner_text("#b .tl-says").startswith("dog:")
     page.context.close()

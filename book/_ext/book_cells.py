@@ -6,7 +6,8 @@
   by the style sheet so that it is neither copied with the code nor quoted in the page's description;
 - a cell that folds becomes a ``<details>`` under its label; what is folded is in the page, so it is found, printed
   and copied;
-- a solution is a ``<details>`` too.
+- a solution is a ``<details>`` too;
+- a figure to touch, in an ePub, is its first frame.
 """
 
 from __future__ import annotations
@@ -118,8 +119,30 @@ def _open_solution(self: Any, node: solution_node) -> None:
     )
 
 
+def still(page: str) -> str:
+    """HTML for an ePub, whose pages are XML and run no scripts: without them, and without what needs them."""
+    page = re.sub(r"<script\b.*?</script>", "", page, flags=re.DOTALL)
+    page = re.sub(
+        r'<div class="touch-controls">.*?</div>', "", page, flags=re.DOTALL
+    )
+    page = re.sub(r"<(input|br|img)\b([^>]*?)\s*/?>", r"<\1\2/>", page)
+    return re.sub(
+        r"(<[^<>]*?\s)(checked|disabled|selected)(?=[\s/>])", r'\1\2="\2"', page
+    )
+
+
+def stand_still(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    if app.builder.name == "epub":
+        for node in list(doctree.findall(nodes.raw)):
+            if "html" in node["format"].split() and "<script" in node.astext():
+                node.replace_self(
+                    nodes.raw("", still(node.astext()), format="html")
+                )
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_transform(TidyCells)
+    app.connect("doctree-resolved", stand_still)
     for theirs in ("myst_nb", "sphinx_exercise"):
         app.setup_extension(theirs)
     app.add_node(HideCodeCellNode, override=True, html=(_open_fold, _close_fold))

@@ -1,7 +1,6 @@
 """The pictures of the book: plots, diagrams, and viewers to play with."""
 
 from .diagrams import Box, canvas, draw_arrow, draw_boxes, draw_tokens
-from .explore import heads_viewer, position_viewer, query_viewer, rotary_viewer
 from .learning import learning_viewer
 from .plots import PALETTE, attention_colours, bars, heatmap, use_style
 from .steps import beam_viewer, decoding_viewer, translation_viewer
@@ -11,5 +10,4 @@ from .viewer import Viewer, attention_viewer
 __all__ = ["PALETTE", "attention_colours", "bars", "heatmap", "use_style"]
 __all__ += ["Box", "canvas", "draw_arrow", "draw_boxes", "draw_tokens"]
 __all__ += ["Viewer", "attention_viewer", "beam_viewer", "decoding_viewer", "translation_viewer"]
-__all__ += ["heads_viewer", "position_viewer", "query_viewer", "rotary_viewer"]
 __all__ += ["learning_viewer", "touch"]

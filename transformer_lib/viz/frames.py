@@ -3,11 +3,15 @@
 import io
 import re
 from collections.abc import Sequence
-from itertools import product, zip_longest
+from itertools import zip_longest
 from math import prod
 from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from transformer_lib.viz.plots import PALETTE
 
 __all__ = ["Columns", "drawing_of", "gather_shapes", "weave"]
 
@@ -15,6 +19,9 @@ SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 LOOK: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": "touch", "axes.facecolor": "none"}
 LOOK |= {"figure.figsize": (5.0, 3.0)}  # labels of a figure this wide can be read on a phone
 FONT = 11  # points: what 1em is
+CELLS = 1000  # as many as one image may have
+ATTENTION = "attention"  # the name of viz.attention_colours
+PAGE = {colour.lower() for colour in PALETTE.values()}  # colours that follow the page
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
@@ -26,6 +33,8 @@ def drawing_of(figure: Any) -> Element:
     """A figure as a short SVG tree: attributes instead of styles, a tenth of a point, no groups without a use."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
+    for ax in figure.axes:
+        _draw_cells(ax)
     file = io.StringIO()
     figure.patch.set_visible(False)  # the page is its ground
     FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None, "Creator": None})
@@ -40,6 +49,24 @@ def drawing_of(figure: Any) -> Element:
     return root
 
 
+def _draw_cells(ax: Any) -> None:
+    """Turn the images of some axes into cells, whose colours can differ from frame to frame."""
+    limits = ax.get_xlim(), ax.get_ylim()
+    for image in list(ax.images):
+        array = image.get_array()
+        if array.ndim != 2 or array.size > CELLS:
+            shape = " x ".join(map(str, array.shape))
+            raise ValueError(f"an image of {shape} values: expected a table of at most {CELLS} numbers")
+        left, right, bottom, top = image.get_extent()
+        down = np.linspace(top, bottom, array.shape[0] + 1)
+        across = np.linspace(left, right, array.shape[1] + 1)
+        look = {"cmap": image.cmap, "norm": image.norm, "alpha": image.get_alpha(), "zorder": image.zorder}
+        cells = ax.pcolormesh(across, down[:: -1 if image.origin == "lower" else 1], array, **look)
+        cells.set_gid(image.cmap.name)
+        image.remove()
+    ax.set(xlim=limits[0], ylim=limits[1])
+
+
 def _tidy(node: Element) -> None:
     node.tag = node.tag.removeprefix(SVG)
     node.text = re.sub(r"\s+", " ", node.text or "") if node.tag in ("text", "tspan") and not len(node) else None
@@ -49,8 +76,8 @@ def _tidy(node: Element) -> None:
     style = found.pop("style", "")
     found |= dict(re.findall(r"([\w-]+):\s*([^;]*[^;\s])", style))
     found.pop("font-family", None)  # that of the page
-    if node.tag not in ("path", "clipPath"):
-        found.pop("id", None)
+    if node.tag not in ("path", "clipPath") and found.pop("id", "") == ATTENTION:
+        found["class"] = "touch-attention"  # whose shades turn round in the dark
     found = {name: _shorter(name, value) for name, value in found.items()}
     node.attrib = {name: value for name, value in found.items() if value}
     for child in node:
@@ -66,10 +93,12 @@ def _without_group(node: Element) -> list[Element]:
 def _shorter(name: str, value: str) -> str:
     """An attribute in few letters, rounded to a tenth of a point."""
     if name == "font-size":
-        return f"{float(value.removesuffix('px')) / FONT:.3g}em".replace("1em", "") if value != "11px" else ""
+        return "" if value == f"{FONT}px" else f"{float(value.removesuffix('px')) / FONT:.3g}em"
     if name == "transform":
         value = re.sub(r"rotate\(-?0[ )][^)]*\)?", "", value).strip()
-    if name in ("id", "href", "clip-path") or value.startswith("#"):
+    if re.fullmatch("#[0-9a-f]{6}", value) and value not in PAGE:  # numbers can be kept as steps
+        return f"rgb({int(value[1:3], 16)},{int(value[3:5], 16)},{int(value[5:], 16)})"
+    if name in ("id", "class", "href", "clip-path") or value in PAGE:
         return value
     places = 1 if name in ("d", "x", "y", "width", "height", "transform") else 2
     value = NUMBER.sub(lambda found: written(round(float(found[0]) * 10**places), ~places), value)
@@ -136,16 +165,20 @@ class Columns:
         """For each column the controls that it depends on, its decimals, and its numbers."""
         return [[list(uses), decimals, digits_of(numbers)] for uses, decimals, numbers in self.kept]
 
-    def number(self, values: Sequence[str | None]) -> int | None:
-        """The place of a column of numbers, None where a frame has none; None if they cannot be written back."""
-        known = [value for value in values if value is not None]
-        lengths = {len(value.partition(".")[2]) for value in known}
-        decimals = lengths.pop() if len(lengths) == 1 else ~max(lengths)
-        scale = 10 ** max(decimals, ~decimals)
+    def number(self, values: Sequence[str | None]) -> int:
+        """The place of a column of numbers, None where a frame has none.
+
+        Raises:
+            ValueError: if they cannot be written back, such as 007.
+        """
+        decimals = {len(value.partition(".")[2]) for value in values if value is not None}
+        shown = decimals.pop() if len(decimals) == 1 else ~max(decimals)
+        scale = 10 ** max(shown, ~shown)
         numbers = [None if value is None else round(float(value) * scale) for value in values]
-        if any(written(n, decimals) != value for n, value in zip(numbers, values, strict=True) if n is not None):
-            return None
-        return self._keep(decimals, numbers)
+        for number, value in zip(numbers, values, strict=True):
+            if number is not None and written(number, shown) != value:
+                raise ValueError(f"{value} is not {written(number, shown)}")
+        return self._keep(shown, numbers)
 
     def _keep(self, decimals: int, numbers: list[int | None]) -> int:
         uses = list(range(len(self.sizes)))
@@ -164,42 +197,38 @@ class Columns:
 
     def texts(self, values: Sequence[str | None]) -> list[Any]:
         """Texts as templates whose ``~`` are columns, and if there are several, the column that chooses."""
-        plain = any("~" in value or value.startswith(("#", "url")) for value in values if value)
-        forms = [None if value is None else value if plain else NUMBER.sub("~", value) for value in values]
-        templates: list[list[Any]] = []
-        for form in dict.fromkeys(form for form in forms if form is not None):
-            mine = [value if form == one else None for one, value in zip(forms, values, strict=True)]
-            filled = self._template(form, mine) if "~" in form and not plain else [form]
-            if filled is None:  # numbers such as 007
-                return self._strings(values)
-            templates.append(filled)
-        return self._chosen(templates, forms, [one for one in dict.fromkeys(forms) if one is not None])
+        forms = [value and NUMBER.sub("~", value) for value in values]
+        if any("~" in value or value.startswith(("#", "url")) for value in values if value):
+            forms = list(values)  # no numbers to keep
+        try:
+            templates = [self._template(form, values, forms) for form in _different(forms)]
+        except ValueError:
+            forms = list(values)
+            templates = [[form] for form in _different(forms)]
+        if len(templates) > 1:
+            choices = {form: i for i, form in enumerate(_different(forms))}
+            templates.append(self._keep(0, [None if form is None else choices[form] for form in forms]))
+        return templates
 
-    def _template(self, form: str, values: Sequence[str | None]) -> list[Any] | None:
-        rows = [None if value is None else NUMBER.findall(value) for value in values]
-        count = form.count("~")
-        pieces, filled = form.split("~"), []
-        text = pieces[0]
-        for i in range(count):
+    def _template(self, form: str, values: Sequence[str | None], forms: Sequence[str | None]) -> Any:
+        """One form of the texts: what is always the same, and the columns of what is not."""
+        same = [value if one == form else None for value, one in zip(values, forms, strict=True)]
+        if form in same:  # without a number
+            return [form]
+        rows = [None if value is None else NUMBER.findall(value) for value in same]
+        (text, *pieces), places = form.split("~"), []
+        for i, piece in enumerate(pieces):
             column = [None if row is None else row[i] for row in rows]
-            if len(set(column) - {None}) == 1:
-                text += next(value for value in column if value is not None)
-            elif (place := self.number(column)) is None:
-                return None
-            else:
-                text += "~"
-                filled.append(place)
-            text += pieces[i + 1]
-        return [text, *filled]
+            known = _different(column)
+            if len(known) > 1:
+                places.append(self.number(column))
+            text += ("~" if len(known) > 1 else known[0]) + piece
+        return [text, *places]
 
-    def _strings(self, values: Sequence[str | None]) -> list[Any]:
-        kept = list(dict.fromkeys(value for value in values if value is not None))
-        return self._chosen([[value] for value in kept], values, kept)
 
-    def _chosen(self, templates: list[Any], forms: Sequence[str | None], kept: list[str]) -> list[Any]:
-        if len(templates) == 1:
-            return templates
-        return [*templates, self._keep(0, [None if form is None else kept.index(form) for form in forms])]
+def _different(values: Sequence[str | None]) -> list[str]:
+    """The values without None, each once."""
+    return [value for value in dict.fromkeys(values) if value is not None]
 
 
 def weave(frames: Sequence[Element | None], start: int, columns: Columns) -> list[list[Any]]:
@@ -237,8 +266,3 @@ def _weave(nodes: Sequence[Element | None], start: int, columns: Columns, marks:
             below.append(_weave(same, start, columns, marks))
     base[:] = below
     return base
-
-
-def settings_of(controls: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """Every setting of the controls, in the order of the frames."""
-    return [dict(zip(controls, values, strict=True)) for values in product(*controls.values())]

@@ -1,4 +1,4 @@
-// A figure to touch. Python drew a frame for every setting of the controls; the page shows the first.
+// A figure to touch. Python drew a frame for every setting of the controls; the page shows one.
 // What differs between frames is a column of whole numbers, kept for those controls that it depends
 // on. A mark is an attribute (or the text) of an element, as templates whose ~ stand for columns.
 (() => {
@@ -25,7 +25,7 @@
   function begin(root) {
     root.dataset.ready = "yes";
     const text = root.querySelector("script[type='application/json']").textContent;
-    const { values, at, marks, said, handle, drag, columns } = JSON.parse(text);
+    const { labels, at, marks, said, handle, drag, columns } = JSON.parse(text);
     const svg = root.querySelector("svg");
     const says = root.querySelector(".touch-said");
     const boxes = [...root.querySelectorAll("[data-control]")];
@@ -41,7 +41,7 @@
 
     function numberAt(column, setting) {
       const [uses, , numbers] = decoded[column];
-      return numbers[uses.reduce((sum, k) => sum * values[k].length + setting[k], 0)];
+      return numbers[uses.reduce((sum, k) => sum * labels[k].length + setting[k], 0)];
     }
     function writtenAt(column) {
       const decimals = decoded[column][1];
@@ -67,10 +67,11 @@
       says.textContent = textAt(said);
       boxes.forEach((box, k) => {
         const shown = box.querySelector("output");
-        if (shown) shown.textContent = values[k][at[k]];
+        if (shown) shown.textContent = labels[k][at[k]];
         const range = box.querySelector("input[type=range]");
-        range?.setAttribute("aria-valuetext", values[k][at[k]]);
-        if (range) range.value = at[k];
+        if (!range) return;
+        range.setAttribute("aria-valuetext", labels[k][at[k]]);
+        range.value = at[k];
       });
       if (drag.length) {
         const [x, y] = handle.map((column) => numberAt(column, at) / 10);
@@ -78,7 +79,7 @@
       }
     }
     function set(k, index) {
-      at[k] = Math.min(Math.max(index, 0), values[k].length - 1);
+      at[k] = Math.min(Math.max(index, 0), labels[k].length - 1);
       show();
     }
 
@@ -91,7 +92,7 @@
       says.setAttribute("aria-live", "polite");
     }
     function play(k, button) {
-      const last = values[k].length - 1;
+      const last = labels[k].length - 1;
       if (at[k] === last) set(k, 0);
       button.setAttribute("aria-pressed", "true");
       says.setAttribute("aria-live", "off"); // or every step would be read out
@@ -121,18 +122,22 @@
     root.addEventListener("keydown", (event) => event.stopPropagation()); // the page would turn
 
     // A handle in the plane: two sliders that are not seen, and a ring that is.
-    const ring = drag.length ? svg.appendChild(makeRing()) : null;
+    const ring = drag.length ? svg.appendChild(makeRing(svg.namespaceURI)) : null;
     function nearest(k, column, wanted) {
       const far = (i) =>
         Math.abs(numberAt(column, at.map((index, one) => (one === k ? i : index))) / 10 - wanted);
-      return values[k].reduce((best, _, i) => (far(i) < far(best) ? i : best), 0);
+      return labels[k].reduce((best, _, i) => (far(i) < far(best) ? i : best), 0);
     }
     function pull(event) {
       const point = new DOMPoint(event.clientX, event.clientY);
       const { x, y } = point.matrixTransform(svg.getScreenCTM().inverse());
+      const found = at.slice();
+      found[drag[0]] = nearest(drag[0], handle[0], x);
+      found[drag[1]] = nearest(drag[1], handle[1], y);
+      const [left, top] = handle.map((column) => numberAt(column, found) / 10);
+      if (event.type === "click" && Math.hypot(x - left, y - top) > 40) return; // not in the plane
       pause();
-      const found = [nearest(drag[0], handle[0], x), nearest(drag[1], handle[1], y)];
-      drag.forEach((k, i) => (at[k] = found[i]));
+      drag.forEach((k) => (at[k] = found[k]));
       show();
     }
     if (ring) {
@@ -168,11 +173,11 @@
     says.setAttribute("aria-live", "polite"); // from now on, changes are read out
   }
 
-  function makeRing() {
-    const group = document.createElementNS("http://www.w3.org/2000/svg", "g");
+  function makeRing(space) {
+    const group = document.createElementNS(space, "g");
     group.setAttribute("class", "touch-handle");
     for (const [radius, name] of [[26, "touch-reach"], [11, "touch-ring"]]) {
-      const circle = document.createElementNS("http://www.w3.org/2000/svg", "circle");
+      const circle = document.createElementNS(space, "circle");
       circle.setAttribute("r", radius);
       circle.setAttribute("class", name);
       group.append(circle);

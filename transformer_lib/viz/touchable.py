@@ -4,12 +4,14 @@ import html
 import json
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from itertools import product
+from numbers import Real
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from transformer_lib.viz.frames import LOOK, Columns, drawing_of, gather_shapes, settings_of, weave
+from transformer_lib.viz.frames import LOOK, Columns, drawing_of, gather_shapes, weave
 from transformer_lib.viz.plots import PALETTE
 from transformer_lib.viz.viewer import Viewer
 
@@ -17,17 +19,70 @@ __all__ = ["touch"]
 
 STYLE, SCRIPT = (Path(__file__).with_suffix(kind).read_text("utf-8") for kind in (".css", ".js"))
 HTML = (
-    '<div class="touch" role="group" aria-label="{title}"><style>\n{style}</style>{heading}'
+    '<div class="touch mathjax_ignore tex2jax_ignore" role="group" aria-label="{name}"><style>\n{style}</style>{title}'
     '<div class="touch-controls">{controls}</div>{picture}<p class="touch-says"><span aria-hidden="true">{longest}'
     '</span><span class="touch-said">{said}</span></p><script type="application/json">{data}</script></div>'
     "<script>\n{script}</script>"
 )
+HINT = '<p class="touch-hint">Drag the ring, or use the arrow keys.</p>'
+TURNED = (  # on a dark page, the colours of attention run from dark to light
+    '<filter color-interpolation-filters="sRGB"><feComponentTransfer>'
+    '<feFuncR type="table" tableValues="0.45 0.33 0.24 0.16 0.09"/>'
+    '<feFuncG type="linear" slope="-0.85" intercept="0.943"/>'
+    '<feFuncB type="table" tableValues="1 0.99 0.92 0.68 0.11"/></feComponentTransfer></filter>'
+)
+
+
+def touch(
+    draw: Callable[..., str],
+    *,
+    start: Mapping[str, Any] | None = None,
+    drag: tuple[str, str] | None = None,
+    title: str = "",
+    **controls: Sequence[Any],
+) -> Viewer:
+    """A figure to touch, as HTML that needs no kernel, no library and no network: it holds a frame for every setting.
+
+    Args:
+        draw: draws one matplotlib figure for one value of each control, and returns what is seen in one sentence.
+        start: the values at which it opens, the first of each control by default.
+        drag: two controls of numbers, for a handle in the first axes: its x and its y.
+        title: written above the figure.
+        controls: for each name the values that a reader can set. Numbers make a slider, anything else buttons.
+
+    Raises:
+        ValueError: if a value is missing, doubled, or cannot be dragged; or if draw makes no figure, or images of
+            more than a thousand cells, or does not say what is seen.
+    """
+    values, dragged = {name: list(found) for name, found in controls.items()}, drag or ()
+    at = _start(values, start or {}, dragged)
+    picture, said, data = _woven(Painter(draw, dragged), values, at)
+    data |= {"labels": [[_label(one) for one in found] for found in values.values()], "at": list(at.values())}
+    data["drag"] = [list(values).index(name) for name in dragged]
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", r"\u003c")
+    boxes = [_control(k, name, values[name], at[name], name in dragged) for k, name in enumerate(values)]
+    opened = html.escape(said[0])
+    page = HTML.format(
+        name=html.escape(title or "A figure to touch"),
+        title=f"<p><strong>{html.escape(title)}</strong></p>" if title else "",
+        style=STYLE + _colours(picture + text),
+        controls=HINT * bool(dragged) + "".join(boxes),
+        picture=picture,
+        longest=html.escape(max(said, key=len)),
+        said=opened,
+        data=text,
+        script=SCRIPT,
+    )
+    return Viewer(f"{title or 'A figure to touch'}: {said[0]}", page)
+
+
+# ---- its frames ----
 
 
 class Painter:
     """Draws frame after frame: the first lays out the axes, the others keep that layout."""
 
-    def __init__(self, draw: Callable[..., str | None], drag: Sequence[str] | None) -> None:
+    def __init__(self, draw: Callable[..., str], drag: Sequence[str]) -> None:
         self.draw, self.drag = draw, drag
         self.layout: list[Any] = []
 
@@ -42,8 +97,10 @@ class Painter:
                 raise ValueError("draw made no figure")
             figure = plt.gcf()
             try:
+                if not said or not isinstance(said, str):
+                    raise ValueError(f"draw returned {said!r}: expected a sentence that says what is seen")
                 self.keep_layout(figure)
-                return drawing_of(figure), said or "", self.handle(figure, setting)
+                return drawing_of(figure), said, self.handle(figure, setting)
             finally:
                 plt.close(figure)
 
@@ -66,108 +123,82 @@ class Painter:
         return [f"{72 * x:.1f}", f"{72 * (height - y):.1f}"]
 
 
-def touch(
-    draw: Callable[..., str | None],
-    *,
-    start: Mapping[str, Any] | None = None,
-    drag: tuple[str, str] | None = None,
-    title: str = "",
-    **controls: Sequence[Any],
-) -> Viewer:
-    """A figure to touch, as HTML that needs no kernel, no library and no network: it holds a frame for every setting.
-
-    Args:
-        draw: draws one matplotlib figure for one value of each control, and may return what is said of it.
-        start: the values at which it opens, the first of each control by default.
-        drag: two controls of numbers, for a handle in the first axes: its x and its y.
-        title: written above the figure.
-        controls: for each name the values that a reader can set. Numbers make a slider, words make buttons.
-    """
-    values = {name: list(found) for name, found in controls.items()}
-    at = _start(values, start or {}, drag or ())
-    settings = settings_of(values)
+def _woven(
+    painter: Painter, values: Mapping[str, list[Any]], at: Mapping[str, int]
+) -> tuple[str, list[str], dict[str, Any]]:
+    """The picture at the start, what is said of all frames, that of the start first, and how the others differ."""
+    settings = [dict(zip(values, found, strict=True)) for found in product(*values.values())]
     first = settings.index({name: found[at[name]] for name, found in values.items()})
-    painter = Painter(draw, drag)
     opened = painter.frame(settings[first])
     drawn = [opened if i == first else painter.frame(one) for i, one in enumerate(settings)]
     frames, said, handles = zip(*drawn, strict=True)
-
-    name = sha256(ElementTree.tostring(opened[0]) + title.encode()).hexdigest()[:6]
-    shapes = gather_shapes(frames, f"touch-{name}-")
+    digest = sha256(b"".join(map(ElementTree.tostring, frames))).hexdigest()
+    shapes = gather_shapes(frames, f"touch-{digest[:6]}-")
     columns = Columns([len(found) for found in values.values()])
-    marks = weave(frames, first, columns)
-    picture = opened[0]
-    picture.insert(0, shapes)
-    data = {
-        "values": list(values.values()),
-        "at": list(at.values()),
-        "marks": marks,
-        "said": columns.texts(said),
-        "handle": [columns.number(place) for place in zip(*handles, strict=True)],
-        "drag": [list(values).index(one) for one in drag or ()],
-    }
-    text = json.dumps(data | {"columns": columns.data()}, ensure_ascii=False, separators=(",", ":"))
-    parts = {
-        "title": html.escape(title or "A figure to touch"),
-        "heading": f"<p><strong>{html.escape(title)}</strong></p>" if title else "",
-        "controls": "".join(
-            _control(k, one, values[one], at[one], one in (drag or ())) for k, one in enumerate(values)
-        ),
-        "picture": _picture(picture),
-        "longest": html.escape(max(said, key=len)),
-        "said": html.escape(said[first]),
-        "data": text.replace("<", r"\u003c"),
-    }
-    style = STYLE + _colours(parts["picture"] + text)
-    return Viewer(f"{title or 'A figure to touch'}: {said[first]}", HTML.format(style=style, script=SCRIPT, **parts))
+    data: dict[str, Any] = {"marks": weave(frames, first, columns), "said": columns.texts(said)}
+    data["handle"] = [columns.number(place) for place in zip(*handles, strict=True)]
+    data["columns"] = columns.data()
+    root = opened[0]
+    if root.find(".//*[@class='touch-attention']") is not None:
+        turned = ElementTree.fromstring(TURNED)
+        turned.set("id", f"touch-{digest[:6]}-turned")
+        shapes.append(turned)
+        root.set("style", f"--turned: url(#touch-{digest[:6]}-turned)")
+    root.insert(0, shapes)
+    root.attrib |= {"xmlns": "http://www.w3.org/2000/svg", "aria-hidden": "true"}  # what it shows is said below
+    return ElementTree.tostring(root, "unicode").replace(" />", "/>"), [said[first], *said], data
 
 
-def _start(controls: Mapping[str, list[Any]], start: Mapping[str, Any], drag: Sequence[str]) -> dict[str, int]:
+# ---- its controls ----
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _label(value: Any) -> str:
+    """A value as a reader sees it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if _is_number(value) and not isinstance(value, int) else str(value)
+
+
+def _start(values: Mapping[str, list[Any]], start: Mapping[str, Any], drag: Sequence[str]) -> dict[str, int]:
     """Where each control stands at first."""
-    for name in {*start, *drag} - controls.keys():
-        raise ValueError(f"{name} is no control: there are {', '.join(controls)}")
+    for name in sorted({*start, *drag} - values.keys()):
+        raise ValueError(f"{name} is no control: there are {', '.join(values)}")
     at = {}
-    for name, values in controls.items():
-        if not values or len(set(values)) < len(values):
-            raise ValueError(f"{name}={values}: expected different values")
-        if name in drag and isinstance(values[0], str):
-            raise ValueError(f"{name}={values}: only numbers can be dragged")
-        if name in start and start[name] not in values:
-            raise ValueError(f"start: {name}={start[name]!r} is none of its values, {values}")
-        at[name] = values.index(start.get(name, values[0]))
+    for name, found in values.items():
+        if not found or len({_label(one) for one in found}) < len(found):
+            raise ValueError(f"{name}={found}: expected different values")
+        if name in drag and not all(map(_is_number, found)):
+            raise ValueError(f"{name}={found}: only numbers can be dragged")
+        if name in start and start[name] not in found:
+            raise ValueError(f"start: {name}={start[name]!r} is none of its values, {found}")
+        at[name] = found.index(start.get(name, found[0]))
     return at
 
 
 def _control(number: int, name: str, values: Sequence[Any], at: int, dragged: bool) -> str:
-    """One control: buttons for words, a slider for numbers, which a handle may stand for."""
-    label = html.escape(name.replace("_", " "))
-    if isinstance(values[0], str):
+    """One control: a slider for numbers, which a handle may stand for, buttons for anything else."""
+    label, shown = html.escape(name.replace("_", " ")), [html.escape(_label(one)) for one in values]
+    if not all(map(_is_number, values)):
         items = "".join(
-            f'<label><input type="radio" value="{i}"{" checked" * (i == at)}><span>{html.escape(one)}</span></label>'
-            for i, one in enumerate(values)
+            f'<label><input type="radio" value="{i}"{" checked" * (i == at)}><span>{one}</span></label>'
+            for i, one in enumerate(shown)
         )
         return f'<fieldset data-control="{number}"><legend>{label}</legend>{items}</fieldset>'
     slider = f'<input type="range" min="0" max="{len(values) - 1}" value="{at}" aria-label="{label}">'
     if dragged:
         return f'<span class="touch-dragged" data-control="{number}">{slider}</span>'
-    width = max(len(str(one)) for one in values)
     play = f'<button type="button" aria-label="Play: {label}"></button>' if len(values) > 3 else ""
-    shown = f'<output style="min-width:{width}ch">{values[at]}</output>'
-    return f'<p class="touch-slider" data-control="{number}"><span>{label}</span>{play}{slider}{shown}</p>'
+    output = f'<output style="min-width:{max(map(len, shown))}ch">{shown[at]}</output>'
+    return f'<p class="touch-slider" data-control="{number}"><span>{label}</span>{play}{slider}{output}</p>'
 
 
 def _colours(content: str) -> str:
-    """Style by which the colours of the palette that occur follow the page, light or dark."""
+    """Style by which the colours that occur follow the page, light or dark."""
     used = [(name, colour.lower()) for name, colour in PALETTE.items() if colour.lower() in content]
-    return "".join(
-        f'.touch [{use}="{colour}"] {{ {use}: var(--{name}); }}\n'
-        for name, colour in used
-        for use in ("fill", "stroke")
-    )
-
-
-def _picture(picture: Element) -> str:
-    """The first frame as SVG, with the names that it needs to stand alone."""
-    picture.set("xmlns", "http://www.w3.org/2000/svg")
-    picture.set("aria-hidden", "true")  # what it shows is said below
-    return ElementTree.tostring(picture, "unicode").replace(" />", "/>")
+    rule = '.touch [{use}="{colour}"] {{ {use}: var(--{name}); }}\n'
+    uses = ("fill", "stroke")
+    return "".join(rule.format(use=use, colour=colour, name=name) for name, colour in used for use in uses)

@@ -433,7 +433,7 @@ def test_the_figures_of_the_book_are_small_work_and_can_be_read(browser: Any, tm
             "(all) => all.map((one) => parseFloat(getComputedStyle(one).fontSize)"
             " * Math.hypot(one.getScreenCTM().a, one.getScreenCTM().b))",
         )
-        assert min(sizes) >= 9, name
+        assert min(sizes, default=9) >= 9, name
         heights = page.eval_on_selector_all(  # every control to both of its ends
             f"#{name} input",
             """(all) => all.flatMap((one) => (one.type === 'range' ? [0, one.max] : [true]).map((value) => {

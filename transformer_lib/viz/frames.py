@@ -23,13 +23,14 @@ CELLS = 1000  # as many as one image may have
 ATTENTION = "attention"  # the name of viz.attention_colours
 PAGE = {colour.lower() for colour in PALETTE.values()}  # colours that follow the page
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+RECTANGLE = re.compile(r"M(\S+) (\S+)L(\S+) \2L\3 ([^LM]+)L\1 \4(?:z|L\1 \2z?)")
 DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 # ---- one drawing as a tree ----
 
 
-def drawing_of(figure: Any) -> Element:
+def drawing_of(figure: Any) -> Any:
     """A figure as a short SVG tree: attributes instead of styles, a tenth of a point, no groups without a use."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
@@ -80,14 +81,30 @@ def _tidy(node: Element) -> None:
         found["class"] = "touch-attention"  # whose shades turn round in the dark
     found = {name: _shorter(name, value) for name, value in found.items()}
     node.attrib = {name: value for name, value in found.items() if value}
+    if "id" not in node.attrib:  # others refer to what has one
+        _round(node)
     for child in node:
         _tidy(child)
-    node[:] = [below for child in node for below in _without_group(child)]
+    node[:] = _regrouped([below for child in node for below in _without_group(child)])
 
 
 def _without_group(node: Element) -> list[Element]:
     """A node, or what is in it, if it is a group that says nothing."""
     return list(node) if node.tag == "g" and not (node.attrib and len(node)) else [node]
+
+
+def _regrouped(nodes: list[Element]) -> list[Element]:
+    """Neighbours that are clipped alike, as one group."""
+    found: list[Element] = []
+    for node in nodes:
+        clip = node.attrib.pop("clip-path", "")
+        if not clip:
+            found.append(node)
+            continue
+        if not found or found[-1].attrib != {"clip-path": clip}:
+            found.append(Element("g", {"clip-path": clip}))
+        found[-1].extend(_without_group(node))
+    return found
 
 
 def _shorter(name: str, value: str) -> str:
@@ -102,27 +119,67 @@ def _shorter(name: str, value: str) -> str:
         return value
     places = 1 if name in ("d", "x", "y", "width", "height", "transform") else 2
     value = NUMBER.sub(lambda found: written(round(float(found[0]) * 10**places), ~places), value)
-    return re.sub(r"\s*([MLCQz])\s*", r"\1", value) if name == "d" else value
+    if name != "d":
+        return value
+    path = re.sub(r"\s*([MLCQz])\s*", r"\1", value).strip()
+    corners = RECTANGLE.fullmatch(path)
+    return corners.expand(r"M\1 \2H\3V\4H\1z") if corners else path
 
 
-def gather_shapes(frames: Sequence[Element], name: str) -> Element:
-    """Take the shapes that frames refer to out of them, into one ``defs``; ``name`` begins their new names."""
+def gather_shapes(frames: Sequence[Any], name: str) -> Any:
+    """Take the shapes that frames refer to out of them, into one ``defs``; ``name`` begins their new names.
+
+    Marks whose shape is short are drawn where they stand instead, so that their sizes can differ.
+    """
     shapes: dict[str, Element] = {}
     for frame in frames:
         for parent in frame.iter():
             for defs in [child for child in parent if child.tag == "defs"]:
                 parent.remove(defs)
                 shapes |= {shape.get("id", ""): shape for shape in defs}
-    short = {old: f"{name}{number}" for number, old in enumerate(shapes)}
-    for old, shape in shapes.items():
-        shape.set("id", short[old])
+    used: dict[str, str] = {}
     for frame in frames:
         for node in frame.iter():
+            if node.tag == "use":
+                _draw_mark(node, shapes[node.get("href", "")[1:]])
             for key in {"href", "clip-path"}.intersection(node.keys()):
-                node.set(key, re.sub(r"#(\w+)", lambda found: f"#{short[found[1]]}", node.get(key, "")))
+                old = re.search(r"#(\w+)", node.get(key, ""))[1]  # type: ignore[index]
+                new = used.setdefault(old, f"{name}{len(used)}")
+                node.set(key, node.get(key, "").replace(old, new))
     defs = Element("defs")
-    defs.extend(shapes.values())
+    for old, new in used.items():
+        shapes[old].set("id", new)
+        defs.append(shapes[old])
     return defs
+
+
+def _draw_mark(node: Element, shape: Element) -> None:
+    """Turn the use of a short shape into the shape itself."""
+    path = shape.get("d", "")
+    if len(path) > 400:
+        return
+    x, y = node.attrib.pop("x"), node.attrib.pop("y")
+    node.attrib.pop("href")
+    node.attrib |= {key: value for key, value in shape.attrib.items() if key not in ("id", "d")}
+    node.tag = "path"
+    node.attrib |= {"d": path, "transform": f"translate({x} {y})"}
+    _round(node)
+
+
+def _round(node: Element) -> None:
+    """Turn a path of eight equal curves into a circle."""
+    if node.tag != "path" or not re.fullmatch(r"M[-\d. ]+(C[-\d. ]+){8}z", node.get("d", "")):
+        return
+    numbers = [float(one) for one in NUMBER.findall(node.get("d", ""))]
+    ends = [numbers[6 * i : 6 * i + 2] for i in range(9)]
+    (x, low), (right, _), (_, high) = ends[0], ends[2], ends[4]
+    if abs(abs(right - x) - abs(low - high) / 2) > 0.2:
+        return  # an ellipse
+    del node.attrib["d"]
+    cx, cy = NUMBER.findall(node.attrib.pop("transform", "translate(0 0)"))
+    node.tag = "circle"
+    for name, value in (("cx", x + float(cx)), ("cy", (low + high) / 2 + float(cy)), ("r", abs(low - high) / 2)):
+        node.set(name, written(round(100 * value), ~2))
 
 
 # ---- what differs, as columns of whole numbers ----
@@ -231,7 +288,7 @@ def _different(values: Sequence[str | None]) -> list[str]:
     return [value for value in dict.fromkeys(values) if value is not None]
 
 
-def weave(frames: Sequence[Element | None], start: int, columns: Columns) -> list[list[Any]]:
+def weave(frames: Sequence[Any], start: int, columns: Columns) -> list[list[Any]]:
     """Mark in the frame at ``start`` what differs between all of them.
 
     Returns:

@@ -17,7 +17,14 @@ from transformer_lib.viz.viewer import Viewer
 
 __all__ = ["touch"]
 
-STYLE, SCRIPT = (Path(__file__).with_suffix(kind).read_text("utf-8") for kind in (".css", ".js"))
+
+def _short(kind: str) -> str:
+    """A file beside this one, without comments and indents: it stands in every figure."""
+    lines = map(str.strip, Path(__file__).with_suffix(kind).read_text("utf-8").splitlines())
+    return "".join(f"{line}\n" for line in lines if line and not line.startswith("//"))
+
+
+STYLE, SCRIPT = _short(".css"), _short(".js")
 HTML = (
     '<div class="touch mathjax_ignore tex2jax_ignore" role="group" aria-label="{name}"><style>\n{style}</style>{title}'
     '<div class="touch-controls">{controls}</div>{picture}<p class="touch-says"><span aria-hidden="true">{longest}'

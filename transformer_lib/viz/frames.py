@@ -96,7 +96,7 @@ def _without_group(node: Element) -> list[Element]:
 def _regrouped(nodes: list[Element]) -> list[Element]:
     """Neighbours that are clipped alike, as one group."""
     found: list[Element] = []
-    for node in nodes:
+    for node in sorted(nodes, key=lambda node: node.tag != "defs"):  # shapes stand between no neighbours
         clip = node.attrib.pop("clip-path", "")
         if not clip:
             found.append(node)

@@ -138,11 +138,6 @@ def make_viewer(
     return Viewer(title, HTML["viewer"].format(plain=plain, style=STYLE, script=SCRIPT, **contents))
 
 
-def lights(words: Sequence[str]) -> list[str]:
-    """Words as places of part 0, which light up."""
-    return [HTML["light"].format(text=html.escape(word)) for word in words]
-
-
 def percent(weights: Any) -> Any:
     """Numbers from 0 to 1 as nested lists of whole per cent."""
     return np.rint(100 * np.minimum(np.asarray(weights), 1)).astype(int).tolist()
@@ -178,5 +173,6 @@ def attention_viewer(weights: Any, rows: Sequence[str], columns: Sequence[str], 
     note = f"It opens at {opened}: its weights reach the most source words." if menus else ""
     controls.append(Control("Target: choose a word", targets, "words"))
     part = Part(tuple(range(len(controls))), percent(array), weights=True)
-    scene = HTML["attention"].format(lights="".join(lights(sources)), control=len(menus))
+    lights = "".join(HTML["light"].format(text=html.escape(word)) for word in sources)
+    scene = HTML["attention"].format(lights=lights, control=len(menus))
     return make_viewer(title, controls, scene, [part], note=note)

@@ -71,7 +71,7 @@ def maps(sharpness: float, causal: bool) -> str:
     shares /= shares.sum(1, keepdims=True)
     _, (left, right) = plt.subplots(1, 2)
     viz.heatmap(left, shares, ["a", "b", "c"], ["x", "y", "z"], numbers=True)
-    right.imshow(shares, origin="lower")
+    right.imshow(plt.cm.viridis(shares) if causal else shares, origin="lower")  # colours, or numbers
     return f"The last weight is {shares[2, 2]:.2f}."
 
 
@@ -199,7 +199,7 @@ def crowded(x: int) -> str:
     [
         (nothing, "draw made no figure"),
         (silent, "draw returned None: expected a sentence"),
-        (crowded, "an image of 40 x 40 values"),
+        (crowded, "an image of 40 x 40 cells"),
     ],
 )
 def test_a_function_that_draws_what_cannot_be_shown_is_refused(draw: Any, message: str) -> None:

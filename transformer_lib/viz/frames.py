@@ -55,15 +55,17 @@ def _draw_cells(ax: Any) -> None:
     limits = ax.get_xlim(), ax.get_ylim()
     for image in list(ax.images):
         array = image.get_array()
-        if array.ndim != 2 or array.size > CELLS:
-            shape = " x ".join(map(str, array.shape))
-            raise ValueError(f"an image of {shape} values: expected a table of at most {CELLS} numbers")
+        rows, columns = array.shape[:2]
+        if rows * columns > CELLS:
+            raise ValueError(f"an image of {rows} x {columns} cells: expected at most {CELLS}")
         left, right, bottom, top = image.get_extent()
-        down = np.linspace(top, bottom, array.shape[0] + 1)
-        across = np.linspace(left, right, array.shape[1] + 1)
-        look = {"cmap": image.cmap, "norm": image.norm, "alpha": image.get_alpha(), "zorder": image.zorder}
+        down = np.linspace(top, bottom, rows + 1)
+        across = np.linspace(left, right, columns + 1)
+        look = {"alpha": image.get_alpha(), "zorder": image.zorder}
+        if array.ndim == 2:  # numbers; or else colours
+            look |= {"cmap": image.cmap, "norm": image.norm}
         cells = ax.pcolormesh(across, down[:: -1 if image.origin == "lower" else 1], array, **look)
-        cells.set_gid(image.cmap.name)
+        cells.set_gid(image.cmap.name if array.ndim == 2 else None)
         image.remove()
     ax.set(xlim=limits[0], ylim=limits[1])
 

@@ -37,11 +37,8 @@ test: $(READY) ## run the tests, then notebooks that changed, and compare their 
 	$(PY) tools/compare.py $(NB) || status=1; \
 	exit $$status
 
-check: $(READY) ## the fast checks: those of make lint, and the tests that are not slow
-	@status=0; \
-	$(MAKE) --no-print-directory lint || status=1; \
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" --hypothesis-profile quick -p no:nbval tests || status=1; \
-	exit $$status
+check: lint ## the fast checks: those of make lint, then the tests that are not slow
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" --hypothesis-profile quick -p no:nbval tests
 
 lint: $(READY) ## export gate, notebook guard, style, types, size
 	@status=0; \

@@ -29,6 +29,7 @@ from transformer_lib.decoding.beam_search import SearchConfig, Step, beam_search
 from transformer_lib.decoding.greedy import generate, greedy_decode, largest, penalize_repetition
 from transformer_lib.decoding.sampling import sample, sampling_probabilities
 from transformer_lib.models.convert import from_hf
+from transformer_lib.models.gpt import GPT, GPTConfig
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 
@@ -71,7 +72,7 @@ def assert_same(mine: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) ->
 
 
 CONFIGS = st.builds(
-    SearchConfig,
+    lambda **options: SearchConfig(**options | {"min_length": min(options["min_length"], options["max_length"])}),
     beam_size=st.integers(1, 5),
     length_penalty=st.sampled_from([-1.0, 0.0, 0.6, 1.0, 2.5]),
     max_length=st.integers(1, 6),
@@ -82,6 +83,17 @@ CONFIGS = st.builds(
     lookahead=st.none(),  # the exact rule
 )
 
+
+def refused(config, source):
+    """Does the ratio leave a sentence fewer tokens than the smallest length? Then the search has to say so."""
+    lengths = (source != PAD).sum(1).clamp(min=1) * (config.max_ratio or math.inf)
+    contradictory = config.min_length > max(1, int(lengths.clamp(max=99).min()))
+    if contradictory:
+        with pytest.raises(ValueError, match=f"min_length={config.min_length} for sentence"):
+            beam_search(Oracle(0), source, config)
+    return contradictory
+
+
 # ---------------------------------------------------------------- the referees
 
 
@@ -89,7 +101,9 @@ CONFIGS = st.builds(
 @given(seed=st.integers(0, 10**6), words=st.integers(1, 3), n_best=st.integers(1, 5), forced=st.booleans(), c=CONFIGS)
 def test_a_beam_as_wide_as_the_space_equals_exhaustive_search(seed, words, n_best, forced, c):
     longest = min(c.max_length, 4)
-    config = replace(c, beam_size=121, n_best=n_best, max_length=longest)
+    config = replace(c, beam_size=121, n_best=n_best, max_length=longest, min_length=min(c.min_length, longest))
+    if refused(config, SOURCE[:2]):
+        return
     prefix = PREFIX[:2, :longest].clamp(max=2 + words) if forced else None
     expected = exhaustive_search(Oracle(seed, words), SOURCE[:2], config, prefix)
     assert_same(as_lists(beam_search(Oracle(seed, words), SOURCE[:2], config, prefix=prefix)), expected)
@@ -99,6 +113,8 @@ def test_a_beam_as_wide_as_the_space_equals_exhaustive_search(seed, words, n_bes
 @given(seed=st.integers(0, 10**6), n_best=st.integers(1, 5), config=CONFIGS)
 def test_it_equals_a_plain_search_that_never_stops_early(seed, n_best, config):
     model, config = Oracle(seed), replace(config, n_best=min(n_best, config.beam_size))
+    if refused(config, SOURCE):
+        return
     if config.beam_size == 1:  # greedy: the first translation, without a look at longer ones
         config = replace(config, max_ratio=None)
         expected = [
@@ -646,7 +662,16 @@ def test_all_of_the_probability_is_all_tokens():
     torch.testing.assert_close(sampling_probabilities(logits, top_p=1.0), logits.softmax(-1))
 
 
-BAD_OPTIONS = [{"max_ratio": 0.0}, {"max_ratio": -1.0}, {"max_ratio": math.nan}, {"min_length": -1}]
+BAD_OPTIONS = [
+    {"max_ratio": 0.0},
+    {"max_ratio": -1.0},
+    {"max_ratio": math.nan},
+    {"min_length": -1},
+    {"min_length": 20, "max_length": 5},
+    {"min_length": 101},  # the limit is 100 unless one is given
+    {"min_length": 4, "max_ratio": 1.0},  # three source tokens
+    {"min_length": 2, "max_ratio": 0.1},
+]
 
 
 @pytest.mark.parametrize("option", BAD_OPTIONS, ids=str)
@@ -655,6 +680,23 @@ def test_an_option_out_of_range_is_refused_by_every_search(search, option):
     model = RecurrentSeq2Seq(RecurrentConfig(9, 9, d_model=4, d_hidden=4))
     with pytest.raises(ValueError, match=next(iter(option))):
         search(model, torch.tensor([[4, 5, EOS]]), **option)
+
+
+@pytest.mark.parametrize("search", [greedy_decode, sample, beam_search])
+@pytest.mark.parametrize("kind", ["translator", "language model"])
+def test_no_search_promises_more_tokens_than_its_model_can_write(search, kind):
+    torch.manual_seed(0)
+    if kind == "translator":
+        config = TransformerConfig(9, 9, d_model=4, n_heads=1, d_ff=4, max_length=8, positions="learned")
+        model, source = Transformer(config).eval(), torch.tensor([[4, 5, EOS]])
+    else:
+        model, source = GPT(GPTConfig(9, d_model=4, n_heads=1, n_layers=1, max_length=8)).eval(), torch.tensor([[4]])
+    for options in ({}, {"max_length": 50}):
+        with pytest.raises(ValueError, match="min_length=9 for sentence 0, which may have 8 tokens at most"):
+            search(model, source, min_length=9, **options)
+    for least in (7, 8):  # as many as there is room for is no contradiction
+        tokens = search(model, source, min_length=least)
+        assert (tokens.tokens[:, 0] if search is beam_search else tokens).shape[1] == 8
 
 
 @pytest.mark.parametrize(

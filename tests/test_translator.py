@@ -16,6 +16,7 @@ from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.recurrent import RecurrentConfig
 from transformer_lib.training.checkpoints import load_tensors
+from transformer_lib.translation.cli import main
 from transformer_lib.translation.translator import (
     TextPreparation,
     Translator,
@@ -103,6 +104,45 @@ def test_a_stream_obeys_the_settings_of_its_translator(options):
     assert "".join(shipped.stream(text, own.decoding)) == expected
     with pytest.raises(ValueError, match="beam_size=3: only greedy search"):
         next(shipped.stream(text, beam_size=3))
+
+
+CONTRADICTIONS = [
+    ({"min_length": 20, "max_length": 5}, "min_length=20 is more than max_length=5"),
+    ({"min_length": 9, "max_ratio": 2.0}, "room for at most 8 tokens, but min_length=9"),  # four source tokens
+    ({"min_length": 2000, "max_length": 5000, "max_ratio": 1000.0}, "room for at most 1024 tokens, but min_length=2000"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), CONTRADICTIONS)
+def test_limits_that_contradict_each_other_are_refused_at_every_door(options, message, tmp_path, capsys):
+    shipped, text = captions(), ["a dog runs"]
+    for call in (shipped.translate, shipped.search):
+        with pytest.raises(ValueError, match=message):
+            call(text, beam_size=2, **options)
+    with pytest.raises(ValueError, match=message):
+        next(shipped.stream(text[0], **options))
+    typed = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", f"{value}")]
+    (tmp_path / "texts").write_text("a dog runs\n")
+    assert main(["translate", "captions-en-de", str(tmp_path / "texts"), *typed]) == 1
+    assert message in capsys.readouterr().err
+    if options["min_length"] != 9:  # which contradicts the ratio for short sentences only
+        for command in (["export", "captions-en-de", "--output", str(tmp_path / "x")], ["evaluate", "captions-en-de"]):
+            assert main([*command, *typed]) == 1
+            assert message in capsys.readouterr().err
+        assert not (tmp_path / "x").exists()
+        with pytest.raises(ValueError, match=message):
+            parts = shipped.model, shipped.source_tokenizer, shipped.target_tokenizer
+            Translator(*parts, decoding=SearchConfig(**options))
+
+
+def test_with_limits_that_contradict_each_other_a_line_is_bad(tmp_path, capsys):
+    (tmp_path / "texts").write_text("a dog runs\n\nthe dog does not cross the street because it is too tired\n")
+    words = ["translate", "captions-en-de", str(tmp_path / "texts"), "--min-length", "9", "--max-ratio", "2"]
+    assert main([*words, "--skip-bad"]) == 0
+    out, err = capsys.readouterr()
+    assert "line 1: left empty, it has room for at most 8 tokens, but min_length=9" in err
+    first, blank, third, rest = out.split("\n")
+    assert first == blank == rest == "" and len(third.split()) >= 8
 
 
 def test_what_everyone_types_first_works():

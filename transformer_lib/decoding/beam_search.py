@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.decoding.greedy import (
     begin,
+    check_lengths,
     check_search,
     close_gaps,
     force,
@@ -47,6 +48,8 @@ class SearchConfig:
     def __post_init__(self) -> None:
         if self.n_best > self.beam_size:
             raise ValueError(f"n_best={self.n_best} is more than beam_size={self.beam_size}")
+        if self.min_length > self.max_length:
+            raise ValueError(f"min_length={self.min_length} is more than max_length={self.max_length}")
 
     def normalizer(self, length: int | Tensor) -> Any:
         """The divisor of a log-probability. Source: Wu et al. (2016), eq. 14."""
@@ -206,6 +209,7 @@ def beam_search(
     B, K, n, least = len(source), config.beam_size, config.n_best, config.min_length
     special = special_ids(model)
     fill = special.fill
+    check_lengths(least, limits + (prompt != special.padding).sum(1))
     given, left = (prompt != special.padding).sum(1), torch.arange(B, device=source.device)
     live = Hypotheses(prompt[:, None], *torch.zeros(2, B, 1, device=left.device))
     none = torch.full((2, B, n), -math.inf, device=left.device)

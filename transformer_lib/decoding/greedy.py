@@ -124,6 +124,17 @@ def check_search(
     return (given, none, (limits - valid.sum(1)).clamp(min=1)) if text else (none, given, limits)
 
 
+def check_lengths(min_length: int, limits: Int[Tensor, " B"]) -> None:
+    """Refuse a smallest length above the largest of a row, which is that of the options, the model or the ratio.
+
+    Raises:
+        ValueError: with the first such row.
+    """
+    if min_length and len(short := (limits < min_length).nonzero()):  # without one, nothing waits for the device
+        row = int(short[0])
+        raise ValueError(f"{min_length=} for sentence {row}, which may have {int(limits[row])} tokens at most")
+
+
 def begin(model: nn.Module, source: Int[Tensor, "B S"], special: SpecialIds) -> tuple[Float[Tensor, "B V"], Any]:
     """Logits of the first token to write, and the state behind a language model's prompt, or a translator's BOS.
 
@@ -173,9 +184,10 @@ def generate(
     Raises:
         ValueError: in training mode, for a bad prefix or option, logits with NaN, or if no token is possible.
     """
-    if min_length < 0:
-        raise ValueError(f"{min_length=} must not be negative")
+    if not 0 <= min_length <= max_length:
+        raise ValueError(f"{min_length=} must be from 0 to {max_length=}")
     written, prefix, limits = check_search(model, source, max_length, prefix, max_ratio)
+    check_lengths(min_length, limits + (written != special_ids(model).padding).sum(1))
     special, rows = special_ids(model), torch.arange(len(source), device=source.device)
     given, quick = (written != special.padding).sum(1), without_autograd(model)
     for length in range(1, max_length + 1 if len(rows) else 0):

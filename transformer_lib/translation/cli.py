@@ -210,6 +210,8 @@ class Translate:
         """Translate the input, and keep what was written whatever happens."""
         translator = Translator.from_pretrained(self.translator, device=self.device, weights=self.weights)
         config, lines = replace(translator.decoding, **{"n_best": 1} | typed(self.search)), None
+        if why := translator.refusal("", config):
+            raise ValueError(f"the search has {why}")
         with self.streams() as (stream, out):
             if stream.seekable() and stream.tell() == 0:  # a file
                 lines = sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 20), b""))
@@ -228,7 +230,7 @@ class Translate:
     def translate(self, lines: list[bytes], translator: Translator, config: SearchConfig, out: Any, bar: Any) -> None:
         """Translate some lines and write them."""
         texts = [line.decode("utf-8", "replace") for line in lines]
-        bad = {i: why for i, line in enumerate(lines) if (why := _problem(line, texts[i], translator))}
+        bad = {i: why for i, line in enumerate(lines) if (why := _problem(line, texts[i], translator, config))}
         texts = texts if self.skip_bad or not bad else texts[: min(bad)]
         good = [i for i in range(len(texts)) if i not in bad]
         best = dict(zip(good, translator.search([texts[i] for i in good], config), strict=True))
@@ -298,11 +300,11 @@ def _tell(bar: Any, text: str) -> None:
             print(text, file=sys.stderr, flush=True)
 
 
-def _problem(line: bytes, text: str, translator: Translator) -> str | None:
+def _problem(line: bytes, text: str, translator: Translator, config: SearchConfig) -> str | None:
     """The reason why a line cannot be translated, or None."""
     if b"\0" in line or text.encode() != line:
         return "is not UTF-8 text"
-    why = translator.refusal(text)
+    why = translator.refusal(text, config)
     return f"has {why}" if why else None
 
 

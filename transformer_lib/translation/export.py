@@ -47,7 +47,11 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
     folder, target = find_pretrained(folder), Path(target)
     config, options = read_options(folder)
     translator = Translator.from_pretrained(folder, device="cpu", weights=weights)
-    translator.decoding = replace(translator.decoding, **search)
+    tokenizers, decoding = (
+        (translator.source_tokenizer, translator.target_tokenizer),
+        replace(translator.decoding, **search),
+    )
+    translator = Translator(translator.model, *tokenizers, text=translator.text, decoding=decoding)
     name = options.data if options.data.startswith("hf:") else Path(options.data).name
     # the folders of this machine are nobody's business
     start, extra = (path and Path(path).name for path in (options.start_from, options.extra))

@@ -258,6 +258,8 @@ class Translator:
                 raise ValueError(f"the {side} tokenizer has {n} ids, the model {size}")
         self.model, self.special, self.text = model, special_ids(model), text or TextPreparation()
         self.decoding = decoding or SearchConfig()
+        if problem := self._too_short(self.decoding, math.inf):
+            raise ValueError(f"decoding has {problem}")
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
 
     @classmethod
@@ -381,7 +383,7 @@ class Translator:
         ready = [*map(one_line if prepared else prepare, lines)]
         ids = [[*one, *self.special.eos[:1]] for one in self.source_tokenizer.encode_batch(ready)]
         for index, source in enumerate(ids):
-            if problem := self._too_long(source):
+            if problem := self._problem(source, config):
                 raise ValueError(f"texts[{index}] has {problem}")
         best = [[Translation("")] * config.n_best for _ in lines]
         sizes = sorted([(len(ids[row]), row) for row, text in enumerate(ready) if text.strip()])
@@ -417,7 +419,7 @@ class Translator:
             raise ValueError(f"beam_size={config.beam_size}: only greedy search, with a beam of 1, writes word by word")
         ready = self.prepare(*check_texts([text]))
         source = [*self.source_tokenizer.encode(ready), *self.special.eos[:1]]
-        if problem := self._too_long(source):
+        if problem := self._problem(source, config):
             raise ValueError(f"text has {problem}")
         if not ready.strip():
             return
@@ -476,15 +478,27 @@ class Translator:
         """A sentence as the model reads it."""
         return self.text.prepare(text, self.source_tokenizer)
 
-    def refusal(self, text: str) -> str | None:
+    def refusal(self, text: str, config: SearchConfig | None = None) -> str | None:
         """The reason why a sentence cannot be translated, or None."""
-        return self._too_long([*self.source_tokenizer.encode(self.prepare(text)), *self.special.eos[:1]])
+        ids = [*self.source_tokenizer.encode(self.prepare(text)), *self.special.eos[:1]]
+        return self._problem(ids, config or self.decoding)
 
-    def _too_long(self, ids: list[int]) -> str | None:
+    def _problem(self, ids: list[int], config: SearchConfig) -> str | None:
         limit = getattr(self.model, "max_source_length", None)
-        if limit is None or len(ids) <= limit:
-            return None
-        return f"{len(ids)} tokens, more tokens than the {limit} that this model can read: split it"
+        if limit is not None and len(ids) > limit:
+            return f"{len(ids)} tokens, more tokens than the {limit} that this model can read: split it"
+        blank = len(ids) <= len(self.special.eos[:1])  # and so is its translation, whatever the ratio
+        most = math.inf if blank or config.max_ratio is None else max(1, int(len(ids) * config.max_ratio))
+        return self._too_short(config, most)
+
+    def _too_short(self, config: SearchConfig, most: float) -> str | None:
+        """The reason why no translation of at most so many tokens is long enough, or None."""
+        most = min(most, config.max_length, getattr(self.model, "max_target_length", None) or most)
+        return (
+            f"room for at most {most:.0f} tokens, but min_length={config.min_length}"
+            if config.min_length > most
+            else None
+        )
 
     @property
     def device(self) -> torch.device:

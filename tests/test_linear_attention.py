@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
@@ -133,6 +135,113 @@ def test_smaller_types_compute_in_single_precision(dtype):
     assert (found.double() - exact).abs().max() < {torch.float32: 1e-5}.get(dtype, 0.1)
 
 
+# ---------------------------------------------------------------- the edges of the formulas
+
+DTYPES = {torch.float64: 1e-9, torch.float32: 3e-5, torch.bfloat16: 0.03, torch.float16: 0.005}
+DECAYS = [0.0, -1e-3, -0.3, -5.0, -80.0, -1e4, -1e6, -1e8, -1e30, -math.inf]  # from nothing to a border between texts
+every_type = pytest.mark.parametrize(("dtype", "tolerance"), DTYPES.items(), ids=map(str, DTYPES))
+
+
+def close(ours: Tensor, exact: Tensor, tolerance: float) -> None:
+    largest = max(1.0, float(exact.abs().max())) if exact.numel() else 1.0
+    assert ours.isfinite().all() and (ours.double() - exact).abs().max().item() <= tolerance * largest
+
+
+def test_a_strong_decay_leaves_the_weak_ones_their_digits():
+    ones = torch.ones(3, 1)
+    for strong in (-1e6, -1e8, -math.inf):
+        for chunk in (1, 2, 3):
+            found, _ = linear_attention(ones, ones, ones, log_decay=torch.tensor([0, strong, -0.3]), chunk=chunk)
+            assert found.flatten().tolist() == pytest.approx([1, 1, 1 + math.exp(-0.3)], rel=1e-6)
+
+
+@every_type
+@settings(max_examples=25)
+@given(data=st.data(), delta=st.booleans(), chunk=st.integers(1, 10), seed=SEEDS)
+def test_chunks_equal_the_loop_in_double_precision_after_any_decay(dtype, tolerance, data, delta, chunk, seed):
+    q, k, v, beta, _, state = (x.to(dtype) for x in written_and_read(seed))
+    fade = torch.tensor(data.draw(st.lists(st.sampled_from(DECAYS), min_size=9, max_size=9)), dtype=dtype)
+    parts = [x.requires_grad_() for x in (q, k, v, beta, fade, state)]
+    options = {"beta": beta, "log_decay": fade, "state": state, "delta": delta, "chunk": chunk}
+    found, exact = linear_attention(q, k, v, **options), in_a_loop(*(x.double() for x in parts), delta)
+    for one, two in zip(found, exact, strict=True):
+        close(one.detach(), two.detach(), tolerance)
+    gradients = [torch.autograd.grad(y.double().sin().sum() + W.double().sin().sum(), parts) for y, W in (found, exact)]
+    for name, one, two in zip(["q", "k", "v", "beta", "log_decay", "state"], *gradients, strict=True):
+        close(one, two.double(), 3 * tolerance)
+        assert one.isfinite().all(), name
+
+
+def by_kernel_in_a_loop(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """One query at a time, with logarithms of the features, which cannot underflow."""
+    phi = [torch.where(x < 0, x, x.clamp(min=0).log1p()) for x in (q, k)]
+    logits = (phi[0][:, None] + phi[1][None]).logsumexp(-1)
+    future = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
+    return logits.masked_fill(future, -math.inf).softmax(-1) @ v
+
+
+@every_type
+@pytest.mark.parametrize("scale", [1, 6.25, 8.5, 18, 38, 69, 1000])
+def test_features_that_underflow_still_weigh_the_values(dtype, tolerance, scale):
+    low = -scale * torch.ones(1, 1, dtype=dtype)
+    zero, one = torch.zeros(1, 1, dtype=dtype), torch.ones(1, 1, dtype=dtype)
+    for q, k in ((low, zero), (low, -low), (zero, low), (low, low)):
+        found, _ = kernel_attention(q, k, one)
+        seen = scale < 70 or k[0] >= 0  # below 1e-30, a key is as good as none
+        assert found.item() == pytest.approx(1.0 if seen else 0.0, rel=tolerance, abs=1e-20)
+    for seed in range(5):
+        q, k, v = (vectors(9, 3, seed=seed + n) for n in (1, 2, 3))
+        q, k, v = (x.to(dtype).requires_grad_() for x in (-scale + q, -min(scale, 60) + k, v))
+        for chunk in (1, 4, 64):
+            found, _ = kernel_attention(q, k, v, chunk=chunk)
+            exact = by_kernel_in_a_loop(q.double(), k.double(), v.double())
+            close(found.detach(), exact.detach(), tolerance)
+            ours, theirs = (torch.autograd.grad(y.double().sin().sum(), (q, k, v)) for y in (found, exact))
+            for one_gradient, other in zip(ours, theirs, strict=True):
+                close(one_gradient, other.double(), 3 * tolerance)
+
+
+@every_type
+@pytest.mark.parametrize("low", [-100.0, -1e4])
+def test_where_no_key_can_be_seen_outputs_are_zero_and_gradients_finite(dtype, tolerance, low):
+    q, k, v = (vectors(5, 2, seed=n).to(dtype) for n in (1, 2, 3))
+    k = (0 * k + low).requires_grad_()
+    found, state = kernel_attention(q.requires_grad_(), k, v)
+    if low > -700 and dtype is torch.float64:
+        close(found.detach(), by_kernel_in_a_loop(q, k, v).detach(), tolerance)
+    else:
+        assert found.double().abs().max() < 1e-20 and state.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(found.double().sum(), (q, k)))
+
+
+def test_inputs_of_any_size_are_finite_in_half_precision():
+    for name in (*RULES, "net"):
+        for dtype in (torch.bfloat16, torch.float16):
+            made = layer(name).to(dtype)
+            for x in (10 * vectors(2, 400, 8), torch.zeros(2, 400, 8), 1000 * vectors(2, 70, 8)):
+                x = x.to(dtype).requires_grad_()
+                found, _ = made(x)
+                (gradient,) = torch.autograd.grad(found.float().mean(), x)
+                assert found.dtype == dtype and found.isfinite().all(), (name, dtype)
+                if dtype is torch.bfloat16 or x.abs().max() < 100:  # float16 ends at 65,504, for gradients too
+                    assert gradient.isfinite().all(), (name, dtype)
+
+
+@pytest.mark.parametrize("name", [*RULES, "net"])
+def test_half_precision_is_near_double_and_autocast_computes_as_without(name):
+    x, made = vectors(2, 70, 8), layer(name)
+    exact = made(x)[0].detach()
+    for dtype, tolerance in ((torch.float32, 1e-4), (torch.float16, 0.02), (torch.bfloat16, 0.1)):
+        found = layer(name).to(dtype)(x.to(dtype))[0].detach()
+        assert (found.double() - exact).abs().max() < tolerance * exact.abs().max()
+    q, k, v, beta, fade, _ = (one.float() for one in written_and_read(3))
+    alone = linear_attention(q, k, v, beta=beta, log_decay=fade, delta=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = linear_attention(q, k, v, beta=beta, log_decay=fade, delta=True)
+    for one, other in zip(alone, inside, strict=True):
+        assert torch.equal(one, other)
+
+
 # ---------------------------------------------------------------- the layers
 
 
@@ -208,6 +317,71 @@ def test_every_parameter_earns_a_gradient_that_finite_differences_confirm(name):
                 ends.append(made(x)[0].square().sum())
             flat[place] += 1e-6
         assert ((ends[0] - ends[1]) / 2e-6).item() == pytest.approx(gradients[key].flatten()[place].item(), rel=1e-4)
+
+
+def pieces(state) -> list[Tensor]:
+    return [state] if isinstance(state, Tensor) else [state.recent, state.memory]
+
+
+@every_layer
+@pytest.mark.parametrize("value", [0.0, 3.0, math.nan, math.inf])
+@pytest.mark.parametrize("where", ["in front", "behind", "both", "between", "first part only padding"])
+def test_padding_has_no_effect_wherever_it_stands(name, value, where):
+    made, x, rest = layer(name), vectors(2, 7, 8), vectors(2, 3, 8, seed=2)
+    masks = {
+        "in front": [0] * 4 + [1] * 7,
+        "behind": [1] * 7 + [0] * 4,
+        "both": [0] * 2 + [1] * 7 + [0] * 70,
+        "between": [1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 1],
+        "first part only padding": [0] * 64 + [1] * 7,
+    }
+    mask = torch.tensor([masks[where]]).bool()
+    padded = torch.full((1, mask.shape[1], 8), value).double()
+    padded[mask] = x[0]
+    mixed = torch.ones(2, mask.shape[1], dtype=torch.bool)  # beside a row without padding
+    mixed[1], other = mask, vectors(1, mask.shape[1], 8, seed=9)
+    alone = made(x[:1])
+    for rows, real in ((padded, mask), (torch.cat([other, padded]), mixed)):
+        rows = rows.requires_grad_()
+        found, state = made(rows, mask=real)
+        same(found[-1:][mask], alone[0][0])
+        assert not found[-1:][~mask].any()
+        for one, two in zip(pieces(state), pieces(alone[1]), strict=True):
+            same(one[-1:], two)
+        after = made(rest[: len(rows)], state)[0]  # and later parts go on as if there were none
+        same(after[-1:], made(rest[len(rows) - 1 : len(rows)], alone[1])[0])
+        gradients = torch.autograd.grad(found.square().sum(), [rows, *made.parameters()], allow_unused=True)
+        assert not gradients[0][-1:][~mask].any()
+        assert all(one is None or one.isfinite().all() for one in gradients)
+
+
+@every_layer
+def test_an_empty_text_has_empty_outputs_and_leaves_the_state(name):
+    made, x = layer(name), vectors(2, 5, 8)
+    empty, start = made(x[:, :0])
+    assert empty.shape == (2, 0, 8)
+    same(made(x, start)[0], made(x)[0])
+    _, state = made(x)
+    for one, two in zip(pieces(made(x[:, :0], state)[1]), pieces(state), strict=True):
+        same(one, two)
+    assert made(x[:, :0], mask=torch.ones(2, 0).bool())[0].shape == (2, 0, 8)
+    assert made(x[:0])[0].shape == (0, 5, 8)
+
+
+def test_the_functions_take_an_empty_text_and_a_mask():
+    q, k, v, beta, fade, state = written_and_read(4)
+    empty = [x[:0] for x in (q, k, v, beta, fade)]
+    found, last = linear_attention(*empty[:3], beta=empty[3], log_decay=empty[4], delta=True, state=state)
+    assert found.shape == (0, 5) and torch.equal(last, state)
+    assert kernel_attention(*empty[:3])[0].shape == (0, 5)
+    mask = torch.tensor([0, 1, 1, 0, 1, 0, 0, 1, 0]).bool()
+    for delta in (False, True):
+        options = {"beta": beta, "log_decay": fade}
+        found, last = linear_attention(q, k, v, **options, delta=delta, mask=mask, state=state, chunk=4)
+        options = {name: one[mask] for name, one in options.items()}
+        expected, end = linear_attention(q[mask], k[mask], v[mask], **options, delta=delta, state=state)
+        same(found[mask], expected)
+        same(last, end)
 
 
 def test_the_names_of_the_weights_are_stable():

@@ -7,10 +7,13 @@ Pages: choosing_what_to_read.
 
 __all__ = ["Experts"]
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from transformer_lib.models.linear_attention import wide
 from transformer_lib.models.llama import SwiGLU
 from transformer_lib.models.sparse_attention import choose
 
@@ -31,13 +34,26 @@ class Experts(nn.Module):
         super().__init__()
         self.router = nn.Linear(d_model, n, bias=False)
         self.experts = nn.ModuleList(SwiGLU(d_model, d_ff) for _ in range(n))
-        self.register_buffer("bias", torch.zeros(n))  # only for the choice
+        bias = torch.zeros(n, dtype=torch.float32)  # only for the choice
+        self.register_buffer("bias", bias)
         self.k, self.sigmoid = k, sigmoid
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Experts":
+        """What ``to``, ``half`` and ``bfloat16`` call: the bias stays in float32.
+
+        Its steps are too small for half precision.
+        """
+        bias = self.bias
+        super()._apply(fn, recurse)
+        if self.bias.dtype != torch.float32:
+            self.bias = bias.to(self.bias.device)
+        return self
 
     def route(self, x: Float[Tensor, "N D"]) -> tuple[Tensor, Tensor]:
         """Scores of all experts, and True at those that are visited: (N, n) each."""
-        logits = self.router(x).float()
+        logits = wide(self.router(x))
         scores = logits.sigmoid() if self.sigmoid else logits.softmax(-1)
+        scores = scores.clamp(min=1e-30)  # a score of 0 could not be divided by
         return scores, choose(scores + self.bias, self.k)
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
@@ -54,6 +70,10 @@ class Experts(nn.Module):
 
     @torch.no_grad()
     def balance(self, visits: Bool[Tensor, "N n"], step: float = 0.001) -> None:
-        """Raise the bias of experts with few visits and lower that of busy ones."""
-        load = visits.float().mean(0)
-        self.bias += step * (load.mean() - load).sign()
+        """Raise the bias of experts with few visits and lower that of busy ones.
+
+        Args:
+            visits: of the tokens that count: leave out padding.
+        """
+        load = visits.sum(0)
+        self.bias += step * (load.sum() - len(load) * load).sign()

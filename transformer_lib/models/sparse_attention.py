@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_lib.models.attention import attention_weights
+from transformer_lib.models.linear_attention import wide
 from transformer_lib.models.llama import rotate
 from transformer_lib.models.multi_head import MultiHeadAttention
 
@@ -26,12 +27,22 @@ def choose(
     k: int,
     mask: Bool[Tensor, "*#B #S"] | None = None,
 ) -> Bool[Tensor, "*B S"]:
-    """True at the k largest scores of each row, among those the mask allows."""
+    """True at the k largest scores of each row, among those the mask allows.
+
+    Of equal scores, the earliest are chosen, and minus infinity never is.
+    """
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
-    best = scores.topk(min(k, scores.shape[-1])).indices
-    chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
-    return chosen if mask is None else chosen & mask
+    S, chosen = scores.shape[-1], torch.zeros_like(scores, dtype=torch.bool)
+    best, places = scores.topk(min(k + 1, S))
+    chosen.scatter_(-1, places[..., :k], best[..., :k] != -math.inf)
+    if 0 < k < S:
+        tied = (best[..., k - 1] == best[..., k]) & (best[..., k] > -math.inf)
+        if tied.any():  # topk would choose any of the equal ones
+            order = scores[tied].sort(dim=-1, descending=True, stable=True).indices
+            rows = torch.zeros_like(scores[tied], dtype=torch.bool)
+            chosen[tied] = rows.scatter(-1, order[..., :k], True)
+    return chosen
 
 
 class Indexer(nn.Module):
@@ -49,12 +60,12 @@ class Indexer(nn.Module):
         self.weights_proj = nn.Linear(d_model, n_heads, bias=False)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T T"]:
-        """Scores of all positions (columns) for all queries (rows)."""
+        """Scores of all positions (columns) for all queries (rows), in float32."""
         q = self.wq(x).unflatten(2, (self.n_heads, -1)).transpose(1, 2)
         k = self.k_norm(self.wk(x))[:, None]  # (B, 1, T, K)
-        q, k = self.turn(q), self.turn(k)
+        q, k = wide(self.turn(q)), wide(self.turn(k))
         scores = F.relu(q @ k.mT / math.sqrt(k.shape[-1]))  # (B, H, T, T)
-        weights = self.weights_proj(x).mT / math.sqrt(self.n_heads)  # (B, H, T)
+        weights = wide(self.weights_proj(x)).mT / math.sqrt(self.n_heads)  # (B, H, T)
         return (weights[..., None] * scores).sum(1)
 
     def turn(self, z: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
@@ -77,23 +88,27 @@ class IndexedAttention(MultiHeadAttention):
         super().__init__(d_model, n_heads)
         self.indexer, self.k = indexer, k
 
-    def pick(self, x: Float[Tensor, "B T D"]) -> tuple[Tensor, Tensor]:
+    def pick(self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None) -> tuple[Tensor, Tensor]:
         """Index scores, and True at the positions that are read: (B, T, T) each."""
         scores = self.indexer(x.detach())  # the index loss trains the indexer only
-        causal = torch.ones_like(scores, dtype=torch.bool).tril()
+        allowed = torch.ones_like(scores, dtype=torch.bool).tril()
+        if mask is not None:
+            allowed = allowed & mask[:, None]
         k = scores.shape[-1] if self.k is None else self.k
-        return scores, choose(scores, k, causal)
+        return scores, choose(scores, k, allowed)
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """Attend to what the indexer picks."""
-        return super().forward(x, mask=self.pick(x)[1][:, None])
+    def forward(self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T D"]:
+        """Attend to what the indexer picks; the mask is False at padding."""
+        return super().forward(x, mask=self.pick(x, mask)[1][:, None])
 
-    def index_loss(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, ""]:
+    def index_loss(self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, ""]:
         """Divergence of the index from the attention, averaged over the queries."""
-        scores, read = self.pick(x)
+        scores, read = self.pick(x, mask)
         with torch.no_grad():
             q, k, _ = self.project(x)
-            target = attention_weights(q, k, read[:, None]).mean(1)
+            target = wide(attention_weights(q, k, read[:, None]).mean(1))
         lowest = torch.finfo(scores.dtype).min
         index = scores.masked_fill(~read, lowest).log_softmax(-1)
-        return F.kl_div(index, target, reduction="none").sum(-1).mean()
+        losses = F.kl_div(index, target, reduction="none").sum(-1)  # (B, T)
+        counted = torch.ones_like(losses, dtype=torch.bool) if mask is None else mask
+        return losses.where(counted, 0).sum() / counted.sum().clamp(min=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -147,3 +149,90 @@ def test_the_type_of_the_input_is_the_type_of_the_output(dtype):
     y = layer.to(dtype)(x.to(dtype))
     assert y.dtype == dtype
     torch.testing.assert_close(y.float(), expected, atol=0.05, rtol=0.05)
+
+
+# ---------------------------------------------------------------- the edges
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("built", ["converted", "built so", "half and back"])
+def test_the_bias_takes_small_steps_in_every_type(dtype, built):
+    before = torch.get_default_dtype()
+    if built == "built so":
+        torch.set_default_dtype(dtype)
+    layer = experts(n=4, k=1)
+    torch.set_default_dtype(before)
+    layer.bias += 0.3
+    layer = layer.to(dtype)
+    layer = layer.float() if built == "half and back" else layer
+    assert layer.bias.dtype == torch.float32 and layer.bias[0].item() == pytest.approx(0.3)
+    busy = torch.tensor([[True, False, False, False]])
+    for _ in range(1000):
+        layer.balance(busy)
+    torch.testing.assert_close(layer.bias, 0.3 + torch.tensor([-1.0, 1, 1, 1]), atol=1e-3, rtol=0)
+    assert "bias" in layer.state_dict()
+    again = experts(n=4, k=1).to(dtype)
+    again.load_state_dict(layer.state_dict())
+    assert torch.equal(again.bias, layer.bias)
+
+
+def test_balance_without_tokens_changes_nothing():
+    layer = experts(n=4, k=1)
+    layer.balance(torch.zeros(0, 4).bool())
+    assert not layer.bias.any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@given(
+    k=st.integers(1, 9),
+    sigmoid=st.booleans(),
+    scale=st.sampled_from([0.0, 1.0, 100.0, 1000.0]),
+    seed=st.integers(0, 99),
+)
+def test_every_type_and_size_is_near_a_loop_in_double_precision(dtype, k, sigmoid, scale, seed):
+    layer, x = experts(k=k, sigmoid=sigmoid).to(dtype), numbers(5, 8, seed=seed).to(dtype)
+    layer.router.weight.data *= scale  # at 0 all scores are equal, and at 1000 almost all of them round to 0
+    x.requires_grad_()
+    y = layer(x)
+    _, visits = layer.route(x)
+    assert visits.sum(1).tolist() == [min(k, 6)] * 5
+    exact = experts(k=k, sigmoid=sigmoid).double()
+    exact.load_state_dict(layer.state_dict())
+    for t in range(5):
+        logits = layer.router(x[t]).double()
+        log_scores = torch.nn.functional.logsigmoid(logits) if sigmoid else logits.log_softmax(-1)
+        best = visits[t].nonzero()[:, 0]
+        weights = log_scores[best].clamp(min=math.log(1e-30)).softmax(0)
+        expected = sum(w * exact.experts[i](x[t].double()) for i, w in zip(best.tolist(), weights, strict=True))
+        tolerance = {torch.float64: 1e-9, torch.float32: 1e-4}.get(dtype, 0.05)
+        torch.testing.assert_close(y[t].double(), expected, atol=tolerance, rtol=tolerance)
+    gradients = torch.autograd.grad(y.double().sum(), [x, layer.router.weight])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_a_token_that_is_no_number_stays_alone():
+    layer, x = experts(), numbers(4, 8)
+    expected = layer(x)
+    x[1] = float("nan")
+    y = layer(x)
+    assert y[1].isnan().all()
+    torch.testing.assert_close(y[[0, 2, 3]], expected[[0, 2, 3]])
+
+
+def test_no_tokens_and_equal_scores():
+    layer = experts()
+    assert layer(numbers(0, 8)).shape == (0, 8) and layer(numbers(2, 0, 8)).shape == (2, 0, 8)
+    layer.router.weight.data.zero_()
+    assert layer.route(numbers(3, 8))[1].tolist() == [[True, True, False, False, False, False]] * 3  # the first
+
+
+@torch.no_grad()
+def test_an_order_of_tokens_and_company_change_nothing():
+    for dtype in DTYPES:
+        layer, x = experts().to(dtype), numbers(40, 8).to(dtype)
+        order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+        tolerance = 1e-6 if dtype.itemsize > 2 else 0.02
+        torch.testing.assert_close(layer(x[order]), layer(x)[order], atol=tolerance, rtol=tolerance)
+        torch.testing.assert_close(layer(x[:3]), layer(x)[:3], atol=tolerance, rtol=tolerance)

@@ -109,7 +109,10 @@ def test_a_stream_obeys_the_settings_of_its_translator(options):
 CONTRADICTIONS = [
     ({"min_length": 20, "max_length": 5}, "min_length=20 is more than max_length=5"),
     ({"min_length": 9, "max_ratio": 2.0}, "room for at most 8 tokens, but min_length=9"),  # four source tokens
-    ({"min_length": 2000, "max_length": 5000, "max_ratio": 1000.0}, "room for at most 1024 tokens, but min_length=2000"),
+    (
+        {"min_length": 2000, "max_length": 5000, "max_ratio": 1000.0},
+        "room for at most 1024 tokens, but min_length=2000",
+    ),
 ]
 
 

@@ -81,6 +81,13 @@ class SpecialIds:
         """What follows the end of a row."""
         return self.pad if self.pad is not None else (*self.eos, PAD)[0]
 
+    def written(self, tokens: Int[Tensor, "*N T"]) -> Bool[Tensor, "*N T"]:
+        """False at padding; where an end fills up rows, at what follows the first one."""
+        if self.padding >= 0:
+            return tokens != self.padding
+        ends = self.ends(tokens).int()
+        return ends.cumsum(-1) == ends
+
     def ends(self, tokens: Int[Tensor, "*N"]) -> Bool[Tensor, "*N"]:
         """True at each end."""
         found = torch.zeros_like(tokens, dtype=torch.bool)

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from transformer_lib.models.linear_attention import wide
 from transformer_lib.models.llama import SwiGLU
+from transformer_lib.models.seq2seq import wide
 from transformer_lib.models.sparse_attention import choose
 
 # page: choosing_what_to_read

@@ -233,6 +233,11 @@ def without_autograd(model: nn.Module) -> torch.inference_mode | torch.no_grad:
     return torch.inference_mode() if plain else torch.no_grad()
 
 
+def wide(x: Tensor) -> Tensor:
+    """The same numbers, in single precision at least."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def token_losses(
     logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], smoothing: float = 0.0, padding: int = PAD
 ) -> Float[Tensor, "B T"]:
@@ -240,6 +245,6 @@ def token_losses(
 
     Source: Sutskever et al. (2014), section 3.2.
     """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = wide(logits)
     options = {"ignore_index": padding, "label_smoothing": smoothing, "reduction": "none"}
     return F.cross_entropy(logits.mT, target.long(), **options)

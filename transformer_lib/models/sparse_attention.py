@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_lib.models.attention import attention_weights
-from transformer_lib.models.linear_attention import wide
 from transformer_lib.models.llama import rotate
 from transformer_lib.models.multi_head import MultiHeadAttention
+from transformer_lib.models.seq2seq import wide
 
 # page: choosing_what_to_read
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Sampler
 
@@ -21,7 +21,7 @@ from transformer_lib.settings import Count, settings
 
 __all__ = [
     "SPECIAL", "Batch", "Example", "Pair", "SpecialIds", "TokenBatches", "batches", "collate", "encode_pairs",
-    "pair_lengths",
+    "pair_lengths", "special_ids", "unwrapped",
 ]  # fmt: skip
 
 
@@ -97,6 +97,19 @@ class SpecialIds:
 
 
 SPECIAL = SpecialIds()
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside what ``torch.compile`` or a parallel wrapper made of it."""
+    while isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel) or hasattr(model, "_orig_mod"):
+        model = getattr(model, "_orig_mod", None) or model.module
+    return model
+
+
+def special_ids(model: nn.Module) -> SpecialIds:
+    """The special ids in a model's configuration; the library's own if it has none."""
+    return getattr(getattr(unwrapped(model), "config", None), "special", SPECIAL)
+
 
 Example = tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]
 """A source that ends with EOS, and a target between BOS and EOS."""

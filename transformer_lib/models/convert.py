@@ -12,9 +12,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from transformer_lib.models.bert import BertClassifier
-from transformer_lib.models.families import FAMILIES, Settings, read_settings, require, their_ids
+from transformer_lib.models.families import FAMILIES, Settings, read_settings, require, rotary_base, their_ids
 from transformer_lib.models.layers import ACTIVATIONS, LayerNorm
 from transformer_lib.models.multi_head import MultiHeadAttention
+from transformer_lib.models.seq2seq import plain_names, unwrapped
 from transformer_lib.models.transformer import (
     Decoder,
     DecoderLayer,
@@ -25,20 +26,60 @@ from transformer_lib.models.transformer import (
     TransformerConfig,
 )
 
-UNUSED = re.compile(  # weights of theirs that are tied to others, rebuilt, or belong to other heads
-    r"position_ids|inv_freq|attn\.(masked_)?bias$|embed_positions|^model\.shared|embed_tokens"
-    r"|lm_head|cls\.predictions\.decoder|cls\.seq_relationship|pooler"
-)
+WORD_HEAD = "bert.transform", "bert.output"  # of a classifier, which predicts no words
+OTHER_HEADS = re.compile(r"cls\.seq_relationship|pooler|attn\.masked_bias$")  # or a number that hides
+TIED = re.compile(r"^(model\.)?shared|embed_tokens|lm_head|cls\.predictions\.decoder")  # to others, perhaps
+
+
+def rebuilt(name: str, tensor: Tensor, settings: Settings) -> Tensor | None:
+    """What a constant in a file of theirs has to be, if it is one that ours computes."""
+    *_, rows, columns = 1, 1, *tensor.shape
+    if "position_ids" in name:
+        return torch.arange(columns)
+    if "attn.bias" in name:
+        return torch.ones(rows, columns).tril()
+    if "inv_freq" in name:
+        return rotary_base(settings) ** -(torch.arange(columns) / columns)
+    if "embed_positions" in name:
+        angles = torch.arange(rows)[:, None] * 10_000 ** -(torch.arange(columns // 2) * 2 / columns)
+        return torch.cat([angles.sin(), angles.cos()], 1)
+    return None
+
+
+def check_unused(name: str, weights: Mapping[str, Tensor], used: set[str], settings: Settings) -> None:
+    """Refuse a weight that changes what theirs computes, and has no place in ours.
+
+    Raises:
+        ValueError: if it belongs to no other head, is no constant that ours computes, and equals no weight in use.
+    """
+    tensor = weights[name]
+    same = (one for one in used if weights[one].shape == tensor.shape)
+    if OTHER_HEADS.search(name) or (TIED.search(name) and any(torch.equal(weights[one], tensor) for one in same)):
+        return
+    if TIED.search(name):
+        raise ValueError(f"{name} differs from the weights that it is tied to by the configuration")
+    expected = rebuilt(name, tensor, settings)
+    if expected is None:
+        raise ValueError(f"weights have {name}, for which our model has no place")
+    near = {"rtol": 0.01, "atol": 0.0 if "inv_freq" in name else 0.01}  # files may be in half precision
+    if not torch.allclose(tensor.cpu().float(), expected.float().expand_as(tensor), **near):
+        raise ValueError(f"{name} is not what its kind of model computes there")
 
 
 def read_hf(model_or_folder: nn.Module | Path | str) -> tuple[Settings, Mapping[str, Tensor]]:
     """Configuration and weights; nothing in a folder is executed."""
     if isinstance(model_or_folder, nn.Module):
-        settings = model_or_folder.config.to_dict()
-        generation = getattr(model_or_folder, "generation_config", None)
+        model: Any = unwrapped(model_or_folder)
+        settings = model.config.to_dict()
+        generation = getattr(model, "generation_config", None)
         settings["generation"] = generation and generation.to_dict()
-        return settings, model_or_folder.state_dict()
+        return settings, plain_names(model.state_dict())
     folder = Path(model_or_folder)
+    if not folder.is_dir():
+        advice = (
+            f"AutoModel...from_pretrained({str(folder)!r}) of transformers, or a folder that its save_pretrained wrote"
+        )
+        raise ValueError(f"there is no folder {folder}, and from_hf downloads nothing: give it what {advice}")
     safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
     if not (folder / "config.json").is_file() or not (safe.is_file() or pickled.is_file()):
         raise ValueError(f"{folder} has no config.json, or neither {safe.name} nor {pickled.name}")
@@ -73,8 +114,8 @@ def from_hf(model_or_folder: nn.Module | Path | str) -> nn.Module:
     like = next(tensor for tensor in weights.values() if tensor.is_floating_point())
     model, used = model.to(like.device, like.dtype), set()
     for name, parameter in model.named_parameters():
-        if name.startswith(("bert.transform", "bert.output")):
-            continue  # a classifier predicts no words
+        if name.startswith(WORD_HEAD):
+            continue
         parts = []
         for other in family.their_names(name):
             names = other, other.split(".", 1)[-1], re.sub(r"..coder.embed_tokens", "shared", other)
@@ -84,8 +125,9 @@ def from_hf(model_or_folder: nn.Module | Path | str) -> nn.Module:
             used.add(present)
             parts.append(weights[present])
         parameter.copy_(family.load(name, torch.cat(parts), settings))
-    if left := [name for name in weights if name not in used and not UNUSED.search(name)]:
-        raise ValueError(f"weights have {left[0]}, for which {type(model).__name__} has no place")
+    for name in weights:
+        if name not in used:
+            check_unused(name, weights, used, settings)
     return model.eval()
 
 
@@ -99,6 +141,7 @@ def to_hf(model: nn.Module) -> nn.Module:
     """
     import transformers
 
+    model = unwrapped(model)
     family = next((f for f in FAMILIES.values() if type(model) in f.theirs), None)
     if family is None:
         raise TypeError(f"{type(model).__name__} has no counterpart among Hugging Face's models")
@@ -112,10 +155,10 @@ def to_hf(model: nn.Module) -> nn.Module:
     kind = getattr(transformers, name)
     theirs, like = kind(kind.config_class(**settings)), next(model.parameters())
     tensors = theirs.to(like.device, like.dtype).eval().state_dict()
-    for name, parameter in model.named_parameters():
+    for name, parameter in plain_names(dict(model.named_parameters())).items():
         names = family.their_names(name)
-        if names[0] not in tensors:
-            continue  # a classifier predicts no words
+        if name.startswith(WORD_HEAD):
+            continue
         tensor = family.save(name, parameter)
         if len(names) == 1:
             tensor = tensor.view(tensors[names[0]].shape)
@@ -199,6 +242,7 @@ def from_torch(theirs: nn.Module, **sizes: Any) -> nn.Module:
         TypeError: for another kind of module.
         RuntimeError, ValueError: if ours has other parameters, or cannot compute the same.
     """
+    theirs = unwrapped(theirs)
     kind = PEERS.get(type(theirs))
     if kind is None:
         raise TypeError(f"{type(theirs).__name__} has no counterpart in this library")
@@ -254,6 +298,7 @@ def to_torch(model: nn.Module) -> nn.Module:
         TypeError: for another kind of module.
         RuntimeError: if PyTorch's has other parameters.
     """
+    model = unwrapped(model)
     like = next(model.parameters())
     theirs = empty_peer(model).to(like.device, like.dtype).train(model.training)
     theirs.load_state_dict(torch_state(model))

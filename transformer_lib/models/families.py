@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor
@@ -64,6 +64,9 @@ class Family:
         require(theirs, self.fixed)
         for other, name in self.fields.items():
             require(theirs, {other: ours.setdefault(name, theirs.get(other))})
+        optional = {name for name, hint in get_type_hints(self.config).items() if type(None) in get_args(hint)}
+        if missing := [other for other, name in self.fields.items() if ours[name] is None and name not in optional]:
+            raise ValueError(f"the configuration has no {', '.join(missing)}")
         if "activation" in ours:
             ours["activation"] = OUR_ACTIVATION.get(ours["activation"], ours["activation"])
         return self.config(**ours | self.more(theirs))

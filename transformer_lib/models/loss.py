@@ -16,8 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.data.batching import Batch
-from transformer_lib.data.tokenizer import PAD
+from transformer_lib.data.batching import Batch, special_ids
 from transformer_lib.models.chunked_loss import chunked_loss
 
 # page: encoder_decoder
@@ -55,15 +54,16 @@ def hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "B T D"]:
     return model.hidden(batch.target_input, model.encode(batch.source))
 
 
-def translation_loss(model: nn.Module, batch: Batch, smoothing: float = 0.0, padding: int = PAD) -> Loss:
+def translation_loss(model: nn.Module, batch: Batch, smoothing: float = 0.0) -> Loss:
     """The cross-entropy of the target tokens, in nats.
 
     Labels are smoothed in training mode only. A translator without a loss of its
-    own has this one as its ``loss``, with its own id of padding.
+    own has this one as its ``loss``. What is padding, the model says.
 
     Source: Szegedy et al. (2016), section 7; Vaswani et al. (2017), section 5.4.
     """
     smoothing = smoothing if model.training else 0.0
+    padding = special_ids(model).padding
     options = {"ignore_index": padding, "label_smoothing": smoothing}
     entropy = partial(F.cross_entropy, reduction="sum", **options)
     target = batch.target_output.flatten().long()

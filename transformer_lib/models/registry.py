@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from transformer_lib.models.seq2seq import unwrapped
+
 
 class Entry(NamedTuple):
     """A kind of model: its configuration, and the class that is built from one."""
@@ -90,6 +92,7 @@ def model_name(model: nn.Module) -> str:
     Raises:
         ValueError: for a class that is not registered.
     """
+    model = unwrapped(model)
     for name in (*_REGISTERED, *_BUILT_IN):
         if type(model) is model_entry(name).model_class:
             return name

@@ -5,7 +5,7 @@ Chapter: An encoder-decoder: the sentence in one vector.
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import partial, wraps
@@ -16,19 +16,21 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.data.batching import SPECIAL, Batch, SpecialIds
+from transformer_lib.data.batching import Batch, unwrapped
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.loss import Loss, translation_loss
 
+T = TypeVar("T")
 
-def special_ids(model: nn.Module) -> SpecialIds:
-    """The special ids in a model's configuration; the library's own if it has none."""
-    return getattr(getattr(model, "config", None), "special", SPECIAL)
+
+def plain_names(tensors: Mapping[str, T]) -> dict[str, T]:
+    """Parameters under the names that they have where nothing is compiled."""
+    return {name.replace("_orig_mod.", ""): tensor for name, tensor in tensors.items()}
 
 
 def vocab_size(model: nn.Module, side: str) -> int | None:
     """The size of a model's vocabulary of ``source`` or ``target``, if its configuration has one."""
-    config = getattr(model, "config", None)
+    config = getattr(unwrapped(model), "config", None)
     return getattr(config, f"{side}_vocab_size", getattr(config, "vocab_size", None))
 
 
@@ -46,9 +48,6 @@ class State:
     """A decoder between two steps; row n belongs to sentence n // (N / B) of the memory."""
 
     memory: Memory | None
-
-
-T = TypeVar("T")
 
 
 def reorder(state: T, rows: Int[Tensor, " N"], sentences: Int[Tensor, " M"] | None = None) -> T:
@@ -148,7 +147,7 @@ class Seq2Seq(nn.Module, ABC):
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         """The cross-entropy of the target tokens, and their number; a model may have a loss of its own."""
-        return translation_loss(self, batch, smoothing, special_ids(self).padding)
+        return translation_loss(self, batch, smoothing)
 
 
 def embedding(vocab_size: int, d_model: int) -> nn.Embedding:

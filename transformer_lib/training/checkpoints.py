@@ -16,6 +16,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from transformer_lib.data.files import write_atomically
+from transformer_lib.models.seq2seq import plain_names
 from transformer_lib.training.distributed import share
 
 __all__ = ["average_checkpoints", "average_run", "load_tensors", "load_weights", "save_tensors"]
@@ -83,14 +84,16 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path | str)
     Raises:
         ValueError: if a name, a shape or a kind of number differs, or a number is NaN or infinite; nothing is changed.
     """
-    own = model.state_dict()
+    state = model.state_dict()
+    own = plain_names(state)
     check_shapes(own, weights, path)
     for name, tensor in sorted(weights.items()):
         if tensor.is_floating_point() != own[name].is_floating_point():
             raise ValueError(f"{path}: {name} is {tensor.dtype}, but the model has {own[name].dtype}")
         if not tensor.isfinite().all():
             raise ValueError(f"{path}: {name} holds NaN or an infinite number")
-    model.load_state_dict({name: share(weights[name], tensor) for name, tensor in own.items()})
+    shared = (share(weights[name], tensor) for name, tensor in own.items())
+    model.load_state_dict(dict(zip(state, shared, strict=True)))
 
 
 def average_checkpoints(paths: Sequence[Path | str]) -> dict[str, Tensor]:

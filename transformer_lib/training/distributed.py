@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from transformer_lib.models.seq2seq import plain_names
+
 __all__ = ["process", "process_group", "shard", "share", "total", "whole", "whole_weights"]
 
 
@@ -126,4 +128,4 @@ def whole_weights(model: nn.Module) -> dict[str, Tensor]:
         if id(parameter) not in first:
             first[id(parameter)] = whole(state[name])
         state[name] = first[id(parameter)]
-    return state
+    return plain_names(state)

@@ -31,7 +31,7 @@ def r_drop_loss(model: nn.Module, batch: Batch, smoothing: float = 0.1, weight: 
     """
     padding = special_ids(model).padding
     if not model.training:
-        return translation_loss(model, batch, padding=padding)
+        return translation_loss(model, batch)
     twice = Batch(batch.source.repeat(2, 1), batch.target.repeat(2, 1))
     hidden = torch.stack(hidden_states(model, twice).chunk(2), dim=2)  # (B, T, 2, D)
 

@@ -26,6 +26,7 @@ from tqdm import tqdm
 from transformer_lib.data.batching import Batch, Example
 from transformer_lib.data.files import write_atomically
 from transformer_lib.models.loss import Loss
+from transformer_lib.models.seq2seq import unwrapped
 from transformer_lib.training.checkpoints import average_run, load_tensors, load_weights, save_tensors
 from transformer_lib.training.distributed import process, shard, share, total, whole, whole_weights
 from transformer_lib.training.loss import r_drop_loss
@@ -168,7 +169,7 @@ class RunState:
         transforms: Sequence[Transform] = (),
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
-        self.model, self.config, self.progress = model, config, Progress()
+        self.model, self.config, self.progress = unwrapped(model), config, Progress()
         self.train, self.validation = train, validation
         self.folder = None if folder is None else Path(folder)
         self.device = next(model.parameters()).device

@@ -26,7 +26,7 @@ from transformer_lib.decoding.beam_search import SearchConfig, beam_search
 from transformer_lib.decoding.greedy import generate
 from transformer_lib.models.multi_head import MultiHeadAttention, record_attention
 from transformer_lib.models.registry import build_model, model_name
-from transformer_lib.models.seq2seq import eval_mode, special_ids, vocab_size
+from transformer_lib.models.seq2seq import eval_mode, plain_names, special_ids, unwrapped, vocab_size
 from transformer_lib.settings import settings
 from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors
 
@@ -256,7 +256,7 @@ class Translator:
             n, size = tokenizer.vocab_size, vocab_size(model, side)
             if size not in (None, n):
                 raise ValueError(f"the {side} tokenizer has {n} ids, the model {size}")
-        self.model, self.special, self.text = model, special_ids(model), text or TextPreparation()
+        self.model, self.special, self.text = unwrapped(model), special_ids(model), text or TextPreparation()
         self.decoding = decoding or SearchConfig()
         if problem := self._too_short(self.decoding, math.inf):
             raise ValueError(f"decoding has {problem}")
@@ -327,7 +327,7 @@ class Translator:
         folder, config = Path(folder), self.config(**more)
         TypeAdapter(TranslatorConfig).dump_json(config)  # refuses notes that JSON cannot hold
         check_empty(folder)
-        weights = (deepcopy(self.model).half() if half else self.model).state_dict()
+        weights = plain_names((deepcopy(self.model).half() if half else self.model).state_dict())
         for name, tensor in weights.items():
             if not tensor.isfinite().all():
                 raise ValueError(f"{name} is not finite{' in half precision' * half}")

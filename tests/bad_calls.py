@@ -43,6 +43,15 @@ mask | attention(x, x, x, torch.ones(3, 3))
 3 keys and 2 values | attention(x, x, x[..., :2, :])
 pair up | transformer(source, target[:1])
 
+
+# preferences: shapes that PyTorch would stretch
+shapes differ | dpo_loss(torch.zeros(3), torch.zeros(3, 1), torch.zeros(3), torch.zeros(3))
+shapes differ | dpo_loss(torch.zeros(3), torch.zeros(3), torch.zeros(1), torch.zeros(3))
+shapes differ | grpo_loss(row, row, row[:1], torch.zeros(3), row.bool())
+shapes differ | grpo_loss(row, row, row, torch.zeros(3, 1), row.bool())
+shapes differ | grpo_loss(row, row, row, torch.zeros(1), row.bool())
+shapes differ | grpo_loss(row, row, row, torch.zeros(3), row.bool()[:, :1])
+start | answer_log_probs(GPT(GPTConfig(9, 8, 2, 1)), source, 0)
 # settings
 d_model | TransformerConfig(9, 9, d_model=0)
 n_heads | Transformer(TransformerConfig(9, 9, d_model=8, n_heads=3))
@@ -127,7 +136,7 @@ def surroundings() -> dict[str, object]:
         **names,
         "x": torch.randn(2, 3, 8), "source": torch.tensor([[5, 6, 2], [4, 2, 0]]), "target": torch.tensor([[1, 5], [1, 4]]),
         "transformer": names["Transformer"](small), "tokenizer": tokenizer, "examples": examples, "folder": folder,
-        "write": write, "run": run, "deep": "[" * 100_000,
+        "write": write, "run": run, "deep": "[" * 100_000, "row": torch.zeros(3, 4),
         "captions": names["Translator"].from_pretrained("captions-en-de", device="cpu"),
     }  # fmt: skip
 

@@ -441,3 +441,158 @@ def test_beams_and_limits_of_a_folder_are_the_translators_own(opus_folder, tmp_p
     path.write_text(json.dumps(stated | {"no_repeat_ngram_size": 3}))
     with pytest.raises(ValueError, match="no_repeat_ngram_size=3"):
         Translator.from_marian(folder, device="cpu")
+
+
+# ---------------------------------------------------------------- every weight of a file
+
+
+def theirs_of(kind: str, tied: bool) -> nn.Module:
+    """A small random model of Hugging Face."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "pad_token_id": 0}
+    sizes |= {"intermediate_size": 16, "tie_word_embeddings": tied, "bos_token_id": 1, "eos_token_id": 2}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        if kind == "marian":
+            return marian_model(40, 16, 2, (1, 1), 16, 16, 0.3, tie_word_embeddings=tied)
+        if kind == "gpt2":
+            few = {"n_embd": 16, "n_head": 2, "n_layer": 1, "n_positions": 16, "tie_word_embeddings": tied}
+            config = transformers.GPT2Config(vocab_size=40, bos_token_id=1, eos_token_id=2, **few)
+            return transformers.GPT2LMHeadModel(config).eval()
+        names = {"bert": "BertForMaskedLM", "llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+        made = getattr(transformers, names[kind])
+        few = {} if kind == "bert" else {"num_key_value_heads": 1, "head_dim": 8}
+        return made(made.config_class(**sizes, **few)).eval()
+
+
+KINDS = ["gpt2", "bert", "llama", "qwen3", "marian"]
+HEADS = {
+    "gpt2": "lm_head",
+    "bert": "cls.predictions.decoder",
+    "llama": "lm_head",
+    "qwen3": "lm_head",
+    "marian": "lm_head",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_output_layer_that_is_not_the_tied_one_is_refused(kind):
+    theirs = theirs_of(kind, tied=True)
+    from_hf(theirs)
+    head = theirs.get_submodule(HEADS[kind])
+    head.weight = nn.Parameter(head.weight.detach() + 0.5)
+    with pytest.raises(ValueError, match=rf"{HEADS[kind]}\.weight differs from the weights that it is tied to"):
+        from_hf(theirs)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "qwen3", "marian"])
+def test_an_output_layer_of_its_own_is_converted(kind):
+    theirs, tokens = theirs_of(kind, tied=False), torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        theirs.get_submodule(HEADS[kind]).weight.add_(torch.randn(1))
+        ours = from_hf(theirs)
+        again = from_hf(to_hf(ours))
+        if kind != "marian":
+            torch.testing.assert_close(ours(tokens), theirs(tokens).logits, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(again(tokens), ours(tokens))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_weight_of_a_file_is_used_or_compared_or_refused(kind, tmp_path):
+    """Each tensor is changed in turn: then the outputs change, or the name is refused."""
+    theirs = theirs_of(kind, tied=True)
+    theirs.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "vocab.json").write_text('{"<unk>": 3}')  # of a Marian model
+    weights, inputs = theirs.state_dict(), torch.arange(4, 16)[None]
+    pairs = (inputs, torch.tensor([[1, 5, 6, 7]]))
+
+    def outputs() -> torch.Tensor:
+        torch.save({name: tensor.clone() for name, tensor in weights.items()}, tmp_path / "pytorch_model.bin")
+        with torch.no_grad():
+            return from_hf(tmp_path)(*pairs if kind == "marian" else pairs[:1])
+
+    before = outputs()
+    constants = {"position_ids": torch.arange(16)[None], "inv_freq": 10_000 ** -(torch.arange(4) / 4)}
+    if kind in ("llama", "qwen3"):
+        weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = constants["inv_freq"]
+    if kind == "bert":
+        weights["bert.embeddings.position_ids"] = constants["position_ids"]
+    if kind == "gpt2":
+        weights["transformer.h.0.attn.bias"] = torch.ones(1, 1, 16, 16).tril().bool()
+        weights["transformer.h.0.attn.masked_bias"] = torch.tensor(-1e4)
+    assert torch.equal(outputs(), before)
+    for name in [*weights, "model.layers.9.unknown"]:
+        if "masked_bias" in name or "token_type" in name:
+            continue  # a number that hides; all segments move alike, and the norm takes it out again
+        held = weights.get(name)
+        if held is None:
+            weights[name] = torch.ones(2)
+        elif held.dtype == torch.bool:
+            weights[name] = held.flip(-1)
+        elif held.is_floating_point():
+            weights[name] = held + torch.randn(held.shape, generator=torch.Generator().manual_seed(1)).to(held)
+        else:
+            weights[name] = held + 1
+        try:
+            changed = not torch.allclose(outputs(), before)
+        except ValueError as error:
+            changed = name in str(error) or "tied" in str(error)
+        moot = name.endswith(("k_proj.bias", "key.bias")) or "attn.c_attn.bias" in name  # a softmax forgets it
+        assert changed or moot, name
+        weights[name] = held
+        if held is None:
+            del weights[name]
+
+
+def test_what_a_configuration_leaves_out_is_the_default_of_its_kind_or_told(tmp_path):
+    for kind, left_out, size in (
+        ("llama", "rms_norm_eps", "hidden_size"),
+        ("gpt2", "layer_norm_epsilon", "n_embd"),
+        ("bert", "layer_norm_eps", "num_hidden_layers"),
+    ):
+        folder = tmp_path / kind
+        theirs_of(kind, tied=True).save_pretrained(folder)
+        stated = json.loads((folder / "config.json").read_text())
+        eps = stated.pop(left_out)
+        (folder / "config.json").write_text(json.dumps(stated))
+        assert from_hf(folder).config.eps == eps
+        stated.pop(size)
+        (folder / "config.json").write_text(json.dumps(stated))
+        with pytest.raises(ValueError, match=rf"^the configuration has no {size}$"):
+            from_hf(folder)
+
+
+def test_a_name_instead_of_a_folder_gets_advice():
+    with pytest.raises(ValueError, match=r"there is no folder gpt2.*downloads nothing.*from_pretrained\('gpt2'\)"):
+        from_hf("gpt2")
+
+
+# ---------------------------------------------------------------- compiled
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", ["the model", "a layer"])
+def test_a_compiled_model_is_converted_like_the_one_inside(part):
+    def compiled(model: nn.Module) -> nn.Module:
+        if part == "the model":
+            return torch.compile(model, backend="eager")
+        for layers in (one for one in model.modules() if isinstance(one, nn.ModuleList)):
+            layers[0] = torch.compile(layers[0], backend="eager")
+        return model
+
+    for kind in KINDS:
+        theirs = theirs_of(kind, tied=True)
+        plain = from_hf(theirs)
+        back = to_hf(compiled(from_hf(theirs))).state_dict()
+        for name, tensor in to_hf(plain).state_dict().items():
+            assert torch.equal(back[name], tensor), name
+        for one, other in zip(plain.parameters(), from_hf(compiled(theirs)).parameters(), strict=True):
+            assert torch.equal(one, other)
+    if part == "the model":
+        theirs = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+        same(from_torch(compiled(theirs)), theirs)
+        same(from_torch(theirs), to_torch(compiled(from_torch(theirs))))

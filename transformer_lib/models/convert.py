@@ -52,7 +52,9 @@ def check_unused(name: str, weights: Mapping[str, Tensor], used: set[str], setti
     Raises:
         ValueError: if it belongs to no other head, is no constant that ours computes, and equals no weight in use.
     """
-    tensor = weights[name]
+    tensor, sides = weights[name], {f"model.{side}coder.embed_tokens.weight" for side in ("en", "de")}
+    if name == "model.shared.weight" and sides <= used:
+        return  # each side has a table of its own
     same = (one for one in used if weights[one].shape == tensor.shape)
     if OTHER_HEADS.search(name) or (TIED.search(name) and any(torch.equal(weights[one], tensor) for one in same)):
         return

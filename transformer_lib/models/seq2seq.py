@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.data.batching import Batch, unwrapped
+from transformer_lib.data.batching import SPECIAL, Batch, SpecialIds, special_ids, unwrapped  # noqa: F401  (found here too)
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.loss import Loss, translation_loss
 
@@ -162,7 +162,7 @@ def embedding(vocab_size: int, d_model: int) -> nn.Embedding:
     return table
 
 
-def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int, name: str, padding: int = PAD) -> None:
+def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int | None, name: str, padding: int = PAD) -> None:
     """Refuse ids outside the vocabulary, empty rows and padding on the left, on the CPU.
 
     Raises:

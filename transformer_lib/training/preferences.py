@@ -112,7 +112,7 @@ def grpo_loss(
     Source: Shao et al. (2024), eqs. 3 and 4.
     """
     check_shapes(log_probs=log_probs, old=old, reference=reference, written=written)
-    check_shapes(advantages=advantages, answers=log_probs[:, :1].flatten())
+    check_shapes(advantages=advantages, answers=log_probs.sum(1))
     given = log_probs, old, reference, advantages[:, None].expand_as(log_probs)
     # a product with 0 would keep what is infinite, so what doesn't count goes first
     now, old, reference, gain = (wide(x).masked_fill(~written, 0) for x in given)

@@ -260,16 +260,9 @@ class GatedDeltaNet(nn.Module):
         if mask is not None:  # the words side by side, then the padding
             order = mask.int().argsort(dim=1, descending=True, stable=True)[..., None]
             x = x.masked_fill(~mask[..., None], 0).take_along_dim(order, 1)
-            y, state = self.attend(x, state, mask.take_along_dim(order[..., 0], 1))
-            return y.take_along_dim(order.argsort(1), 1), state
-        return self.attend(x, state, None)
-
-    def attend(
-        self, x: Tensor, state: GatedDeltaNetState | None, mask: Tensor | None
-    ) -> tuple[Tensor, GatedDeltaNetState]:
-        """The same, for padding behind the words."""
+            mask = mask.take_along_dim(order[..., 0], 1)[:, None]  # (B, 1, T)
         recent, memory = (state.recent, state.memory) if state else (None, None)
-        lengths = None if mask is None else mask.sum(1)
+        lengths = None if mask is None else mask.sum((1, 2))
         inputs, z = self.project(x)
         mixed, recent = self.conv1d(inputs, recent, lengths)
         q, k, v = mixed.split(self.sizes, -1)
@@ -277,13 +270,13 @@ class GatedDeltaNet(nn.Module):
         v = v.unflatten(2, self.heads).transpose(1, 2)  # (B, H, T, V)
         write, log_decay = self.gates(x)
         options = {"beta": write, "log_decay": log_decay, "delta": True}
-        options["mask"] = None if mask is None else mask[:, None]
         q = q * q.shape[-1] ** -0.5
-        y, memory = linear_attention(q, k, v, state=memory, **options)
+        y, memory = linear_attention(q, k, v, mask=mask, state=memory, **options)
         scale, eps = wide(self.norm.weight), self.norm.eps
         y = F.rms_norm(wide(y).transpose(1, 2), scale.shape, scale, eps)  # (B, T, H, V)
-        y = (y * F.silu(wide(z))).to(x.dtype)
-        return self.out_proj(y.flatten(2)), GatedDeltaNetState(recent, memory)
+        y = self.out_proj((y * F.silu(wide(z))).to(x.dtype).flatten(2))
+        y = y if mask is None else y.take_along_dim(order.argsort(1), 1)
+        return y, GatedDeltaNetState(recent, memory)
 
     def project(self, x: Float[Tensor, "B T D"]) -> tuple[Tensor, Tensor]:
         """Queries, keys and values in a row (B, T, C), and what gates (B, T, H, V)."""

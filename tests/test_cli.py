@@ -42,6 +42,33 @@ def train_arguments(plan: TrainOptions, folder) -> list[str]:
     return ["train", "--output", str(folder), "--device", "cpu", *shlex.split(typed(plan)), "--data", plan.data]
 
 
+# ---------------------------------------------------------------- a full disk
+
+
+@pytest.mark.parametrize("door", ["--output", "standard output", "appended"])
+def test_on_a_full_disk_no_line_is_cut(door, tmp_path):
+    """A limit on the size of files stands for a disk, which is full in the middle of the ü of the third line."""
+    resource = pytest.importorskip("resource")
+    whole = f"{SATZ}\n".encode()
+    limit = 2 * len(whole) + whole.index("ü".encode()) + 1
+    (tmp_path / "texts").write_text(f"{SENTENCE}\n" * 4)
+    path = tmp_path / "saetze"
+    if door == "appended":
+        path.write_bytes(b"x" * 7)
+        limit += 7
+    command = [sys.executable, "-m", "transformer_lib", "translate", "captions-en-de", str(tmp_path / "texts")]
+    command += ["--device", "cpu", *(["--output", str(path)] if door == "--output" else [])]
+    with path.open("ab" if door == "appended" else "wb") as out:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE if door == "--output" else out,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )
+    assert done.returncode == 1 and b"transformer-lib: error: " in done.stderr
+    assert path.read_bytes() == b"x" * 7 * (door == "appended") + 2 * whole
+
+
 # ---------------------------------------------------------------- training
 
 

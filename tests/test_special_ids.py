@@ -264,6 +264,16 @@ def test_words_of_another_vocabulary_are_hidden_and_its_special_tokens_are_not()
     assert swapped.min() == 20 and swapped.max() == 59
 
 
+def test_ids_of_another_vocabulary_are_refused_unless_it_is_said_which_are_words() -> None:
+    rows = torch.tensor([[101, 7592, 2088, 102]])  # [CLS] hello world [SEP] of bert-base-uncased
+    with pytest.raises(ValueError, match="there are ids above mask_token=103: say which ids are words"):
+        mask_tokens(rows, 103)
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        hidden, chosen = mask_tokens(rows, 103, words=range(999, 30_522), share=0.9, rng=draw)
+        assert not chosen[0, [0, 3]].any() and hidden[0, [0, 3]].tolist() == [101, 102]
+
+
 @pytest.mark.parametrize("special", [{"bos": 4}, {"bos": None}, {"eos": (3, 5)}, {"pad": 2}], ids=str)
 def test_a_trainer_refuses_examples_without_the_ids_of_the_model(special) -> None:
     examples, config = [([5, 2], [1, 6, 2])] * 4, TrainingConfig(epochs=9, max_tokens=16, warmup=1)

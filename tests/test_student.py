@@ -31,6 +31,7 @@ KEPT = {  # what learners get, beside constructors, properties, and functions wi
     "GatedDeltaNet.project": "a part of forward",
     "GatedDeltaNet.share": "a part of forward",
     "GatedDeltaNet.gates": "a part of forward",
+    "Experts._apply": "the type of a buffer",
     "BertConfig.encoder": "a copy of settings",
     "add_up": "two sums, which the tests of evaluate_loss check",
     "GPT.block": "a choice of parts",
@@ -91,7 +92,7 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ("Transformer.forward", ".tril()", ".tril() | (not self.training)", None),
     ("group_advantages", "1e-4", "0", None),
     ("choose", "-math.inf", "0", None),
-    ("Indexer.forward", "q, k = self.turn(q), self.turn(k)", "q = self.turn(q)", None),
+    ("Indexer.forward", "wide(self.turn(k))", "wide(k)", None),
     ("IndexedAttention.pick", "x.detach()", "x", None),
     ("Experts.forward", "scores * visits", "(scores + self.bias) * visits", None),
     ("Trainer.evaluate", "self.model.eval()", "pass", None),
@@ -196,14 +197,183 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ("sample", "word[ended] = PAD", "pass", None),
     ("mask_tokens", "dice >= 0.9", "dice >= 0.8", None),
     ("rotate", "if interleaved:", "if True:", "Two layouts of rotary positions"),
-    ("linear_attention", "since.masked_fill(future, -math.inf)", "since", "A cumulative sum that includes the future"),
+    ("linear_attention", "since.exp().tril()", "since.exp()", "A cumulative sum that includes the future"),
     (
         "LinearAttention.forward",
-        "q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)",
+        "q, k = F.normalize(wide(q), dim=-1), F.normalize(wide(k), dim=-1)",
         "pass",
         "Keys whose length isn't 1",
     ),
 ]
+
+
+BY_THRESHOLD = """\
+def choose(scores, k, mask=None):
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    chosen = scores >= scores.topk(min(k, scores.shape[-1])).values[..., -1:]
+    return chosen if mask is None else chosen & mask"""
+BY_TOPK = """\
+def choose(scores, k, mask=None):
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    best = scores.topk(min(k, scores.shape[-1])).indices
+    chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
+    return chosen if mask is None else chosen & mask"""
+BY_THE_KERNEL = """\
+def attention(q, k, v, mask=None, *, causal=False, dropout=0.0):
+    return fused_attention(q, k, v, mask, causal, dropout)"""
+MUTANTS = {  # of four chapters: a function, what is written right, what wrong; "" is the whole function
+    "choosing_what_to_read": [
+        ("choose", "-math.inf", "0"),
+        ("choose", "places[..., :k], best[..., :k] != -math.inf", "places[..., :k], True"),
+        ("choose", "if tied.any():", "if False:"),
+        ("choose", "scores = scores.masked_fill(~mask", "scores = scores.masked_fill_(~mask"),
+        ("choose", "descending=True", "descending=False"),
+        ("choose", "min(k + 1, S)", "k + 1"),
+        (
+            "choose",
+            "",
+            BY_THRESHOLD,
+        ),
+        (
+            "choose",
+            "",
+            BY_TOPK,
+        ),
+        ("Indexer.forward", "F.relu(", "("),
+        ("Indexer.forward", " / math.sqrt(k.shape[-1])", ""),
+        ("Indexer.forward", " / math.sqrt(self.n_heads)", ""),
+        (
+            "Indexer.turn",
+            "torch.cat([rotate(turned, positions), rest], -1)",
+            "torch.cat([rest, rotate(turned, positions)], -1)",
+        ),
+        ("Indexer.turn", "rotate(turned, positions)", "turned"),
+        ("IndexedAttention.pick", ".tril()", ""),
+        ("IndexedAttention.pick", ".tril()", ".tril(-1)"),
+        ("IndexedAttention.pick", "x.detach()", "x"),
+        ("IndexedAttention.forward", "mask=self.pick(x, mask)[1][:, None]", "causal=True"),
+        ("IndexedAttention.index_loss", "with torch.no_grad():", "if True:"),
+        (
+            "IndexedAttention.index_loss",
+            "wide(attention_weights(q, k, read[:, None]).mean(1))",
+            "wide(attention_weights(q, k, causal=True).mean(1))",
+        ),
+        (
+            "IndexedAttention.index_loss",
+            "index = scores.masked_fill(~read, lowest).log_softmax(-1)",
+            "index = scores.log_softmax(-1)",
+        ),
+        ("Experts.route", "+ self.bias", ""),
+        ("Experts.route", "logits.sigmoid() if self.sigmoid else logits.softmax(-1)", "logits.softmax(-1)"),
+        ("Experts.route", "logits.softmax(-1)", "logits.softmax(0)"),
+        ("Experts.forward", "weights / weights.sum(-1, keepdim=True)", "weights"),
+        ("Experts.forward", "rows = visits[:, i].nonzero()[:, 0]", "rows = torch.arange(len(tokens))"),
+        ("Experts.forward", "weights[rows, i, None] * expert(tokens[rows])", "expert(tokens[rows])"),
+        ("Experts.forward", "scores * visits", "visits.float()"),
+        ("Experts.balance", "(load.sum() - len(load) * load)", "(len(load) * load - load.sum())"),
+        ("Experts.balance", ".sign()", ""),
+    ],
+    "linear_attention": [
+        ("linear_attention", "since.exp().tril()", "since.exp()"),
+        ("linear_attention", "torch.where(after, g, 0).cumsum(-2)", "g.cumsum(-2) - g.cumsum(-2).mT"),
+        ("linear_attention", "if mask is not None", "if False"),
+        ("linear_attention", "left * (Q @ W)", "(Q @ W)"),
+        ("linear_attention", "U = b * V", "U = V"),
+        ("linear_attention", "- b * left * (K @ W)", "- b * (K @ W)"),
+        ("linear_attention", "- b * left * (K @ W)", "- left * (K @ W)"),
+        ("linear_attention", "if delta:", "if False:"),
+        ("linear_attention", "left[..., -1:, :] * W +", "W +"),
+        ("linear_attention", "(K.mT * fade[..., -1:, :]) @ U", "K.mT @ U"),
+        ("linear_attention", "b * (K @ K.mT) * fade", "b * (K @ K.mT)"),
+        ("linear_attention", ".tril(-1)", ".tril()"),
+        ("linear_attention", "tril(-1)", "triu(1)"),
+        ("features", "x + 1", "x"),
+        ("features", " - shift", ""),
+        ("kernel_attention", "sums[..., :-1] / total", "sums[..., :-1]"),
+        ("kernel_attention", "features(q, q.detach().amax(-1, keepdim=True).clamp(max=0))", "F.elu(q) + 1"),
+        ("kernel_attention", "features(k)", "k"),
+        ("kernel_attention", "total.where(total > 2**24 * torch.finfo(total.dtype).tiny, 1)", "total"),
+        ("LinearAttention.forward", '("decay", "gated")', '("gated",)'),
+        ("LinearAttention.forward", '("delta", "gated")', '("delta",)'),
+        ("LinearAttention.forward", "write.sigmoid()", "write"),
+        ("LinearAttention.forward", "F.logsigmoid(keep)", "keep.sigmoid()"),
+        ("LinearAttention.forward", "mask=mask, **options", "**options"),
+        ("LinearAttention.forward", "F.normalize(wide(k), dim=-1)", "wide(k)"),
+        ("CausalConv.forward", "F.silu(", "("),
+        ("unit", ".rsqrt()", ""),
+        ("unit", ".sum(-1, keepdim=True)", ".mean(-1, keepdim=True)"),
+        ("GatedDeltaNet.forward", "F.silu(wide(z))", "wide(z).sigmoid()"),
+        ("GatedDeltaNet.forward", "q = q * q.shape[-1] ** -0.5", "pass"),
+        ("GatedDeltaNet.forward", '"delta": True', '"delta": False'),
+        ("GatedDeltaNet.forward", "y.take_along_dim(order.argsort(1), 1)", "y"),
+    ],
+    "from_prediction_to_assistant": [
+        ("answer_log_probs", "start - 1 :", "start :"),
+        ("answer_log_probs", "special.written(answer)", "answer != 0"),
+        ("answer_log_probs", "log_probs.masked_fill(~written, 0)", "log_probs"),
+        ("answer_log_probs", "logits = logits.masked_fill(~written[..., None], 0)", "pass"),
+        ("answer_log_probs", ".log_softmax(-1)", ".softmax(-1)"),
+        ("answer_log_probs", "model(tokens[:, :-1])", "model(tokens[:, :-1]).detach()"),
+        ("answer_log_probs", "mask[:, start:]", "special.written(answer)"),
+        ("dpo_loss", "chosen - reference_chosen", "chosen"),
+        ("dpo_loss", "beta * ", ""),
+        ("dpo_loss", "check_shapes(chosen=chosen, rejected=rejected, **references)", "pass"),
+        ("dpo_loss", "-F.logsigmoid(", "F.logsigmoid("),
+        ("group_advantages", "keepdim=True)\n", "keepdim=True) * 0\n"),
+        ("group_advantages", "rewards - rewards[:, :1]", "rewards"),
+        ("group_advantages", "correction=correction", "correction=1"),
+        ("group_advantages", "1e-4", "0"),
+        ("grpo_loss", "ratio.clamp(1 - clip, 1 + clip) * gain", "ratio * gain"),
+        ("grpo_loss", "torch.minimum", "torch.maximum"),
+        ("grpo_loss", ".clamp(min=1)", ""),
+        ("grpo_loss", "loss.sum(1) / written.sum(1)", "loss.mean(1) / (written.sum(1) * 0 + 1)"),
+        ("grpo_loss", "d = reference - now", "d = now - reference"),
+        ("grpo_loss", "if beta:", "if False:"),
+        ("grpo_loss", "wide(x).masked_fill(~written, 0) for", "wide(x) for"),
+        ("grpo_loss", "max(len(means), 1)", "max(written.sum(), 1)"),
+        ("pass_at_k", "1 - math.comb", "math.comb"),
+        ("check_shapes", "> 1", "> 9"),
+    ],
+    "scaled_dot_product_attention": [
+        ("with_causal", "mask & causal", "mask.logical_and_(causal)"),
+        ("with_causal", "mask & causal", "mask | causal"),
+        ("with_causal", ".tril(S - T)", ".tril()"),
+        ("with_causal", ".tril(S - T)", ".triu(S - T)"),
+        ("attention_weights", "if causal:", "if causal and mask is None:"),
+        ("attention_weights", "math.sqrt(q.shape[-1])", "q.shape[-1]"),
+        ("attention_weights", "math.sqrt(q.shape[-1])", "math.sqrt(k.shape[-2])"),
+        (
+            "attention_weights",
+            "masked_softmax(scores, mask)",
+            "masked_softmax(scores, None if mask is None else ~mask)",
+        ),
+        ("attention_weights", "masked_softmax(scores, mask)", "masked_softmax(scores)"),
+        ("attention_weights", "@ k.mT", "@ k.mT * 1.01"),
+        (
+            "attention_weights",
+            "repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)",
+            "repeat(1, q.shape[-3] // k.shape[-3], 1, 1)",
+        ),
+        ("attention", "with_causal(mask, T, S, q.device)", "with_causal(None, T, S, q.device)"),
+        ("attention", "(mask is not None or T != S)", "(mask is not None)"),
+        ("attention", "(mask is not None or T != S)", "(T != S)"),
+        ("attention", "v.shape[-2] != S", "False"),
+        ("attention", "causal, dropout)", "False, dropout)"),
+        (
+            "attention",
+            "",
+            BY_THE_KERNEL,
+        ),
+        ("fused_attention", 'shared["enable_gqa"] = True', "pass"),
+        ("fused_attention", "q.dtype not in (torch.float16, torch.bfloat16)", "True"),
+        ("fused_attention", "mask, dropout, causal, **shared).to", "None, dropout, causal, **shared).to"),
+    ],
+}
+# These live, because they compute the same: `choose` with stable=False (a CPU sorts stably anyway); `attention` without
+# `if T == 1` (`with_causal` lets a single query see all keys); `answer_log_probs` with a product instead of masked_fill
+# (its logits are masked already), or without `wide` (the tests are in single precision).
 
 
 def of(target: str) -> str:
@@ -255,6 +425,40 @@ def test_a_slip_is_caught_by_the_test_of_its_function(target: str, right: str, w
     node = ast.parse(text.replace(right, wrong)).body[0]
     found = "\n".join(problems(chapter, target, {target: (node, "cell 0")}))
     assert found and (name is None or f'"{name}' in found.replace('""', '"')), found
+
+
+@pytest.mark.parametrize("chapter", MUTANTS)
+def test_the_mutants_of_a_chapter_are_caught(chapter: str) -> None:
+    assert len(MUTANTS[chapter]) >= 16
+    for target, right, wrong in MUTANTS[chapter]:
+        text = grading.source(chapter, target)
+        assert right in text, (target, right)
+        node = ast.parse(text.replace(right, wrong) if right else wrong).body[0]
+        assert problems(chapter, target, {target: (node, "cell 0")}), (target, right, wrong)
+
+
+SILENT = [  # wrong answers that passed once, and what the learner reads now
+    ("choose", BY_THRESHOLD, "all scores that equal the k-th are chosen, so more than k"),
+    ("Experts.forward", None, "every expert computes for all tokens, and most of it is multiplied by zero"),
+    ("attention_weights", None, "causal is ignored as soon as there is a mask"),
+    ("choose", "in place", "a method that ends in _ writes into the tensor that was given"),
+]
+
+
+@pytest.mark.parametrize(("target", "wrong", "told"), SILENT, ids=[told for *_, told in SILENT])
+def test_wrong_answers_that_passed_once_are_told_what_is_wrong(target: str, wrong: str | None, told: str) -> None:
+    chapter = of(target)
+    text = grading.source(chapter, target)
+    text = text.replace("if causal:", "if causal and mask is None:").replace("masked_fill(~mask", "masked_fill_(~mask")
+    text = text.replace("rows = visits[:, i].nonzero()[:, 0]", "rows = torch.arange(len(tokens))")
+    node = ast.parse(wrong if wrong and wrong != "in place" else text).body[0]
+    assert f"This looks like: {told}." in "\n".join(problems(chapter, target, {target: (node, "cell 0")}))
+
+
+def test_a_message_names_the_function_of_the_library_that_raised() -> None:
+    answers, _ = grading.read([BY_THE_KERNEL])
+    found = "\n".join(problems("scaled_dot_product_attention", "attention", answers))
+    assert "in the cell" in found and "The library's own `fused_attention` raised it" in found
 
 
 def test_a_method_that_is_added_to_its_class_is_left_out_and_graded_like_one_inside() -> None:

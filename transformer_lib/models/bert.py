@@ -150,7 +150,9 @@ def mask_tokens(
         >>> hidden.tolist(), chosen[0].tolist()
         ([[1, 9, 6, 9, 2]], [False, True, True, True, False])
     """
-    words = words or range(UNK + 1, mask_token)
+    if words is None and (tokens > mask_token).any():
+        raise ValueError(f"there are ids above {mask_token=}: say which ids are words")
+    words = range(UNK + 1, mask_token) if words is None else words
     options = {"generator": rng, "device": tokens.device}
     known = (tokens >= words.start) & (tokens < words.stop)
     chosen = (torch.rand(tokens.shape, **options) < share) & known  # 15 %

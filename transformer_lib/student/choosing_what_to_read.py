@@ -21,17 +21,48 @@ MASK = tensor([[True, True, False, True], [False, True, False, False]])
 def the_best_of_each_row() -> None:
     """The k largest scores of each row are True, all others False; a large k chooses everything."""
     want = tensor([[True, False, True, False], [True, False, False, True]])
-    equal(choose(SCORES, 2), want, {"the smallest ones": ~want})
-    equal(choose(SCORES, 9), torch.ones(2, 4, dtype=torch.bool))
+    equal(choose(SCORES.clone(), 2), want, {"the smallest ones": ~want})
+    equal(choose(SCORES.clone(), 9), torch.ones(2, 4, dtype=torch.bool))
 
 
 @check(choose, "Two tokens a head are enough")
 def never_what_is_masked() -> None:
     """Where the mask is False, nothing is chosen, even if fewer than k are left."""
     want = tensor([[True, False, False, True], [False, True, False, False]])
-    late = choose(SCORES, 2) & MASK
-    equal(choose(SCORES, 2, MASK), want, {"masked after the choice only": late})
+    late = choose(SCORES.clone(), 2) & MASK
+    equal(choose(SCORES.clone(), 2, MASK), want, {"masked after the choice only": late})
     equal(choose(SCORES - 9, 2, MASK), want, {"masked scores become 0, and the others are negative": True})
+
+
+@check(choose, "Two tokens a head are enough")
+def of_equal_scores_the_earliest() -> None:
+    """Of equal scores, the earliest are chosen: never more than k, and what follows a row changes nothing."""
+    scores = tensor([[0.0, 2, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0], [3, 1, 3, 3, 0, 3]])
+    want = tensor([[0, 1, 0, 0, 1, 0], [1, 1, 0, 0, 0, 0], [1, 0, 1, 0, 0, 0]]).bool()
+    for k in (2, 3):
+        none, best = torch.zeros_like(scores, dtype=torch.bool), scores.topk(k)
+        first = none.scatter(-1, scores.argsort(dim=-1, descending=True, stable=True)[:, :k], True)
+        last = none.scatter(-1, 5 - scores.flip(-1).argsort(dim=-1, descending=True, stable=True)[:, :k], True)
+        slips = {
+            "all scores that equal the k-th are chosen, so more than k": scores >= best.values[:, -1:],
+            "of equal scores, those that topk happens to give (sort with stable=True keeps their order)": none.scatter(
+                -1, best.indices, True
+            ),
+            "of equal scores, the last": last,
+        }
+        equal(choose(scores, k), want if k == 2 else first, slips)
+    mask = tensor([True, True, True, True, False, False])
+    equal(choose(scores, 2, mask)[:, :4], choose(scores[:, :4], 2), names="the row alone / with more behind it, hidden")
+
+
+@check(choose, "Two tokens a head are enough")
+def scores_stay_as_they_are() -> None:
+    """The scores and the mask that are given are not changed."""
+    scores, mask = tensor([[3.0, 1.0, 2.0]]), tensor([[True, True, False]])
+    choose(scores, 2, mask)
+    slip = {"a method that ends in _ writes into the tensor that was given": True}
+    want = tensor([[3.0, 1.0, 2.0]]), tensor([[True, True, False]])
+    equal((scores, mask), want, slip, names="the scores and the mask before / after")
 
 
 def by_hand(index: Indexer, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -178,6 +209,29 @@ def a_weighted_sum() -> None:
         "all visited experts count the same": (visits[..., None] * results).sum(1).view(2, 3, 8) / 2,
     }
     equal(layer(x), want.view(2, 3, 8), slips)
+
+
+class Counting(nn.Module):
+    """An expert that counts the tokens it gets."""
+
+    tokens = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The same vectors; they are counted."""
+        self.tokens += len(x)
+        return x
+
+
+@check(Experts.forward, "Mixture of experts: which weights should a word visit?")
+def only_visited_experts_work() -> None:
+    """An expert computes for the tokens that visit it, and for no others: 6 tokens with k = 2 are 12 visits."""
+    layer, x = Experts(8, 4, 5, 2), randn(6, 8)
+    layer.experts = nn.ModuleList(Counting() for _ in range(5))
+    visits = layer.route(x)[1].sum(0).tolist()
+    layer(x)
+    got = [expert.tokens for expert in layer.experts]
+    everything = {"every expert computes for all tokens, and most of it is multiplied by zero": sum(got) == 30}
+    equal(got, visits, everything, names="visits of each expert / tokens that it computed for")
 
 
 @check(Experts.balance, "Some experts get most of the work")

@@ -3,13 +3,15 @@
 import math
 
 import torch
-from torch import randn, tensor
+from torch import nn, randn, tensor
 from torch.nn import functional as F
 
+from transformer_lib.data.batching import SpecialIds
 from transformer_lib.models.gpt import GPT, GPTConfig
-from transformer_lib.student.checks import check, equal
+from transformer_lib.student.checks import check, equal, holds, refuses, same
 from transformer_lib.training.preferences import (
     answer_log_probs,
+    check_shapes,
     dpo_loss,
     group_advantages,
     grpo_loss,
@@ -35,6 +37,42 @@ def of_the_answer() -> None:
         "padding counts, too": (want, written),
     }
     equal((got.detach(), mask), (want * written, written), slips)
+    holds(got.requires_grad, "no gradient reaches the model")
+
+
+@check(answer_log_probs, "Preferences: DPO")
+def padding_as_the_model_says() -> None:
+    """The model says what padding is: of one with another id, or none, 0 is a word; a mask goes before any id."""
+    sizes = {"vocab_size": 12, "d_model": 8, "n_heads": 2, "n_layers": 1, "max_length": 8, "dropout": 0.0}
+    tokens = tensor([[1, 5, 0, 7, 9, 9]])
+    for pad, want in ((9, [True, True, False, False]), (None, [True] * 4)):
+        model = GPT(GPTConfig(**sizes, special=SpecialIds(pad=pad, eos=(11,)))).eval()
+        got, written = answer_log_probs(model, tokens, 2)
+        slips = {"padding is taken to be 0": (tokens[:, 2:] != 0).tolist() == written.tolist()}
+        equal(written, tensor([want]), slips)
+        equal((got == 0).detach(), ~tensor([want]), {"padding counts, too": True})
+    mask = tensor([[True, True, False, True, True, True]])
+    equal(answer_log_probs(model, tokens, 2, mask)[1], mask[:, 2:])
+
+
+@check(answer_log_probs, "Preferences: DPO")
+def whatever_stands_at_padding() -> None:
+    """Plumbing: numbers at padding that are infinite have no influence, in value and gradient."""
+
+    class Odd(nn.Module):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return logits
+
+    logits = randn(2, 5, 12)
+    logits[..., 0] = -math.inf  # so padding has probability 0
+    logits[1, 4] = math.nan  # and here stands nothing that counts
+    logits.requires_grad_()
+    got, _ = answer_log_probs(Odd(), TOKENS, 3)
+    got.sum().backward()
+    slip = {
+        "0 times infinity is no number: use masked_fill or where": bool(got.isnan().any() | logits.grad.isnan().any())
+    }
+    holds(got.isfinite().all() and logits.grad.isfinite().all(), "values or gradients that are no numbers", slip)
 
 
 @check(dpo_loss, "Preferences: DPO")
@@ -105,6 +143,47 @@ def the_leash() -> None:
         "the leash pulls away": (-a - 0.5 * leash).mean(),
     }
     equal(grpo_loss(now, now, reference, a, WRITTEN, beta=0.5), want, slips)
+
+
+@check(grpo_loss, "Rewards: GRPO")
+def what_is_not_written() -> None:
+    """Plumbing: an answer without tokens has a loss of 0, and what stands at padding has no influence."""
+    now, old, reference, a = draws()
+    none = WRITTEN.clone()
+    none[1] = False
+    want = grpo_loss(now[:1], old[:1], reference[:1], a[:1], WRITTEN[:1], beta=0.5) / 2
+    got = grpo_loss(now, old, reference, a, none, beta=0.5)
+    equal(got, want, {"zero is divided by zero": bool(got.isnan())})
+    now = now.clone().masked_fill(~none, -math.inf).requires_grad_()
+    got = grpo_loss(now, old, reference, a, none, beta=0.5)
+    got.backward()
+    slip = {"0 times infinity is no number: use masked_fill or where": True}
+    holds(
+        same(got.detach(), want) and now.grad.isfinite().all(),
+        f"loss {got.item():.4g}, expected {want.item():.4g}",
+        slip,
+    )
+
+
+@check(check_shapes, "Preferences: DPO")
+def only_one_shape() -> None:
+    """Plumbing: tensors of different shapes raise a ValueError; PyTorch would stretch (3) and (3, 1) to (3, 3)."""
+    equal(check_shapes(one=randn(3), two=randn(3)), None)
+    refuses(ValueError, lambda: check_shapes(one=randn(3), two=randn(3, 1)))
+
+
+@check(dpo_loss, "Preferences: DPO")
+def no_shape_is_stretched() -> None:
+    """Plumbing: four tensors of one shape, or a ValueError."""
+    refuses(ValueError, dpo_loss, randn(3), randn(3, 1), randn(3), randn(3))
+
+
+@check(group_advantages, "Rewards: GRPO")
+def a_group_of_one() -> None:
+    """Plumbing: a single answer, and large equal rewards, have advantages of 0."""
+    got = group_advantages(tensor([[5.0], [7.0]]))
+    equal(got, torch.zeros(2, 1), {"the standard deviation of one number is no number": bool(got.isnan().any())})
+    equal(group_advantages(torch.full((1, 7), 1e6 + 0.7)), torch.zeros(1, 7), {"equal rewards are rounded apart": True})
 
 
 @check(pass_at_k, "Has it learned something new? pass@k")

@@ -236,6 +236,9 @@ def attempt(one: Check) -> str | None:
         frames = [frame for frame in trace if "torch/" not in frame.filename and frame.name != "stop"]
         mine = [f"in {f.filename}, line {f.lineno}: {f.line}" for f in frames if f.filename.startswith('the cell "')]
         where = mine[-1] if mine else f"in the test, with what your function returned: {frames[-1].line}"
+        last = frames[-1] if frames else None
+        if last and "transformer_lib" in last.filename and HERE.name not in Path(last.filename).parts:
+            where += f"\nThe library's own `{last.name}` raised it: look at what it was given, and what it can take."
         if not mine and "NoneType" in str(error):
             where += "\nSomething is None here: is a return missing?"
         if isinstance(error, NameError):

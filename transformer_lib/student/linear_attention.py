@@ -1,7 +1,9 @@
 """Tests for chapter "Linear attention"."""
 
+import math
+
 import torch
-from torch import nn, randn
+from torch import nn, randn, tensor
 from torch.nn import functional as F
 
 from transformer_lib.data.recall import N_VALUES, make_recall
@@ -9,6 +11,7 @@ from transformer_lib.models.linear_attention import (
     CausalConv,
     GatedDeltaNet,
     LinearAttention,
+    features,
     kernel_attention,
     linear_attention,
     unit,
@@ -83,6 +86,53 @@ def the_delta_rule() -> None:
     )
 
 
+@check(linear_attention, "One function for all the rules")
+def after_a_strong_decay() -> None:
+    """Plumbing: after a decay that clears the memory, even minus infinity, weaker decays keep their digits."""
+    ones = torch.ones(1, 4, 1)
+    for strong in (-1e8, -torch.inf):
+        decay, last = tensor([[0.0, strong, -0.3, -0.3]]), [1.0, 1.0, 1.7408182, 2.2896299]
+        for chunk in (1, 4):
+            got, _ = linear_attention(ones, ones, ones, log_decay=decay, chunk=chunk)
+            lost = torch.allclose(got.flatten(), tensor([1.0, 1, 2, 3])) or bool(got.isnan().any())
+            slip = {"a difference of two large sums has lost the small numbers in them": lost}
+            equal(got.flatten(), tensor(last), slip)
+
+
+@check(linear_attention, "One function for all the rules")
+def words_that_are_masked() -> None:
+    """Plumbing: where the mask is False, nothing fades and nothing is written, and the output is 0."""
+    (q, k, v), beta, decay = triple(), torch.rand(2, 6), -torch.rand(2, 6)
+    mask = tensor([True, False, True, True, False, False])
+    options = {"beta": beta, "log_decay": decay, "delta": True}
+    got, state = linear_attention(q, k, v, mask=mask.expand(2, 6), **options)
+    few = {"beta": beta[:, mask], "log_decay": decay[:, mask], "delta": True}
+    want, last = linear_attention(q[:, mask], k[:, mask], v[:, mask], **few)
+    equal((got[:, mask], state), (want, last), names="without these words / with them, masked")
+    equal(got[:, ~mask], torch.zeros(2, 3, 5))
+
+
+@check(features, "Positive features: the linear attention of 2020")
+def positive_features() -> None:
+    """The features are elu(x) + 1, also where this is tiny; the shift is taken from negative x."""
+    x = tensor([[-3.0, -0.5, 0.0, 2.0]])
+    equal(features(x), F.elu(x) + 1, {"elu without the 1": F.elu(x)})
+    low = tensor([[-40.0, -60.0]])
+    equal(features(low) * 1e20, low.exp() * 1e20, {"1 is added to -1, which rounds to 0": torch.zeros(1, 2)})
+    equal(features(low, low[:, :1]), tensor([[1.0, math.exp(-20)]]))
+
+
+@check(kernel_attention, "Positive features: the linear attention of 2020")
+def tiny_features() -> None:
+    """Plumbing: queries whose features are too small for a number still get weights that sum to 1."""
+    for low in (-18.0, -200.0):
+        q, k, v = torch.full((1, 3, 2), low), randn(1, 3, 2), randn(1, 3, 4)
+        got = kernel_attention(q, k, v)[0]
+        weights = ((F.elu(k) + 1).sum(-1, keepdim=True).mT.expand(1, 3, 3)).tril()
+        equal(got, weights / weights.sum(-1, keepdim=True) @ v, {"zero is divided by zero": bool(got.isnan().any())})
+    equal(kernel_attention(torch.zeros(1, 2, 1), torch.full((1, 2, 1), -1e4), randn(1, 2, 1))[0], torch.zeros(1, 2, 1))
+
+
 @check(kernel_attention, "Positive features: the linear attention of 2020")
 def weights_that_sum_to_one() -> None:
     """The features are elu(x) + 1, and the weights of a query sum to 1."""
@@ -102,13 +152,17 @@ def weights_that_sum_to_one() -> None:
 
 @check(LinearAttention.forward, "Positive features: the linear attention of 2020")
 def every_rule_as_a_state() -> None:
-    """With each rule, two calls that hand the state on give what one call gives."""
+    """With each rule, two calls that hand the state on give what one call gives; what the mask hides is skipped."""
+    mask = tensor([[True, False, True, True, False, False]])
     for rule in ("kernel", "sum", "decay", "delta", "gated"):
         layer, x = LinearAttention(8, 2, rule=rule), randn(2, 6, 8)
         want, last = layer(x)
         first, state = layer(x[:, :4])
         rest, end = layer(x[:, 4:], state)
         equal((torch.cat([first, rest], 1), end), (want, last))
+        got, state = layer(x.masked_fill(~mask[..., None], math.nan), mask=mask.expand(2, 6))
+        want, last = layer(x[:, mask[0]])
+        equal((got[:, mask[0]], state), (want, last), names="without padding / with it, masked")
 
 
 @check(LinearAttention.forward, "Why sums go wrong")
@@ -166,13 +220,16 @@ def the_last_value_counts() -> None:
 
 @check(CausalConv.forward, "Today's layer")
 def a_causal_convolution() -> None:
-    """Output t depends on the inputs up to t, and the last inputs are handed on."""
+    """Output t depends on the inputs up to t, and the last inputs, before the padding of a row, are handed on."""
     conv, x = CausalConv(3, 4), randn(2, 6, 3)
     want = F.silu(F.conv1d(F.pad(x.mT, (3, 0)), conv.weight, groups=3)).mT
     y, recent = conv(x, None)
     equal((y, recent), (want, x[:, 3:]))
     first, state = conv(x[:, :2], None)
     equal(torch.cat([first, conv(x[:, 2:], state)[0]], 1), want)
+    _, recent = conv(x, None, tensor([6, 4]))
+    slip = {"the inputs at the end are handed on, padding or not": x[:, 3:]}
+    equal(recent, torch.stack([x[0, 3:], x[1, 1:4]]), slip)
 
 
 @check(unit, "Today's layer")
@@ -192,6 +249,15 @@ def a_state_that_is_handed_on() -> None:
     first, state = layer(x[:, :4])
     rest, _ = layer(x[:, 4:], state)
     equal(torch.cat([first, rest], 1), want)
+
+
+@check(GatedDeltaNet.forward, "Today's layer")
+def padding_without_a_trace() -> None:
+    """Plumbing: where the mask is False, x is skipped, whatever stands there."""
+    layer, x, mask = GatedDeltaNet(8, 4, 2, 3, 3), randn(1, 6, 8), tensor([[False, True, True, False, True, False]])
+    want, last = layer(x[:, mask[0]])
+    got, state = layer(x.masked_fill(~mask[..., None], math.nan), mask=mask)
+    equal((got[:, mask[0]], state.memory, state.recent), (want, last.memory, last.recent))
 
 
 @check(GatedDeltaNet.forward, "Today's layer")

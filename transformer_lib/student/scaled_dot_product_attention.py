@@ -25,6 +25,10 @@ def both_masks() -> None:
     want = DIAGONAL[2:]
     slips = {"the first query is at the first key": mask & DIAGONAL[:2], "either mask, not both": mask | want}
     equal(with_causal(mask, 2, 4, torch.device("cpu")), mask & want, slips)
+    given = torch.ones(4, 4, dtype=torch.bool)
+    with_causal(given, 4, 4, torch.device("cpu"))
+    slip = {"&= writes into the mask that was given: write mask & causal": True}
+    equal(given, torch.ones(4, 4, dtype=torch.bool), slip, "the mask before / after")
 
 
 @check(attention_weights, "Attention in matrix form")
@@ -79,6 +83,23 @@ def causal_weights() -> None:
 
 
 @check(attention_weights, "Attention in matrix form")
+def causal_and_masked_weights() -> None:
+    """With a mask *and* ``causal``, a weight is above zero only where both allow it; the mask itself stays as it is."""
+    q, k = randn(1, 4, 4), randn(1, 4, 4)
+    mask = torch.tensor([True, True, False, True]).expand(4, 4).clone()
+    got, scores, before = attention_weights(q, k, mask, causal=True), (q @ k.mT) / 2, mask.clone()
+    want, late, early = (
+        scores.masked_fill(~allowed, -1e9).softmax(-1) * allowed for allowed in (mask & DIAGONAL, before, DIAGONAL)
+    )
+    slips = {"causal is ignored as soon as there is a mask": late, "the mask is ignored if causal": early}
+    equal(got, want, slips)
+    kept = torch.tensor([True, True, False, True]).expand(4, 4)
+    equal(
+        mask, kept, {"the mask that was given is changed: write mask & causal, not &=": True}, "the mask before / after"
+    )
+
+
+@check(attention_weights, "Attention in matrix form")
 def heads_that_share_keys() -> None:
     """If four heads share two heads of keys, the first two heads share the first."""
     q, k = randn(1, 4, 3, 4), randn(1, 2, 5, 4)
@@ -114,6 +135,15 @@ def masked_and_causal() -> None:
             "the mask is not used": scores.softmax(-1) @ v,
         }
         equal(attention(q, k, v, m, causal=causal), scores.masked_fill(~allowed, -1e9).softmax(-1) @ v, slips)
+
+
+@check(attention, "From the formula to a fast kernel")
+def the_mask_is_only_read() -> None:
+    """With ``causal``, too, the mask that is given is not changed."""
+    q, mask = randn(1, 2, 4, 8), torch.ones(1, 1, 4, 4, dtype=torch.bool)
+    attention(q, q, q, mask, causal=True)
+    slip = {"&= writes into the mask that was given: write mask & causal": True}
+    equal(mask, torch.ones(1, 1, 4, 4, dtype=torch.bool), slip, "the mask before / after")
 
 
 @check(attention, "From the formula to a fast kernel")

@@ -237,8 +237,7 @@ class Translate:
         name = "standard input" if self.input == "-" else self.input
         for i, text in enumerate(texts):
             of_line, where = best.get(i, [Translation("")]), f"{name}, line {bar.n + 1}"
-            out.write(self.shown(bar.n + 1, text, of_line).encode())
-            out.flush()
+            write_whole(out, self.shown(bar.n + 1, text, of_line).encode())
             bar.update()
             if i in bad:
                 _tell(bar, f"{where}: left empty, it {bad[i]}")
@@ -274,6 +273,20 @@ class Translate:
                     raise ValueError(f"{self.output} is the input: name another file")
             self.output.parent.mkdir(parents=True, exist_ok=True)
             yield stream, stack.enter_context(self.output.open("wb"))
+
+
+def write_whole(out: Any, line: bytes) -> None:
+    """Write a line at once; if the disk is full, a file keeps the lines before it and no part of this one."""
+    out.flush()
+    stream, left = getattr(out, "raw", out), memoryview(line)
+    try:
+        while left:
+            left = left[stream.write(left) :]
+    except OSError:
+        with suppress(OSError):  # a pipe cannot be cut
+            if (end := os.fstat(stream.fileno()).st_size) == stream.tell():
+                stream.truncate(end - len(line) + len(left))
+        raise
 
 
 def read_lines(stream: Any, most: int = 32) -> Iterator[list[bytes]]:

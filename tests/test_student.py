@@ -92,7 +92,7 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ("Transformer.forward", ".tril()", ".tril() | (not self.training)", None),
     ("group_advantages", "1e-4", "0", None),
     ("choose", "-math.inf", "0", None),
-    ("Indexer.forward", "wide(self.turn(k))", "wide(k)", None),
+    ("Indexer.forward", "self.turn(wide(k))", "wide(k)", None),
     ("IndexedAttention.pick", "x.detach()", "x", None),
     ("Experts.forward", "scores * visits", "(scores + self.bias) * visits", None),
     ("Trainer.evaluate", "self.model.eval()", "pass", None),

@@ -526,6 +526,29 @@ def test_what_a_folder_holds(tmp_path):
     assert load_tensors(tmp_path / "best.safetensors")[1]["validation_loss"] == min(losses)
 
 
+# ---------------------------------------------------------------- compiled by somebody else
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_model_trains_and_resumes_like_the_one_inside(tmp_path):
+    torch.manual_seed(0)
+    plain = trainer(tmp_path / "plain")
+    assert plain.fit()
+    compiled = Trainer(torch.compile(fresh(), backend="eager"), TRAIN, VALIDATION, CONFIG, tmp_path / "compiled")
+    assert not compiled.fit(watch=after(3))
+    again = Trainer(fresh(), TRAIN, VALIDATION, CONFIG, tmp_path / "compiled")  # not compiled any more
+    again.resume()
+    assert again.fit() and same(again.model, plain.model)
+    for name in ("last", "best", "averaged"):
+        one, other = (load_tensors(tmp_path / run / f"{name}.safetensors")[0] for run in ("plain", "compiled"))
+        assert one.keys() == other.keys() and not any("_orig_mod" in key for key in one)
+
+
+def fresh() -> Transformer:
+    torch.manual_seed(0)
+    return transformer()
+
+
 # ---------------------------------------------------------------- stopped and resumed
 
 

@@ -5,6 +5,7 @@ import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ import transformer_lib.translation.translator as module
 from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.recurrent import RecurrentConfig
-from transformer_lib.training.checkpoints import load_tensors
+from transformer_lib.training.checkpoints import load_tensors, load_weights
 from transformer_lib.translation.cli import main
 from transformer_lib.translation.translator import (
     TextPreparation,
@@ -136,6 +137,31 @@ def test_limits_that_contradict_each_other_are_refused_at_every_door(options, me
         with pytest.raises(ValueError, match=message):
             parts = shipped.model, shipped.source_tokenizer, shipped.target_tokenizer
             Translator(*parts, decoding=SearchConfig(**options))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", ["the model", "a layer"])
+def test_a_compiled_model_translates_and_is_saved_like_the_one_inside(part, tmp_path):
+    shipped, text = captions(), ["the dog is sleeping"]
+    model = deepcopy(shipped.model)
+    if part == "the model":
+        model = torch.compile(model, backend="eager")
+    else:
+        model.encoder.layers[0] = torch.compile(model.encoder.layers[0], backend="eager")
+    parts = shipped.source_tokenizer, shipped.target_tokenizer
+    own = Translator(model, *parts, text=shipped.text, decoding=shipped.decoding)
+    if part == "the model":  # a compiled layer would be traced, which strict mode cannot be
+        assert own.search(text) == shipped.search(text) and list(own.stream(text[0])) == list(shipped.stream(text[0]))
+    assert own.config() == shipped.config()
+    for half in (False, True):
+        folder = own.save_pretrained(tmp_path / f"{half}", half=half)
+        again = Translator.from_pretrained(folder, device="cpu")
+        for name, tensor in again.model.state_dict().items():
+            torch.testing.assert_close(tensor, shipped.model.state_dict()[name], atol=1e-3, rtol=1e-3)
+    weights = {name: tensor + 1 for name, tensor in shipped.model.state_dict().items()}
+    load_weights(own.model, weights, "somewhere")
+    for one, other in zip(own.model.state_dict().values(), weights.values(), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_with_limits_that_contradict_each_other_a_line_is_bad(tmp_path, capsys):

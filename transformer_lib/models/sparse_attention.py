@@ -63,7 +63,7 @@ class Indexer(nn.Module):
         """Scores of all positions (columns) for all queries (rows), in float32."""
         q = self.wq(x).unflatten(2, (self.n_heads, -1)).transpose(1, 2)
         k = self.k_norm(self.wk(x))[:, None]  # (B, 1, T, K)
-        q, k = wide(self.turn(q)), wide(self.turn(k))
+        q, k = self.turn(wide(q)), self.turn(wide(k))
         scores = F.relu(q @ k.mT / math.sqrt(k.shape[-1]))  # (B, H, T, T)
         weights = wide(self.weights_proj(x)).mT / math.sqrt(self.n_heads)  # (B, H, T)
         return (weights[..., None] * scores).sum(1)

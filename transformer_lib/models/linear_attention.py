@@ -17,6 +17,7 @@ __all__ = [
     "GatedDeltaNet",
 ]
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -65,12 +66,14 @@ def linear_attention(
         inputs = [torch.where(mask[..., None], x, 0) for x in inputs]
     start = k.new_zeros(*k.shape[:-2], k.shape[-1], v.shape[-1])
     W = start if state is None else state.to(k.dtype)
-    outputs = [v[..., :0, :]]
+    outputs = []
     chunks = zip(*(x.split(chunk, -2) for x in inputs), strict=True)
-    with torch.autocast(q.device.type, enabled=False):  # half precision loses too much
+    half = torch.is_autocast_enabled(q.device.type)  # which would lose too much here
+    with torch.autocast(q.device.type, enabled=False) if half else nullcontext():
         for Q, K, V, b, g in chunks if k.shape[-2] else ():  # C rows each
             left = g.cumsum(-2).exp()  # (*B, C, 1): what is left since the chunk began
-            after = torch.ones_like(g * g.mT, dtype=torch.bool).tril(-1)
+            pairs = 2 * g.shape[-2:-1]  # (C, C)
+            after = torch.ones(pairs, dtype=torch.bool, device=g.device).tril(-1)
             since = torch.where(after, g, 0).cumsum(-2)  # (*B, C, C): log decay since s, at t
             fade = since.exp().tril()  # (*B, C, C)
             U = b * V  # (*B, C, V): what each word writes
@@ -81,12 +84,12 @@ def linear_attention(
             outputs.append(left * (Q @ W) + (Q @ K.mT * fade) @ U)
             # for the last word, `left` and `fade` say what is left after the chunk
             W = left[..., -1:, :] * W + (K.mT * fade[..., -1:, :]) @ U
-    return torch.cat(outputs, -2).to(dtype), W
+    return (torch.cat(outputs, -2) if outputs else v).to(dtype), W
 
 
-def features(x: Float[Tensor, "*B K"], shift: Tensor | float = 0.0) -> Float[Tensor, "*B K"]:
-    """elu(x) + 1, exact for very negative x too, where ``shift`` makes it larger."""
-    return torch.where(x < 0, (x.clamp(max=0) - shift).exp(), x + 1)
+def features(x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B K"]:
+    """elu(x) + 1, written so that tiny features don't round to 0."""
+    return x.clamp(max=0).exp() + x.relu()
 
 
 def kernel_attention(
@@ -106,7 +109,7 @@ def kernel_attention(
     """
     dtype, q, k, v = q.dtype, wide(q), wide(k), F.pad(wide(v), (0, 1), value=1.0)
     # the features of a query may have any common factor: let the largest be 1 or more
-    q = features(q, q.detach().amax(-1, keepdim=True).clamp(max=0))
+    q = features(q - q.detach().amax(-1, keepdim=True).clamp(max=0))
     sums, state = linear_attention(q, features(k), v, mask=mask, state=state, chunk=chunk)
     total = sums[..., -1:]
     total = total.where(total > 2**24 * torch.finfo(total.dtype).tiny, 1)

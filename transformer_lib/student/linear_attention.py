@@ -114,12 +114,11 @@ def words_that_are_masked() -> None:
 
 @check(features, "Positive features: the linear attention of 2020")
 def positive_features() -> None:
-    """The features are elu(x) + 1, also where this is tiny; the shift is taken from negative x."""
+    """The features are elu(x) + 1, also where this is tiny."""
     x = tensor([[-3.0, -0.5, 0.0, 2.0]])
     equal(features(x), F.elu(x) + 1, {"elu without the 1": F.elu(x)})
     low = tensor([[-40.0, -60.0]])
     equal(features(low) * 1e20, low.exp() * 1e20, {"1 is added to -1, which rounds to 0": torch.zeros(1, 2)})
-    equal(features(low, low[:, :1]), tensor([[1.0, math.exp(-20)]]))
 
 
 @check(kernel_attention, "Positive features: the linear attention of 2020")

@@ -71,7 +71,7 @@ def maps(sharpness: float, causal: bool) -> str:
     shares /= shares.sum(1, keepdims=True)
     _, (left, right) = plt.subplots(1, 2)
     viz.heatmap(left, shares, ["a", "b", "c"], ["x", "y", "z"], numbers=True)
-    right.imshow(plt.cm.viridis(shares) if causal else shares, origin="lower")  # colours, or numbers
+    right.imshow(plt.cm.viridis(shares) if causal else shares, origin="lower")  # a picture, or cells
     return f"The last weight is {shares[2, 2]:.2f}."
 
 

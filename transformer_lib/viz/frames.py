@@ -51,21 +51,19 @@ def drawing_of(figure: Any) -> Any:
 
 
 def _draw_cells(ax: Any) -> None:
-    """Turn the images of some axes into cells, whose colours can differ from frame to frame."""
+    """Turn tables of numbers into cells, whose colours differ from frame to frame; pictures stay as they are."""
     limits = ax.get_xlim(), ax.get_ylim()
-    for image in list(ax.images):
+    for image in [one for one in ax.images if one.get_array().ndim == 2]:
         array = image.get_array()
-        rows, columns = array.shape[:2]
+        rows, columns = array.shape
         if rows * columns > CELLS:
             raise ValueError(f"an image of {rows} x {columns} cells: expected at most {CELLS}")
         left, right, bottom, top = image.get_extent()
         down = np.linspace(top, bottom, rows + 1)
         across = np.linspace(left, right, columns + 1)
-        look = {"alpha": image.get_alpha(), "zorder": image.zorder}
-        if array.ndim == 2:  # numbers; or else colours
-            look |= {"cmap": image.cmap, "norm": image.norm}
+        look = {"cmap": image.cmap, "norm": image.norm, "alpha": image.get_alpha(), "zorder": image.zorder}
         cells = ax.pcolormesh(across, down[:: -1 if image.origin == "lower" else 1], array, **look)
-        cells.set_gid(image.cmap.name if array.ndim == 2 else None)
+        cells.set_gid(image.cmap.name)
         image.remove()
     ax.set(xlim=limits[0], ylim=limits[1])
 
@@ -145,9 +143,9 @@ def gather_shapes(frames: Sequence[Any], name: str) -> Any:
             if node.tag == "use":
                 _draw_mark(node, shapes[node.get("href", "")[1:]])
             for key in {"href", "clip-path"}.intersection(node.keys()):
-                old = re.search(r"#(\w+)", node.get(key, ""))[1]  # type: ignore[index]
-                new = used.setdefault(old, f"{name}{len(used)}")
-                node.set(key, node.get(key, "").replace(old, new))
+                if (old := re.search(r"#(\w+)", node.get(key, ""))) is not None:  # or else a picture
+                    new = used.setdefault(old[1], f"{name}{len(used)}")
+                    node.set(key, node.get(key, "").replace(old[1], new))
     defs = Element("defs")
     for old, new in used.items():
         shapes[old].set("id", new)

@@ -246,7 +246,8 @@ SEEN = """(svg) => {
   const seen = (one) => one.getAttribute('display') !== 'none';
   const names = (one) => one.getAttributeNames()
     .filter((name) => !['data-touch', 'display', 'href', 'clip-path'].includes(name));
-  const shape = (id) => id && document.querySelector(id.match(/#[^)]*/)[0]).outerHTML.replace(/ id="[^"]*"/, '');
+  const shape = (id) => !id?.includes('#') ? id
+    : document.querySelector(id.match(/#[^)]*/)[0]).outerHTML.replace(/ id="[^"]*"/, '');
   const tree = (one) => [one.tagName, names(one).sort().map((name) => [name, one.getAttribute(name)]),
     shape(one.getAttribute('href')), shape(one.getAttribute('clip-path')),
     one.children.length ? '' : one.textContent,

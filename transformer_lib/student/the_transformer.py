@@ -35,7 +35,7 @@ def pytorch(layer: nn.Module, kind: type, names: dict[str, str], **options: bool
 def heads() -> None:
     """(B, T, D) becomes (B, H, T, D / H): head 0 has the first columns."""
     x = randn(2, 3, 8)
-    slips = {"Heads split by view alone": x.view(2, 2, 3, 4)}
+    slips = {"Heads cut without the transpose": x.view(2, 2, 3, 4)}
     equal(Attention(8, 2).split(x), torch.stack([x[..., :4], x[..., 4:]], 1), slips)
 
 

@@ -102,7 +102,8 @@ SPECIAL = SpecialIds()
 def unwrapped(model: nn.Module) -> nn.Module:
     """The model inside what ``torch.compile`` or a parallel wrapper made of it."""
     while isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel) or hasattr(model, "_orig_mod"):
-        model = getattr(model, "_orig_mod", None) or model.module
+        inner: Any = getattr(model, "_orig_mod", None) or model.module
+        model = inner
     return model
 
 

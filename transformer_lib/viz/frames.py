@@ -143,9 +143,9 @@ def gather_shapes(frames: Sequence[Any], name: str) -> Any:
             if node.tag == "use":
                 _draw_mark(node, shapes[node.get("href", "")[1:]])
             for key in {"href", "clip-path"}.intersection(node.keys()):
-                if (old := re.search(r"#(\w+)", node.get(key, ""))) is not None:  # or else a picture
-                    new = used.setdefault(old[1], f"{name}{len(used)}")
-                    node.set(key, node.get(key, "").replace(old[1], new))
+                if (link := re.search(r"#(\w+)", node.get(key, ""))) is not None:  # or else a picture
+                    new = used.setdefault(link[1], f"{name}{len(used)}")
+                    node.set(key, node.get(key, "").replace(link[1], new))
     defs = Element("defs")
     for old, new in used.items():
         shapes[old].set("id", new)

@@ -16,8 +16,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from transformer_lib.data.batching import SPECIAL as SPECIAL  # these four are found here, too
 from transformer_lib.data.batching import Batch
-from transformer_lib.data.batching import special_ids as special_ids  # found here, too
+from transformer_lib.data.batching import SpecialIds as SpecialIds
+from transformer_lib.data.batching import special_ids as special_ids
 from transformer_lib.data.batching import unwrapped as unwrapped
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.loss import Loss, translation_loss

@@ -347,3 +347,9 @@ def test_what_cannot_be_right_is_refused(ax, name):
     draw, message = REFUSED[name]
     with pytest.raises(ValueError, match=message):
         draw(ax)
+
+
+@pytest.mark.parametrize("name", ["query_viewer", "heads_viewer", "position_viewer", "rotary_viewer"])
+def test_a_viewer_that_is_gone_says_what_replaces_it(name):
+    with pytest.raises(AttributeError, match="viz.touch"):
+        getattr(viz, name)

@@ -20,8 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from transformer_lib.data.batching import collate, encode_pairs
-from transformer_lib.data.captions import Pair
+from transformer_lib.data.batching import Pair, collate, encode_pairs
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.metrics import best_links  # noqa: F401  # as before
 from transformer_lib.models.averages import attend

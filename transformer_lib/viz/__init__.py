@@ -11,3 +11,11 @@ __all__ = ["PALETTE", "attention_colours", "bars", "heatmap", "use_style"]
 __all__ += ["Box", "canvas", "draw_arrow", "draw_boxes", "draw_tokens"]
 __all__ += ["Viewer", "attention_viewer", "beam_viewer", "decoding_viewer", "translation_viewer"]
 __all__ += ["learning_viewer", "touch"]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("query_viewer", "heads_viewer", "position_viewer", "rotary_viewer"):
+        raise AttributeError(
+            f"{name} is gone: viz.touch makes any matplotlib figure touchable; see the chapters' cells"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

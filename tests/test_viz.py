@@ -351,5 +351,5 @@ def test_what_cannot_be_right_is_refused(ax, name):
 
 @pytest.mark.parametrize("name", ["query_viewer", "heads_viewer", "position_viewer", "rotary_viewer"])
 def test_a_viewer_that_is_gone_says_what_replaces_it(name):
-    with pytest.raises(AttributeError, match="viz.touch"):
+    with pytest.raises(AttributeError, match=r"viz\.touch"):
         getattr(viz, name)

@@ -34,7 +34,7 @@ ANYTHING = re.compile(
 NOT_LINKED = [
     (
         "py:.*",
-        r"(collections\.abc|contextlib|random|types|os|pathlib|argparse|dataclasses|typing|torch|numpy|matplotlib|jaxtyping|tokenizers)\..*",
+        r"(ast|collections\.abc|contextlib|random|types|os|pathlib|argparse|dataclasses|typing|torch|numpy|matplotlib|jaxtyping|tokenizers)\..*",
     ),
     (
         "py:.*",

@@ -209,8 +209,8 @@ def beam_search(
     B, K, n, least = len(source), config.beam_size, config.n_best, config.min_length
     special = special_ids(model)
     fill = special.fill
-    check_lengths(least, limits + (prompt != special.padding).sum(1))
     given, left = (prompt != special.padding).sum(1), torch.arange(B, device=source.device)
+    check_lengths(least, limits + given)
     live = Hypotheses(prompt[:, None], *torch.zeros(2, B, 1, device=left.device))
     none = torch.full((2, B, n), -math.inf, device=left.device)
     best = Hypotheses(prompt[:, None].expand(-1, n, -1), *none)

@@ -60,8 +60,11 @@ def force(scores: Float[Tensor, "N V"], token: Int[Tensor, " N"], padding: int =
 @lru_cache
 def block_width(vocab_size: int) -> int:
     """The divisor of a vocabulary's size, from 16 to 512, that is nearest to 128; all of it if there is none."""
-    divisors = (width for width in range(16, 513) if vocab_size % width == 0)
-    return min(divisors, key=lambda width: abs(width - 128), default=vocab_size)
+    for distance in range(512 - 128 + 1):
+        for width in (128 - distance, 128 + distance):
+            if width >= 16 and vocab_size % width == 0:
+                return width
+    return vocab_size
 
 
 def largest(
@@ -187,9 +190,9 @@ def generate(
     if not 0 <= min_length <= max_length:
         raise ValueError(f"{min_length=} must be from 0 to {max_length=}")
     written, prefix, limits = check_search(model, source, max_length, prefix, max_ratio)
-    check_lengths(min_length, limits + (written != special_ids(model).padding).sum(1))
     special, rows = special_ids(model), torch.arange(len(source), device=source.device)
     given, quick = (written != special.padding).sum(1), without_autograd(model)
+    check_lengths(min_length, limits + given)
     for length in range(1, max_length + 1 if len(rows) else 0):
         if model.training:
             raise ValueError("the model is in training mode: call model.eval() first")

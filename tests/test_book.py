@@ -205,7 +205,7 @@ def test_the_line_under_the_title_describes_the_page() -> None:
 def test_chapter_numbers_come_from_the_contents() -> None:
     first = next(part for part in TOC["parts"] if part.get("numbered"))["chapters"][0]["file"]
     assert chapters.numbers()[f"{first}.ipynb"] == 1
-    for key in ("decoding", "decoding.beam_search"):
+    for key in ("decoding", "plain.beam_search"):
         assert book_chapters.spoken(book_chapters.chapter(key)).startswith("chapter ")
     assert book_chapters.spoken(book_chapters.chapter("caption_grammar")) == "The caption grammar"
     with pytest.raises(KeyError, match="no chapter '99'"):

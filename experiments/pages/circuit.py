@@ -84,7 +84,9 @@ def record() -> dict[str, Any]:
         [tight(one, *truth) for one, (_, *truth) in zip(both, pair, strict=True)]
         for both, pair in zip(answers, pairs, strict=True)
     ]
-    return {"title": "A pronoun's circuit, as the page shows it", "data": "captions", "metrics": {}, "pairs": found}
+    right = [one["scores"][one["right"]] == max(one["scores"]) for both in found for one in both]
+    metrics = {"sentences": len(right), "pronouns that are right": sum(right)}
+    return {"title": "A pronoun's circuit, as the page shows it", "data": "captions", "metrics": metrics, "pairs": found}
 
 
 if __name__ == "__main__":

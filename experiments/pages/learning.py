@@ -21,7 +21,8 @@ def record() -> dict[str, Any]:
     losses = [round(loss, 5) for loss in found["losses"]]
     weights = [round(weight, 3) for weight in found["weights"]]
     content = {"losses": losses, "weights": weights, "answers": found["answers"]}
-    return {"title": "Attention learned in the page", "data": "letters", "metrics": {}} | content
+    metrics = {"loss of the first batch": losses[0], "loss of the fiftieth batch": losses[-1]}
+    return {"title": "Attention learned in the page", "data": "letters", "metrics": metrics} | content
 
 
 if __name__ == "__main__":

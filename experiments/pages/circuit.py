@@ -86,7 +86,12 @@ def record() -> dict[str, Any]:
     ]
     right = [one["scores"][one["right"]] == max(one["scores"]) for both in found for one in both]
     metrics = {"sentences": len(right), "pronouns that are right": sum(right)}
-    return {"title": "A pronoun's circuit, as the page shows it", "data": "captions", "metrics": metrics, "pairs": found}
+    return {
+        "title": "A pronoun's circuit, as the page shows it",
+        "data": "captions",
+        "metrics": metrics,
+        "pairs": found,
+    }
 
 
 if __name__ == "__main__":

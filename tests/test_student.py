@@ -84,7 +84,7 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
         "Attention.split",
         ".unflatten(2, (self.n_heads, -1)).transpose(1, 2)",
         ".reshape(x.shape[0], self.n_heads, x.shape[1], -1)",
-        "Heads split by view alone",
+        "Heads cut without the transpose",
     ),
     ("the_transformer/translate", "scores[:, [PAD, BOS]] = -torch.inf", "pass", None),
     ("the_transformer/translate", "<= max_length", "< max_length", None),

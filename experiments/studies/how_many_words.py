@@ -11,12 +11,15 @@ from transformer_lib.translation.evaluation import bleu_interval
 from transformer_lib.translation.translator import Translator
 
 WORDS = {"all words": None, **{f"{n} words": n for n in (5, 3, 2)}, "1 word": 1, "all equally": "equally", "no word": 0}
+MIXED = {f"{percent} % equal": percent / 100 for percent in range(10, 100, 10)}
 MODELS = {"Bahdanau": "multi30k-de-en-bahdanau", "Transformer": "multi30k-de-en-transformer"}
 
 
 def weigh(words, scores, mask):
-    """The softmax of the best scores, so many in each row; equal weights; or None: of all."""
+    """The softmax of the best scores, so many in each row; equal weights; a share of them; or None: of all."""
     mask = mask.expand_as(scores)
+    if isinstance(words, float):
+        return words * weigh("equally", scores, mask) + (1 - words) * masked_softmax(scores, mask)
     if words == "equally":
         scores = 0 * scores
     elif words is not None:
@@ -56,7 +59,9 @@ STUDY = Study(
     chapter="history/learning_to_align",
     equal="the museum's translators, which were trained to look at all words; the 1,000 sentences of the test set of 2016; greedy search",
     arms={
-        f"{model}, {words}": {"name": name, "words": n} for model, name in MODELS.items() for words, n in WORDS.items()
+        f"{model}, {words}": {"name": name, "words": n}
+        for model, name in MODELS.items()
+        for words, n in (WORDS | (MIXED if model == "Bahdanau" else {})).items()
     },
     measure=measure,
     metric="BLEU",

@@ -138,5 +138,11 @@ CHECKS = {
         range(100, 105),
         {"one vector": {"rate": 0.004}, "attention": {"rate": 0.004}} | {arm: {"split": "val"} for arm in MUSEUM},
         budget=800,
-    )
+    ),
+    "seeds": Check(
+        "five other seeds, with one vector twice as wide as attention, at half the learning rate",
+        ("seldom",),
+        range(200, 205),
+        {"one vector": {"d_model": 96, "d_hidden": 192, "rate": 0.004}, "attention": {}},
+    ),
 }

@@ -130,6 +130,15 @@ def test_huge_scores_in_half_precision(device, dtype):
     assert weights.tolist() == [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]]
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, *HALVES])
+def test_the_lowest_score_of_a_type_is_a_score_like_any_other(device, dtype):
+    lowest = torch.finfo(dtype).min
+    scores = torch.tensor([[lowest, 5.0, lowest], [lowest, lowest, 0.0]], dtype=dtype, device=device)
+    mask = torch.tensor([[True, False, False], [True, True, False]], device=device)
+    assert masked_softmax(scores, mask).tolist() == [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]
+
+
 def test_no_step_on_the_way_is_not_a_number():
     scores = torch.randn(2, 3, requires_grad=True)
     with torch.autograd.set_detect_anomaly(True):  # fails on the first NaN of the way back

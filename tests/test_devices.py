@@ -26,6 +26,7 @@ from transformer_lib.data.batching import Batch, collate, encode_pairs
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.recipes import RecipeBatch
 from transformer_lib.models.bert import BertClassifier, mask_tokens
+from transformer_lib.models.chunked_loss import chunked_loss
 from transformer_lib.models.convert import from_hf, from_torch, to_hf, to_torch
 from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 from transformer_lib.models.linear_attention import RULES, GatedDeltaNet, LinearAttention
@@ -207,6 +208,27 @@ def test_minimum_risk_with_costs_from(where):
     cost = lambda samples, references: torch.tensor([[0.5, 0.25]] * len(samples), device=where)  # noqa: E731
     with device():
         minimum_risk_loss(there(small()), there(collate(ROWS[:6])), draw, cost).sum.backward()
+
+
+@pytest.mark.parametrize("bad", [1e30, float("inf"), float("nan")])
+def test_a_loss_never_sees_what_stands_at_padding(bad):
+    torch.manual_seed(0)
+    hidden, output, target = torch.randn(6, 4), nn.Linear(4, 9), torch.tensor([3, 0, 5, 0, 0, 8])
+    hidden[target == 0] = bad
+
+    def careless(logits, target):
+        return (logits.square().sum(-1) * (target != 0)).sum()  # where 0 times infinity is not a number
+
+    def run(where):
+        layer, x = copy.deepcopy(output).to(where), hidden.to(where).clone().detach().requires_grad_()
+        chunked_loss(careless, x, layer, target.to(where)).backward()
+        return x.grad, layer.weight.grad, layer.bias.grad
+
+    expected = run("cpu")
+    with device():
+        for one, other in zip(run(NAME), expected, strict=True):
+            same(one, other, 1e-6)
+            assert other.isfinite().all()
 
 
 def test_r_drop_and_smoothing():

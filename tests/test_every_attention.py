@@ -1,4 +1,4 @@
-"""Laws of every causal attention of the library, in every type: later words, company and padding change nothing."""
+"""Laws of every attention of the library, in every type: later words, company and padding change nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from transformer_lib.models.attention import attention, attention_weights
+from transformer_lib.models.bahdanau import AdditiveScore, AlignedMemory, Attention
 from transformer_lib.models.gpt import CausalAttention
+from transformer_lib.models.hard_attention import HardAttention
+from transformer_lib.models.latent_attention import LatentAttention, PlainAttention
 from transformer_lib.models.linear_attention import RULES, GatedDeltaNet, LinearAttention
 from transformer_lib.models.llama import LlamaConfig, RotaryAttention
+from transformer_lib.models.luong import DotScore, GeneralScore, LocalAttention, LocationScore
 from transformer_lib.models.multi_head import KVCache, MultiHeadAttention
 from transformer_lib.models.sparse_attention import IndexedAttention, Indexer
 
@@ -190,3 +194,138 @@ def test_an_empty_text_and_an_empty_batch_stay_empty(name):
     for batch, length in ((2, 0), (0, 4)):
         x = vectors(batch, length, torch.float32)
         assert layer(x, true(x)).shape == (batch, length, D)
+
+
+# ---------------------------------------------------------------- attention to a source, one query for each target word
+
+
+class Cross(nn.Module):
+    """Attention of a recurrent decoder; the queries are called with what is attended to, and its mask."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, queries: Tensor, source: Tensor, mask: Tensor) -> Tensor:
+        memory = AlignedMemory(source, mask, self.attention.score.prepare(source))
+        return self.attention(queries, memory, torch.arange(queries.shape[1]))[0]
+
+
+class Latent(nn.Module):
+    """What the attention of an If-Then model reads; its queries are its own, so the given ones only say how many."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, queries: Tensor, source: Tensor, mask: Tensor) -> Tensor:
+        read = self.attention(source, mask).weights @ source
+        return read[:, : queries.shape[1]]
+
+
+class Multiple(nn.Module):
+    """Multi-head attention, and PyTorch's kernel by itself, with other keys than queries."""
+
+    def __init__(self, layer: MultiHeadAttention) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, queries: Tensor, source: Tensor, mask: Tensor) -> Tensor:
+        return self.layer(queries, source, mask=mask[:, None, None])
+
+
+CROSS: dict[str, Callable[[], nn.Module]] = {
+    "Bahdanau": lambda: Cross(Attention(AdditiveScore(D, D, 6))),
+    "Luong, dot": lambda: Cross(Attention(DotScore())),
+    "Luong, general": lambda: Cross(Attention(GeneralScore(D, D))),
+    "Luong, location": lambda: Cross(Attention(LocationScore(D, 40))),
+    "Luong, local-m": lambda: Cross(LocalAttention(DotScore(), 2)),
+    "Luong, local-p": lambda: Cross(LocalAttention(GeneralScore(D, D), 3, D)),
+    "hard": lambda: Cross(HardAttention(GeneralScore(D, D))),
+    "plain": lambda: Latent(PlainAttention(D, T)),
+    "latent": lambda: Latent(LatentAttention(D, T, 40)),
+    "multi-head": lambda: Multiple(MultiHeadAttention(D, 4)),
+}
+BY_PLACE = {"Luong, location", "Luong, local-m", "Luong, local-p", "latent"}  # where a word stands, counted from 1
+S = 9
+every_cross = pytest.mark.parametrize("name", CROSS)
+
+
+def made_cross(name: str, dtype: torch.dtype) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return CROSS[name]().to(dtype).eval()
+
+
+def both(dtype: torch.dtype, batch: int = 2) -> tuple[Tensor, Tensor]:
+    return vectors(batch, T, dtype), vectors(batch, S, dtype, seed=2)
+
+
+@every_cross
+@every_type
+@torch.no_grad()
+def test_each_query_reads_for_itself_and_each_row_its_own_source(name, dtype, tolerance):
+    layer, (q, x) = made_cross(name, dtype), both(dtype, 4)
+    whole = layer(q, x, true(x))
+    for length in (1, 5):
+        near(layer(q[:, :length], x, true(x)), whole[:, :length], tolerance)
+    order = torch.tensor([2, 0, 3, 1])
+    near(layer(q[order], x[order], true(x)), whole[order], tolerance)
+    near(layer(q[1:2], x[1:2], true(x[:1])), whole[1:2], tolerance)
+    if isinstance(layer, Cross):  # several rows of queries for each source
+        near(layer(q.repeat_interleave(3, 0), x, true(x)), whole.repeat_interleave(3, 0), tolerance)
+
+
+@every_type
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "front", "behind"),
+    [(name, *pad) for name in CROSS for pad in ((0, 5), (4, 0), (3, 2)) if not pad[0] or name not in BY_PLACE],
+)
+def test_padding_of_a_source_changes_nothing(name, dtype, tolerance, front, behind):
+    layer, (q, x) = made_cross(name, dtype), both(dtype)
+    rows = torch.cat([vectors(2, front, dtype, seed=5), x, vectors(2, behind, dtype, seed=6)], 1)
+    mask = torch.tensor([[0] * front + [1] * S + [0] * behind]).bool().expand(2, -1).clone()
+    expected = layer(q, x, true(x))
+    near(layer(q, rows, mask), expected, tolerance)
+    near(layer(q, rows.where(mask[..., None], 1e4), mask), expected, tolerance)
+    mask[0] = True  # beside a row without padding
+    near(layer(q, rows, mask)[1:], expected[1:], tolerance)
+
+
+@every_cross
+@every_type
+def test_no_gradient_comes_from_a_hidden_word_and_nothing_to_read_is_nothing(name, dtype, tolerance):
+    layer, parts = made_cross(name, dtype), [x.requires_grad_() for x in both(dtype)]
+    weights = [weight for weight in layer.parameters() if weight.requires_grad]
+    mask = true(parts[1])
+    mask[:, -2:] = False
+    read = layer(*parts, mask)
+    gradients = torch.autograd.grad(read[:, :3].float().sin().sum(), [*parts, *weights], allow_unused=True)
+    assert all(one is None or one.isfinite().all() for one in gradients)
+    assert not gradients[1][:, -2:].any() and gradients[1][:, :-2].any()
+    nothing = layer(10 * parts[0], 10 * parts[1], mask & False)
+    assert name == "multi-head" or not nothing.any()  # whose last layer has a bias
+    everything = torch.autograd.grad(nothing.float().sum(), [*parts, *weights], allow_unused=True)
+    assert all(one is None or one.isfinite().all() for one in everything)
+
+
+@every_cross
+@torch.no_grad()
+def test_half_precision_of_a_cross_attention_is_near_double(name):
+    q, x = both(torch.bfloat16)
+    exact = made_cross(name, torch.float64)(q.double(), x.double(), true(x))
+    for dtype, tolerance in ((torch.float32, 1e-4), (torch.bfloat16, 0.1), (torch.float16, 0.02)):
+        apart = made_cross(name, dtype)(q.to(dtype), x.to(dtype), true(x)).double() - exact
+        apart = apart.abs().amax(-1) / exact.abs().max()
+        share = 0.9 if name in ("hard", "Luong, local-p") else 1.0  # a choice, and the edge of a window, may be close
+        assert (apart < tolerance).double().mean() >= share
+
+
+@every_cross
+@torch.no_grad()
+def test_a_cross_attention_without_queries_or_sentences_stays_empty(name):
+    layer = made_cross(name, torch.float32)
+    for batch, length in ((2, 0), (0, 4))[: 1 if name == "multi-head" else 2]:  # which cannot share no sentences
+        q, x = vectors(batch, length, torch.float32), vectors(batch, S, torch.float32)
+        assert layer(q, x, true(x)).shape == (batch, length, D)

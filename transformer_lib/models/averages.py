@@ -14,8 +14,9 @@ def masked_softmax(scores: Float[Tensor, "*B S"], mask: Bool[Tensor, "*#B #S"] |
     """
     if mask is None:
         return scores.softmax(-1)
-    lowest = torch.finfo(scores.dtype).min  # finite: no NaN
-    return scores.masked_fill(~mask, lowest).softmax(-1) * mask
+    # any finite number may be a visible score; only where none is visible, minus infinity would be NaN
+    hidden = scores.new_zeros(()).where(~mask.any(-1, keepdim=True), -torch.inf)
+    return scores.where(mask, hidden).softmax(-1) * mask
 
 
 def attend(

@@ -58,7 +58,7 @@ def chunked_loss(
 ) -> Float[Tensor, ""]:
     """``loss(output(hidden), target)``, a sum over the rows, in chunks.
 
-    A chunk has about a million logits, or 67 million on a GPU.
+    A chunk has about a million logits, or 67 million on a GPU. Whatever a row of padding holds, no loss gets to see it.
     """
     # a compiled model calls it as it is
     nats: Tensor = torch.compiler.disable(_in_chunks)(loss, hidden, output, target, padding)
@@ -66,9 +66,11 @@ def chunked_loss(
 
 
 def _in_chunks(loss: LossOfRows, hidden: Tensor, output: nn.Linear, target: Tensor, padding: int) -> Tensor:
-    if target.device.type == "cpu":  # a GPU would make the host wait for the count
-        valid = target != padding
+    valid = target != padding
+    if target.device.type == "cpu":
         hidden, target = hidden[valid], target[valid]
+    else:  # where the count of rows would make the host wait
+        hidden = hidden.where(valid.view(-1, *[1] * (hidden.dim() - 1)), 0)
     limit = 2**20 if hidden.device.type == "cpu" else 2**26  # logits at a time
     rows = max(1, limit // output.out_features)
     if torch.is_grad_enabled():

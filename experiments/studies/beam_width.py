@@ -26,8 +26,10 @@ def measure(seed, budget, beam, penalty, split="val", name="multi30k-en-de"):
     ours = [one.text for one in best]
     gains = [one.log_probability - other.log_probability for one, other in zip(best, greedy, strict=True)]
     result = bleu(ours, references)
+    filled = [one.text or other.text for one, other in zip(best, greedy, strict=True)]
     return {
         "bleu": result.score,
+        "bleu, greedy where empty": bleu(filled, references).score,
         "length": 100 * result.hypothesis_length / result.reference_length,
         "empty": sum(not text for text in ours),
         "more probable": 100 * sum(gain > 1e-3 for gain in gains) / len(gains),

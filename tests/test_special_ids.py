@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from transformer_lib.data.batching import collate, encode_pairs
+from transformer_lib.data.batching import batches, collate, encode_pairs
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.decoding.beam_search import SearchConfig, beam_search
 from transformer_lib.decoding.greedy import generate, greedy_decode
 from transformer_lib.decoding.sampling import sample
+from transformer_lib.models.bahdanau import attention_maps
 from transformer_lib.models.bert import mask_tokens
 from transformer_lib.models.convert import from_hf, to_hf
 from transformer_lib.models.gpt import GPT, GPTConfig, GPTTranslator, OneStack
@@ -338,3 +339,42 @@ def test_a_configuration_with_other_ids_is_a_configuration() -> None:
     assert together[1, : alone.shape[1]].tolist() == alone[0].tolist()
     assert not torch.isin(together[together != 3], torch.tensor([4])).any()
     assert replace(model.config, special=SpecialIds()).special.padding == 0
+
+
+@pytest.mark.parametrize("special", [SpecialIds(), SpecialIds(8, 7, (6,), None, ()), SpecialIds(8, None, (6, 5), None)])
+@pytest.mark.parametrize("options", [{"beam_size": 3}, {"beam_size": 1}, {"beam_size": 2, "min_length": 7}])
+def test_a_penalty_for_repetition_does_not_look_at_padding(special: SpecialIds, options: dict[str, int]) -> None:
+    for seed in range(6):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = GPT(GPTConfig(12, 8, 2, 1, max_length=30, special=special)).double().eval()
+        for parameter in model.parameters():
+            parameter.data *= 6
+        prompts = [[3, 4], [3, 9, 10, 9, 11]]
+        rows = torch.tensor([prompts[0] + [special.pad] * 3, prompts[1]])
+        together = beam_search(model, rows, max_length=13, repetition_penalty=3.0, **options)
+        for i, prompt in enumerate(prompts):
+            alone = beam_search(model, torch.tensor([prompt]), max_length=13, repetition_penalty=3.0, **options)
+            assert together.scores[i].tolist() == pytest.approx(alone.scores[0].tolist(), abs=1e-6)
+            width = alone.tokens.shape[2]
+            assert together.tokens[i, 0, :width].tolist() == alone.tokens[0, 0].tolist()
+
+
+def test_batches_and_attention_maps_ask_for_the_ids_of_a_model() -> None:
+    class Aligned(GPTTranslator):
+        """Attends to every source word alike."""
+
+        def align(self, source: Tensor, target: Tensor) -> Tensor:
+            seen.append((source, target))
+            return torch.ones(*target.shape, source.shape[1])
+
+    special, words, seen = SpecialIds(8, 7, (6,), None, (8, 7)), Tokenizer.train(["a b c d e"], level="word"), []
+    model = Aligned(GPTConfig(12, 8, 2, 1, max_length=30, special=special))
+    pairs = [("a b c", "a b"), ("a", "a")]
+    maps = attention_maps(model, pairs, words, words)
+    assert [tuple(one.shape) for one in maps] == [(3, 4), (2, 2)]
+    (source, target), a = seen[0], words.encode("a")[0]
+    assert source[0].tolist() == [a, 6, 8, 8] and target[0].tolist() == [7, a, 6]  # the shorter pair comes first
+    examples = encode_pairs(pairs, words, words, special=special)
+    (batch,) = batches(examples, 100, special=special)
+    assert batch.special == special and batch.n_tokens == 5 and batch.source[0].tolist() == [a, 6, 8, 8]

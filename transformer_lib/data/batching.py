@@ -266,7 +266,14 @@ class TokenBatches(Sampler[list[int]]):
         return (group[self.rank :: self.world].tolist() for group in groups[self.start :])
 
 
-def batches(examples: Sequence[Example], max_tokens: int, seed: int | None = None, epoch: int = 0) -> Iterator[Batch]:
+def batches(
+    examples: Sequence[Example],
+    max_tokens: int,
+    seed: int | None = None,
+    epoch: int = 0,
+    *,
+    special: SpecialIds = SPECIAL,
+) -> Iterator[Batch]:
     """Batches of examples of similar length, with a limit on their tokens; see ``TokenBatches``.
 
     Args:
@@ -281,4 +288,4 @@ def batches(examples: Sequence[Example], max_tokens: int, seed: int | None = Non
     """
     sampler = TokenBatches(pair_lengths(examples).max(axis=1), max_tokens, seed)
     sampler.epoch = epoch
-    return (collate([examples[i] for i in rows], indices=rows) for rows in sampler)
+    return (collate([examples[i] for i in rows], indices=rows, special=special) for rows in sampler)

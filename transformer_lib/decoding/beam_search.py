@@ -108,7 +108,7 @@ def log_probabilities(
     Tokens are ruled out or forced after the softmax. Computed in float32 or better.
     """
     if config.repetition_penalty != 1:
-        logits = penalize_repetition(logits, written, config.repetition_penalty)
+        logits = penalize_repetition(logits, written, config.repetition_penalty, special.padding)
     precision = torch.promote_types(logits.dtype, torch.float32)
     log_p = logits.log_softmax(-1, precision)
     log_p = rule_out_(log_p, short, special)

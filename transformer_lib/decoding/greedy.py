@@ -25,9 +25,11 @@ from transformer_lib.models.seq2seq import (
 
 
 def penalize_repetition(
-    logits: Float[Tensor, "N V"], written: Int[Tensor, "N T"], penalty: float
+    logits: Float[Tensor, "N V"], written: Int[Tensor, "N T"], penalty: float, padding: int = -1
 ) -> Float[Tensor, "N V"]:
     """Logits with a penalty for tokens already written: positive ones are divided by it, negative ones multiplied.
+
+    Padding, which a row has from its company, is no token.
 
     Source: Keskar et al. (2019), section 4.1, for positive logits.
     """
@@ -37,6 +39,7 @@ def penalize_repetition(
         return logits
     repeated = logits.gather(1, written.long())
     smaller = torch.where(repeated > 0, repeated / penalty, repeated * penalty)
+    smaller = smaller.where(written != padding, repeated)
     return logits.scatter(1, written.long(), smaller)
 
 
@@ -198,7 +201,7 @@ def generate(
             raise ValueError("the model is in training mode: call model.eval() first")
         with quick:  # only the model: what is yielded may be trained on
             logits, state = begin(model, source, special) if length == 1 else model.step(token, state)
-        logits = penalize_repetition(logits, written, repetition_penalty)
+        logits = penalize_repetition(logits, written, repetition_penalty, special.padding)
         short = given[rows] + length <= min_length if length <= min_length else None
         # the logits may still be the model's
         scores = rule_out_(logits.clone(), short, special)

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from transformer_lib.data.batching import Pair, collate, encode_pairs
+from transformer_lib.data.batching import Pair, collate, encode_pairs, special_ids
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.metrics import best_links  # noqa: F401  # as before
 from transformer_lib.models.averages import attend
@@ -169,15 +169,15 @@ def attention_maps(
     Both EOS tokens are included.
     Source: Bahdanau et al. (2015), section 5.2.1.
     """
-    device = next(model.parameters()).device
-    examples = encode_pairs(pairs, source_tokenizer, target_tokenizer)
+    device, special = next(model.parameters()).device, special_ids(model)
+    examples = encode_pairs(pairs, source_tokenizer, target_tokenizer, special=special)
     lengths = [len(target) for _, target in examples]
     order = sorted(range(len(examples)), key=lengths.__getitem__)
     maps = [torch.empty(0, 0)] * len(examples)
     with eval_mode(model):
         for first in range(0, len(order), batch_size):
             group = order[first : first + batch_size]
-            batch = collate([examples[i] for i in group]).to(device)
+            batch = collate([examples[i] for i in group], special=special).to(device)
             weights = model.align(batch.source, batch.target_input)
             for i, rows in zip(group, weights.float().cpu(), strict=True):
                 source, target = examples[i]

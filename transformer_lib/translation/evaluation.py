@@ -93,7 +93,8 @@ def _scores(
     """All scores of the translations of a corpus."""
     model, tokenize = translator.model, "13a" if translator.text.kind == "raw" else "none"
     references = [pair.target for pair in pairs]
-    loss = evaluate_loss(model, batches(examples, max(4000, *pair_lengths(examples).max(axis=1))))
+    most = max(4000, *pair_lengths(examples).max(axis=1))
+    loss = evaluate_loss(model, batches(examples, most, special=translator.special))
     score = bleu(texts, references, tokenize=tokenize)
     scores = {
         "reference_tokens": sum(len(text.split()) for text in references),

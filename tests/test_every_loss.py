@@ -16,6 +16,7 @@ from transformer_lib.models.convert import from_hf
 from transformer_lib.models.gpt import GPT, GPTConfig, GPTTranslator
 from transformer_lib.models.llama import Llama, LlamaConfig
 from transformer_lib.models.loss import translation_loss
+from transformer_lib.models.seq2seq import token_losses
 from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss
 from transformer_lib.training.preferences import (
     answer_log_probs,
@@ -129,6 +130,20 @@ def test_logits_at_padding_have_no_influence(bad):
     odd.logits = numbers(2, 5, 40)
     odd.logits[..., 0] = -math.inf  # padding is impossible
     assert answer_log_probs(odd, rows, 2)[0].isfinite().all()
+
+
+@every_type
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_loss_of_tokens_has_no_gradient_at_padding(dtype, smoothing, bad):
+    target, results = torch.tensor([[5, 7, 7], [0, 7, 7]]), []
+    for value in (0.0, bad):
+        logits = numbers(2, 3, 9).to(dtype)
+        logits[target == 7] = value
+        losses = token_losses(logits.requires_grad_(), target, smoothing, padding=7)
+        results.append((losses.detach(), *torch.autograd.grad(losses.square().sum(), logits)))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other) and one.isfinite().all() and not one[target == 7].any()
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -248,6 +248,6 @@ def token_losses(
 
     Source: Sutskever et al. (2014), section 3.2.
     """
-    logits = wide(logits)
+    logits = wide(logits).masked_fill((target == padding)[..., None], 0)  # whose gradient may not be a number
     options = {"ignore_index": padding, "label_smoothing": smoothing, "reduction": "none"}
     return F.cross_entropy(logits.mT, target.long(), **options)

@@ -45,9 +45,14 @@ def top_k_and_top_p() -> None:
 
 @check(probabilities, "Temperature, top-k and top-p")
 def no_more_than_k() -> None:
-    """Of equal words, too, top-k leaves only k: compare places in the sorted order, not probabilities."""
+    """Of equal words, too, top-k leaves only k: compare places in the sorted order, not probabilities.
+
+    Top-p leaves no more than it needs: of four with a probability of 0.25, two have 0.5.
+    """
     kept = int((probabilities(torch.zeros(1, V), top_k=2) > 0).sum())
     holds(kept == 2, f"top_k=2 left {kept} of {V} words that are equally likely")
+    kept = int((probabilities(torch.zeros(1, 4), top_p=0.5) > 0).sum())
+    holds(kept == 2, f"top_p=0.5 left {kept} of 4 words that are equally likely")
 
 
 @check(sample, "Drawing whole sentences")
@@ -63,7 +68,8 @@ def drawn() -> None:
         f"probabilities {p.softmax(-1).tolist()}, share of draws {share.tolist()}",
         {"it may draw BOS or PAD": bool(share[PAD] + share[BOS] > 0)},
     )
-    equal(sample(model, source[:1], top_k=1, max_length=1)[0, 0], p.argmax())
+    again = sample(model, source, max_length=1, generator=torch.Generator().manual_seed(0))[:, 0]
+    equal(again, got, {"the generator is not used": True}, names="drawn with a generator / with the same one again")
 
 
 @check(sample, "Drawing whole sentences")
@@ -78,3 +84,23 @@ def whole_rows() -> None:
             after = set(row[row.index(EOS) + 1 :])
             holds(after <= {PAD}, f"after EOS comes {row[row.index(EOS) + 1 :]}")
     holds(any(EOS in row[:-1] for row in rows.tolist()), f"no row ends before the others: {rows.tolist()}")
+
+
+@check(sample, "Drawing whole sentences")
+def the_likeliest_words() -> None:
+    """With top_k=1 the likeliest word always comes next, given the last one; when every row has ended, it stops."""
+    source = torch.arange(9)[:, None]
+    target = torch.full((9, 1), BOS)
+    for _ in range(4):
+        scores = model(source, target)[:, -1]
+        scores[:, [PAD, BOS]] = -torch.inf
+        word = scores.argmax(-1).masked_fill((target == EOS).any(1), PAD)
+        target = torch.cat([target, word[:, None]], 1)
+    want = target[:, 1:]
+    slips = {"it reads the logits after BOS at every step": want[:, :1].expand(-1, 4)}
+    equal(sample(model, source, top_k=1, max_length=4), want, slips)
+
+    def ends(source: Tensor, target: Tensor) -> Tensor:
+        return 99.0 * torch.eye(V)[EOS].expand(*target.shape, V)
+
+    equal(sample(ends, source), torch.full((9, 1), EOS), {"it goes on when every row has ended": True})

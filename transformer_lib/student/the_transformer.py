@@ -46,6 +46,7 @@ def attention() -> None:
     The result equals nn.MultiheadAttention; the weights (B, H, T, S) are kept as ``self.weights``.
     """
     layer, x, memory = Attention(8, 2), randn(2, 3, 8), randn(2, 4, 8)
+    nn.init.normal_(layer.in_proj_bias)
     theirs = nn.MultiheadAttention(8, 2, batch_first=True)
     theirs.load_state_dict(layer.state_dict())
     masked = {"key_padding_mask": ~MASK[:, 0, 0], "average_attn_weights": False}
@@ -177,10 +178,12 @@ class Scripted(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[bool] = []
+        self.begins: list[int] = []
 
     def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Scores (B, T, 11)."""
         self.seen.append(self.training)
+        self.begins = target[:, 0].tolist()
         scores = torch.zeros(len(target), target.shape[1], 11)
         for row, text in enumerate(([7, 8, 2], [9, 2, 5])):
             for t in range(target.shape[1]):
@@ -198,4 +201,5 @@ def greedy() -> None:
     model = Scripted().train()
     equal(translate(model, SOURCE), tensor([[7, 8, 2], [9, 2, 5]]), {})
     holds(not any(model.seen), "expected  evaluation mode\ngot       training mode")
+    holds(model.begins == [1, 1], f"expected  rows that begin with BOS\ngot       {model.begins}")
     equal(translate(model, SOURCE, 2), tensor([[7, 8], [9, 2]]))

@@ -1,4 +1,4 @@
-"""``{live-translator}``, ``{museum}`` and ``{circuit}``: translators that compute in the page, and the files that they load when asked.
+"""``{live-translator}``, ``{museum}``, ``{circuit}`` and ``{breaking}``: translators that compute in the page, and the files that they load when asked.
 
 The recorded examples come from ``page-translator.json``, ``page-museum.json`` and ``page-circuit.json`` in ``transformer_lib/results``. The scripts and the shipped
 models are copied from the package into the built book, so that nothing is committed twice; pages without the directives load none of it.
@@ -22,6 +22,7 @@ from markupsafe import Markup
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from transformer_lib.data.captions import make_captions
+from transformer_lib.viz import learning_viewer
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "transformer_lib"
@@ -37,6 +38,8 @@ SCRIPTS = (
     "circuit.js",
     "circuit_page.js",
     "translator.css",
+    "breaking.js",
+    "breaking.css",
 )
 MODEL_FILES = ("config.json", "source.json", "target.json", "weights.safetensors")
 FOLDER = "_static/translator"
@@ -233,8 +236,40 @@ def circuit(folder: Path, record: dict[str, Any], files: str) -> str:
     return widget("circuit", shown, told, **more)
 
 
+SHOWN = 25  # words of a translation that doesn't end
+
+
+def breaking(
+    record: dict[str, Any], bleu: dict[str, float], sentences: int, files: str
+) -> str:
+    """The opening of the first page as HTML: the whole translation stands there without any script."""
+    states, whole = [], record["states"]["all words"]["target"]
+    for name, state in record["states"].items():
+        words = state["target"]
+        kept = state["kept"]
+        says = f"{len(kept)} of the {len(whole)} words of its translation are still there."
+        if words == whole:
+            says = "All words, each as much as it likes. Point at an English word to see where the translator looked."
+        if len(words) > SHOWN:
+            words = [*words[:SHOWN], "…"]
+        states.append({
+            "name": name,
+            "bleu": bleu[name],
+            "words": words,
+            "weights": state["weights"][: len(words)],
+            "changed": [i for i in range(len(words)) if i not in kept],
+            "says": says,
+        })  # fmt: skip
+    longest = max((" ".join(one["words"]) for one in states), key=len)
+    told = {"files": f"{files}/", "source": record["source"], "states": states}
+    more = {"source": record["source"], "states": states, "first": states[0]}
+    return widget(
+        "breaking", [], told, **more, longest=longest, sentences=sentences
+    )
+
+
 class _Widget(SphinxDirective):
-    """What both directives share: the records, and the place of the files."""
+    """What the directives share: the records, and the place of the files."""
 
     def record(self, name: str) -> dict[str, Any]:
         path = RESULTS / f"{name}.json"
@@ -294,6 +329,32 @@ class Circuit(_Widget):
         return [nodes.raw("", text, format="html")]
 
 
+class Breaking(_Widget):
+    """``{breaking}``: a sentence that translates itself, and a slider for how much the translator may look at."""
+
+    def run(self) -> list[nodes.Node]:
+        measured = self.record("how_many_words")
+        bleu = {
+            row["arm"].removeprefix("Bahdanau, "): row["bleu"]
+            for row in measured["rows"]
+        }
+        text = breaking(
+            self.record("page-breaking"),
+            bleu,
+            measured["budget"],
+            self.place(FOLDER),
+        )
+        return [nodes.raw("", text, format="html")]
+
+
+class Learning(_Widget):
+    """``{learning}``: a layer of attention that learns in the page."""
+
+    def run(self) -> list[nodes.Node]:
+        self.record("page-learning")
+        return [nodes.raw("", learning_viewer()._repr_html_(), format="html")]
+
+
 def published(script: str) -> str:
     """A script without its lines of comment, which an appendix shows."""
     return re.sub(r"(?m)^ *//.*\n", "", script)
@@ -332,5 +393,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("live-translator", LiveTranslator)
     app.add_directive("museum", Museum)
     app.add_directive("circuit", Circuit)
+    app.add_directive("breaking", Breaking)
+    app.add_directive("learning", Learning)
     app.connect("build-finished", _copy_files)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,156 @@
+"""The first page: its opening shows what the translator does, and its styles lose nothing that a page uses."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import NARROW, launch, serve
+
+from experiments.pages import breaking as page_breaking
+from transformer_lib import Translator, results
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORD, MEASURED = results.load("page-breaking"), results.load("how_many_words")
+BLEU = {row["arm"].removeprefix("Bahdanau, "): row["bleu"] for row in MEASURED["rows"]}
+PAGE = """<!doctype html><html lang="en" data-theme="{mode}"><meta charset="utf-8"><title>t</title>
+<style>* {{ box-sizing: border-box }}</style><meta name="viewport" content="width=device-width">
+<link rel="icon" href="data:,"><link rel="stylesheet" href="book.css"><body class="bd-article">{widget}</body></html>"""
+
+
+@pytest.mark.parametrize("name", ["all words", "1 word", "all equally"])
+def test_the_record_is_what_the_translator_does(name: str) -> None:
+    translator = Translator.from_pretrained(RECORD["model"], device="cpu")
+    found = page_breaking.state(translator, page_breaking.WORDS[name])
+    assert found["target"] == RECORD["states"][name]["target"]
+    for row, recorded in zip(found["weights"], RECORD["states"][name]["weights"], strict=True):
+        assert dict(map(tuple, row)) == pytest.approx(dict(map(tuple, recorded)), abs=1)
+    looked = max(len(row) for row in found["weights"])
+    assert (looked <= 2) == (name == "1 word")  # a word and the full stop behind it are two steps
+
+
+def test_words_that_share_pieces_share_weights() -> None:
+    import torch
+
+    words, rows = page_breaking.by_word(["▁a", "b", "▁c", "<eos>"], torch.eye(4))
+    assert words == ["ab", "c"] and rows.tolist() == [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+
+
+def test_words_are_kept_if_both_have_them_in_the_same_order() -> None:
+    assert page_breaking.kept("a b c d".split(), "a x c b d d".split()) == [0, 2, 4]
+
+
+@pytest.fixture(scope="module")
+def extension() -> Any:
+    pytest.importorskip("sphinx")
+    sys.path.insert(0, str(ROOT / "book" / "_ext"))
+    import book_translator
+
+    return book_translator
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, extension: Any) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    widget = extension.breaking(RECORD, BLEU, MEASURED["budget"], "files")
+    for mode in ("light", "dark"):
+        (folder / f"{mode}.html").write_text(PAGE.format(mode=mode, widget=widget), encoding="utf-8")
+    extension.copy_files(folder / "files", folder / "no models", {})
+    shutil.copy(ROOT / "book" / "_static" / "book.css", folder)
+    shutil.copytree(ROOT / "book" / "_static" / "fonts", folder / "fonts")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Any:
+    with launch() as found:
+        yield found
+
+
+def opened(browser: Any, address: str, **options: Any) -> tuple[Any, list[str]]:
+    page = browser.new_context(**options).new_page()
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(address)
+    return page, problems
+
+
+@pytest.mark.slow
+def test_the_slider_breaks_the_sentence(site: Path, browser: Any) -> None:
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}light.html", reduced_motion="reduce")
+        slider, target = page.locator("#br-words"), page.locator(".br-target")
+        slider.focus()
+        seen, height = [], page.evaluate("() => document.documentElement.scrollHeight")
+        for name, state in RECORD["states"].items():
+            words = state["target"][:25]
+            assert [word for word in target.inner_text().split() if word != "…"] == words
+            assert page.inner_text(".br-score strong") == f"{BLEU[name]:.1f}"
+            assert slider.get_attribute("aria-valuetext") == name == page.inner_text(".br-ticks .br-on")
+            assert page.evaluate("() => document.documentElement.scrollHeight") == height  # nothing jumps
+            seen.append(page.locator(".br-changed").count())
+            page.keyboard.press("ArrowRight")
+        assert seen[0] == 0 and seen[-1] > 5
+        slider.fill("0")
+        target.locator("button").nth(5).focus()  # shirt
+        assert page.inner_text(".br-says").startswith("shirt ← Hemd")
+        assert page.inner_text(".br-now") == "shirt" and page.locator(".br-stage path").count() > 0
+        assert "Hemd" in page.locator(".br-lit").all_inner_texts()
+        page.keyboard.press("ArrowRight")
+        assert page.inner_text(".br-now") == "and" and problems == []
+        page.context.close()
+
+
+@pytest.mark.slow
+def test_it_translates_itself_once_and_stands_there_without_a_script(site: Path, browser: Any) -> None:
+    whole = RECORD["states"]["all words"]["target"]
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}dark.html", viewport=NARROW)
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+        page.wait_for_selector(".br-later", state="attached")
+        page.wait_for_function("() => !document.querySelector('.br-later')", timeout=10_000)
+        assert page.inner_text(".br-target").split() == whole and problems == []
+        page.context.close()
+        page, problems = opened(browser, f"{root}light.html", java_script_enabled=False)
+        assert page.inner_text(".br-target").split() == whole and problems == []
+        assert not page.locator("#br-words").is_visible()
+        page.context.close()
+
+
+# ---- the theme's styles ----
+
+STYLE = """
+@charset "utf-8"; @font-face{font-family:x;src:url("a.woff,b")}
+:root{--a:1} p,h1.gone{color:red} .kept.gone{a:b} .kept>.other[title="x,.gone"]:hover{a:b} #here a{a:b} #there a{a:b}
+.kept:not(.gone, .lost){a:b} p:is(.gone,.kept){a:b} .col\\:wide{a:b} .by-script{a:b}
+@media (min-width:1px){.gone{a:b} @supports (a:b){.kept{c:d}}} @media print{.gone{a:b}} @keyframes gone{50.5%{a:b}}
+"""
+
+
+def test_rules_that_nothing_can_use_go_and_no_others(extension: Any) -> None:
+    import book_styles
+
+    names = book_styles.used(
+        ["<p class='kept other'><b id=here></b>", '<i class="col:wide">'], ["x.classList.add('by-script')"]
+    )
+    assert {"kept", "other", "here", "col:wide", "by-script"} <= names and "gone" not in names
+    left = book_styles.trim(STYLE, names)
+    squeezed = left.replace(" ", "")
+    for kept in (":root{", "p{color:red}", '.other[title="x,.gone"]:hover', "#herea{", ".kept:not(.gone,.lost){"):
+        assert kept in squeezed, kept
+    for kept in (
+        "p:is(.gone,.kept){",
+        ".col\\:wide{",
+        ".by-script{",
+        "@supports(a:b){.kept{c:d}}",
+        "@keyframesgone{50.5%",
+    ):
+        assert kept in squeezed, kept
+    assert '@font-face{font-family:x;src:url("a.woff,b")}' in left
+    for gone in ("h1.gone", ".kept.gone", "#there", "@mediaprint"):
+        assert gone not in squeezed, gone
+    assert book_styles.trim(left, names) == left

@@ -596,3 +596,18 @@ def test_a_compiled_model_is_converted_like_the_one_inside(part):
         theirs = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
         same(from_torch(compiled(theirs)), theirs)
         same(from_torch(theirs), to_torch(compiled(from_torch(theirs))))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_weights_in_several_files_are_read_together(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 40, "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2}
+    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, intermediate_size=8)).eval()
+    theirs.save_pretrained(tmp_path, max_shard_size="2KB")
+    files = [*tmp_path.glob("model-*.safetensors")]
+    assert len(files) > 1 and not (tmp_path / "model.safetensors").exists()
+    tokens = torch.tensor([[5, 6, 7]])
+    torch.testing.assert_close(from_hf(tmp_path)(tokens), theirs(tokens).logits)
+    files[0].unlink()
+    with pytest.raises(FileNotFoundError, match=files[0].name):
+        from_hf(tmp_path)

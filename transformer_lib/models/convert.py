@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -68,6 +69,19 @@ def check_unused(name: str, weights: Mapping[str, Tensor], used: set[str], setti
         raise ValueError(f"{name} is not what its kind of model computes there")
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The files with the weights of a folder: one, or several of a large model."""
+    safe, index, pickled = (
+        folder / name for name in ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+    )
+    if index.is_file() and not safe.is_file():
+        return [folder / Path(name).name for name in sorted({*json.loads(index.read_bytes())["weight_map"].values()})]
+    found = [file for file in (safe, pickled) if file.is_file()]
+    if not found:
+        raise ValueError(f"{folder} has neither {safe.name} nor {pickled.name}")
+    return found[:1]
+
+
 def read_hf(model_or_folder: nn.Module | Path | str) -> tuple[Settings, Mapping[str, Tensor]]:
     """Configuration and weights; nothing in a folder is executed."""
     if isinstance(model_or_folder, nn.Module):
@@ -82,11 +96,12 @@ def read_hf(model_or_folder: nn.Module | Path | str) -> tuple[Settings, Mapping[
             f"AutoModel...from_pretrained({str(folder)!r}) of transformers, or a folder that its save_pretrained wrote"
         )
         raise ValueError(f"there is no folder {folder}, and from_hf downloads nothing: give it what {advice}")
-    safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
-    if not (folder / "config.json").is_file() or not (safe.is_file() or pickled.is_file()):
-        raise ValueError(f"{folder} has no config.json, or neither {safe.name} nor {pickled.name}")
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{folder} has no config.json")
+    files, weights = weight_files(folder), {}
     settings = read_settings(folder)
-    weights = load_file(safe) if safe.is_file() else torch.load(pickled, "cpu", weights_only=True)
+    for file in files:
+        weights |= torch.load(file, "cpu", weights_only=True) if file.suffix == ".bin" else load_file(file)
     old = {".gamma": ".weight", ".beta": ".bias"}  # in files of the first BERTs
     new = {re.sub(r"\.gamma$|\.beta$", lambda end: old[end[0]], n): w for n, w in weights.items()}
     return settings, new

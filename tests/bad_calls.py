@@ -18,6 +18,8 @@ from typing import Any
 CALLS = """
 # text and tokenizers
 texts | captions.translate('the cat')
+text | captions(['the cat'])
+text | captions(None)
 texts | captions.translate(5)
 texts | captions.translate([5])
 texts | captions.translate(None)

@@ -179,6 +179,16 @@ def test_what_everyone_types_first_works():
     assert found == ["Der Hund überquert die Straße nicht, weil er zu müde ist."]
 
 
+def test_one_sentence_is_translated_by_a_call():
+    translator = load("transformer")
+    for text in ("a dog is running in the park", "", "  the\u2028cat "):
+        for options in ({}, {"beam_size": 1, "max_length": 4}):
+            assert [translator(text, **options)] == translator.translate([text], **options)
+    assert translator("the cat", SearchConfig(beam_size=1)) == translator("the cat", beam_size=1)
+    with pytest.warns(UnknownWordWarning, match="does not know zebra"):
+        captions()("The zebra is sleeping.")
+
+
 def test_words_that_the_model_does_not_know_are_told():
     with pytest.warns(UnknownWordWarning, match="the model does not know zebra, quagga"):
         captions().translate(["The zebra is sleeping.", "the quagga"])

@@ -233,8 +233,10 @@ class Translator:
     """A trained model with its tokenizers: sentences in, sentences out. Threads may share one.
 
     >>> translator = Translator.from_pretrained("captions-en-de", device="cpu")
-    >>> translator.translate(["The dog is sleeping."])
-    ['Der Hund schläft.']
+    >>> translator("The dog is sleeping.")
+    'Der Hund schläft.'
+    >>> translator.translate(["The dog is sleeping.", "A cat is sleeping."])
+    ['Der Hund schläft.', 'Eine Katze schläft.']
 
     Args:
         text: how text is prepared, and the languages.
@@ -336,6 +338,17 @@ class Translator:
         write_config(folder, config)
         return folder
 
+    def __call__(self, text: str, config: SearchConfig | None = None, **options: Any) -> str:
+        """The translation of one sentence, as ``translate`` gives it.
+
+        Raises:
+            TypeError: if ``text`` is no string.
+            ValueError: as in ``translate``.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"text is {text!r:.60}, not one string: translate takes a list of them")
+        return self.translate([text], config, **options)[0]
+
     def translate(self, texts: Sequence[str], config: SearchConfig | None = None, **options: Any) -> list[str]:
         """A translation of each sentence, in the same order; a blank one gives an empty translation.
 
@@ -348,6 +361,8 @@ class Translator:
             TypeError: if ``texts`` is a single string, or holds something else than strings.
             ValueError: for a number out of range, or a sentence longer than the model can read.
         """
+        if isinstance(texts, str):
+            raise TypeError("texts is a single string: write translator(text), or translate([text])")
         if options.setdefault("n_best", 1) != 1:
             raise ValueError("translate gives one translation of each: call search for the n_best")
         best, unknown = self.search(texts, config, **options), dict[str, None]()

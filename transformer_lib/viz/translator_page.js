@@ -1,5 +1,5 @@
-// The translator in a page: draws what was recorded, loads a model when asked, and
-// draws what it does with the reader's own words.
+// The translator in a page: draws what was recorded, loads a model when the reader types,
+// and draws what it does with the reader's own words.
 
 import {
   address,
@@ -13,10 +13,8 @@ import {
   explain,
   firstSentence,
   knownWords,
-  megabytes,
   mostlyUnknown,
   pause,
-  shelf,
   unknownAmong,
   unpack,
   Widget,
@@ -34,6 +32,8 @@ class TranslatorInPage extends Widget {
     this.lines = root.querySelector("svg");
     [this.model, this.search, this.heads] = root.querySelectorAll("select");
     this.words = this.start.slice();
+    this.picked = false;
+    this.model.selectedIndex = this.models.findIndex((one) => one.captions);
     this.listen();
     this.ready();
     this.offer();
@@ -50,13 +50,23 @@ class TranslatorInPage extends Widget {
     this.turn(index, text);
   }
 
-  // Another model and a sentence: shown if it is recorded, or else translated.
+  // Another model and a sentence.
   turn(index, text) {
+    this.picked = true;
     this.model.selectedIndex = index;
     this.input.value = text;
     this.offer();
-    if (!this.wanted.captions || !this.press()) return this.submit();
-    this.show(this.recorded(), { final: true, recorded: true });
+    this.write();
+  }
+
+  // Until the reader picks a model, captions go to the one that has read only those, and
+  // everything else to the first.
+  settle() {
+    const ours = this.press();
+    const index = ours ? this.models.findIndex((one) => one.captions) : 0;
+    if (this.picked || this.model.selectedIndex === index) return;
+    this.model.selectedIndex = index;
+    this.offer();
   }
 
   listen() {
@@ -82,8 +92,7 @@ class TranslatorInPage extends Widget {
     const copy = this.root.querySelector(".tl-copy");
     copies(
       copy,
-      () =>
-        (this.isRecorded ? this.models.find((one) => one.captions) : this.wanted).name,
+      () => this.wanted.name,
       () => this.input.value.trim(),
     );
     addEventListener("hashchange", () => this.arrive());
@@ -110,8 +119,8 @@ class TranslatorInPage extends Widget {
   async change(slot, word) {
     this.words[slot] = word;
     this.input.value = this.sentence();
+    this.settle();
     if (this.loaded === this.wanted) return this.write();
-    this.press();
     this.offers.hidden = true;
     const run = ++this.run;
     const picture = this.recorded();
@@ -136,7 +145,8 @@ class TranslatorInPage extends Widget {
       one.hidden = one.textContent === this.input.value;
     if (ours) this.words = key.split(" ");
     const { captions, source, target } = this.wanted;
-    this.changes.hidden = !captions && !(ours && `${source} ${target}` === "en de");
+    const fits = captions || (ours && `${source} ${target}` === "en de");
+    this.changes.hidden = this.picked && !fits;
     for (const one of this.changes.querySelectorAll("button")) {
       const chosen = ours && this.words[one.dataset.slot] === one.textContent;
       one.setAttribute("aria-pressed", String(chosen));
@@ -150,16 +160,14 @@ class TranslatorInPage extends Widget {
     return this.models[this.model.selectedIndex];
   }
 
-  // Another model: its own examples, and no result of the one before.
+  // Another model: it translates the sentence that stands there, if it reads its language.
   pick() {
-    this.run++;
-    this.input.value = this.wanted.captions ? this.sentence() : this.wanted.sentences[0];
+    const { source, sentences } = this.wanted;
+    if (source !== this.input.lang) this.input.value = sentences[0];
+    this.picked = true;
     this.offer();
-    this.offers.hidden = true;
     this.clear("");
-    if (this.wanted.captions && this.loaded !== this.wanted)
-      this.show(this.recorded(), { final: true, recorded: true });
-    else this.write();
+    this.write();
   }
 
   // The sentence stands there, and no translation.
@@ -172,19 +180,16 @@ class TranslatorInPage extends Widget {
     this.say(why);
   }
 
-  async offer() {
-    const { bytes, knows, terms, name, sentences } = this.wanted;
+  offer() {
+    const { knows, terms } = this.wanted;
+    const { sentences, captions, source } = this.picked ? this.wanted : this.models[0];
     this.terms.replaceChildren(element("strong", {}, knows), ` ${terms}`);
     this.input.lang = this.source.lang = this.wanted.source;
     this.target.lang = this.says.lang = this.wanted.target;
-    this.tries.hidden = this.wanted.captions;
+    this.tries.hidden = captions;
     this.tries.replaceChildren(
       ...sentences.slice(0, 3).map((text) => {
-        const button = element(
-          "button",
-          { type: "button", lang: this.wanted.source },
-          text,
-        );
+        const button = element("button", { type: "button", lang: source }, text);
         button.addEventListener("click", () => {
           this.input.value = text;
           this.submit();
@@ -196,19 +201,10 @@ class TranslatorInPage extends Widget {
     const ready = this.loaded === this.wanted;
     this.settings.classList.toggle("tl-loaded", ready);
     this.search.disabled = this.heads.disabled = !ready;
-    this.button.textContent = ready
-      ? "Translate"
-      : `Load the translator (${megabytes(bytes)})`;
-    const kept = await (
-      await shelf()
-    )?.match(address(this.files, this.wanted, "weights.safetensors"));
-    if (kept && this.loaded !== this.wanted && this.wanted.name === name) {
-      this.button.textContent = `Start it (${megabytes(bytes)}, kept here)`;
-    }
   }
 
   submit() {
-    return this.write({ load: true });
+    return this.write();
   }
 
   async load() {
@@ -257,12 +253,17 @@ class TranslatorInPage extends Widget {
     this.search.replaceChildren(...options);
   }
 
-  // Translates what stands in the field, word by word, unless half of it is unknown.
-  async write({ load = false } = {}) {
+  // Translates what stands in the field, word by word, unless half of it is unknown. What is
+  // recorded needs no model; anything else loads it.
+  async write() {
     clearTimeout(this.waiting);
     const run = ++this.run;
     const typed = this.input.value.trim();
-    this.press();
+    this.settle();
+    if (this.wanted.captions && this.loaded !== this.wanted && this.press()) {
+      this.offers.hidden = true;
+      return this.show(this.recorded(), { final: true, recorded: true });
+    }
     const text = this.wanted.captions ? firstSentence(typed) : typed;
     this.offers.hidden = true;
     if (!text) return this.clear("");
@@ -273,10 +274,9 @@ class TranslatorInPage extends Widget {
     const strange = words.filter((word) => !known.has(word));
     if (mostlyUnknown(words, known)) return this.refuse(words, strange, known);
     if (this.loaded !== this.wanted) {
-      if (load) return (await this.load()) && this.write(); // of what stands there then
+      if (this.button.disabled) return; // it is on its way
       this.clear("");
-      this.state.textContent = "Load the translator, and it translates what you type.";
-      return;
+      return (await this.load()) && this.write(); // of what stands there then
     }
     const options = { beamSize: Number(this.search.value) };
     Object.assign(this, { known, rest: text !== typed });

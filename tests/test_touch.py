@@ -445,3 +445,28 @@ def test_the_figures_of_the_book_are_small_work_and_can_be_read(browser: Any, tm
         assert len(set(heights)) == 1, name
     assert page.problems == []
     page.context.close()
+
+
+@pytest.mark.slow
+def test_the_theme_paints_no_pale_frame_round_a_figure_in_the_dark(browser: Any, tmp_path: Path) -> None:
+    theme = pytest.importorskip("pydata_sphinx_theme")
+    (sheet,) = Path(theme.__file__).parent.rglob("styles/pydata-sphinx-theme.css")
+    outputs = ["<p>Anything else</p>"]
+    for path in sorted((ROOT / "book").rglob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        found = [output.get("data", {}).get("text/html", []) for cell in cells for output in cell.get("outputs", [])]
+        outputs += [html for html in map("".join, found) if html and "<table" not in html]
+    assert len(outputs) > 15
+    boxes = "".join(f'<div class="cell_output"><div class="output text_html">{html}</div></div>' for html in outputs)
+    style = sheet.read_text("utf-8") + (ROOT / "book/_static/book.css").read_text("utf-8")
+    page = browser.new_page(color_scheme="dark")
+    page.set_content(
+        f'<!doctype html><html data-theme="dark" data-mode="dark"><style>{style}</style>'
+        f'<body><div class="bd-content"><article class="bd-article">{boxes}</article></div></body></html>'
+    )
+    looks = page.eval_on_selector_all(
+        ".text_html", "(all) => all.map((one) => getComputedStyle(one)).map((s) => [s.backgroundColor, s.padding])"
+    )
+    assert looks[0][0] != "rgba(0, 0, 0, 0)"  # the theme does paint
+    assert {tuple(look) for look in looks[1:]} == {("rgba(0, 0, 0, 0)", "0px")}
+    page.close()

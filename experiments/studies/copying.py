@@ -40,6 +40,6 @@ STUDY = Study(
     metric="% of the words that come back",
     budget=4000,
     smoke=2,
-    seeds=range(2),
+    seeds=range(1),
     findings={},
 )

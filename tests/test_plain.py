@@ -19,13 +19,15 @@ from transformer_lib import Translator, plain
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.everyday import load_everyday
 from transformer_lib.data.multi30k import load_multi30k
+from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.decoding.sampling import sample, sampling_probabilities
+from transformer_lib.metrics import perplexity, sequence_log_probability
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.recurrent import RecurrentConfig
 from transformer_lib.models.transformer import Transformer, TransformerConfig
-from transformer_lib.plain import bahdanau, transformer
+from transformer_lib.plain import bahdanau, prediction, transformer
 from transformer_lib.plain import beam_search as plain_search
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
@@ -485,3 +487,52 @@ def test_plain_samples_of_one_row_are_those_of_the_library() -> None:
             for draw in (plain_sampling.sample, sample)
         )
         assert torch.equal(mine, theirs)
+
+
+# ---- Translation as prediction ----
+
+
+def test_plain_loss_and_perplexity_are_those_of_the_library():
+    generator = torch.Generator().manual_seed(0)
+    logits, target = torch.randn(3, 6, 9, generator=generator).double(), rows(7, 4, 5) % 9
+    target = target.masked_fill((target == 0) & (rows(7, 4, 5) != 0), 4)
+    own = prediction.loss(lambda source, given: logits, target, target)
+    expected = cross_entropy(logits.mT, target[:, 1:], ignore_index=PAD)
+    torch.testing.assert_close(own, expected)
+    together = sequence_log_probability(logits, target[:, 1:])
+    torch.testing.assert_close(prediction.log_probability(logits, target[:, 1:]), together)
+    pairs = [([4, 2], [token for token in row if token != PAD]) for row in target.tolist()]
+
+    def model(source, given):
+        return torch.stack([logits[target[:, : given.shape[1]].eq(row).all(1).nonzero()[0, 0]] for row in given])
+
+    n_tokens = int((target[:, 1:] != PAD).sum())
+    assert prediction.evaluate(model, pairs) == pytest.approx(perplexity(together.sum().item(), n_tokens))
+
+
+def test_plain_words_are_numbered_as_the_librarys_are():
+    texts = ["the dog sleeps", "a dog and a cat"]
+    plain_words, ours = prediction.Words(texts), Tokenizer.train(texts, level="word")
+    assert len(plain_words) == len(ours)
+    for text in (*texts, "the cat and a giraffe"):
+        ids = plain_words.encode(text)
+        assert [k == 3 for k in ids] == [k == 3 for k in ours.encode(text)]
+        assert "giraffe" in text or plain_words.decode(ids) == ours.decode(ours.encode(text)) == text
+
+
+def test_plain_batches_hold_every_pair_once_and_little_padding():
+    pairs = [([5] * n + [2], [1, 4 + k, 2]) for k, n in enumerate(torch.arange(200).mul(7).remainder(23).tolist())]
+    found = list(prediction.batches(pairs, 16, seed=0))
+    assert sorted(word for _, target in found for word in target[:, 1].tolist()) == list(range(4, 204))
+    assert sum((source == PAD).sum() for source, _ in found) / sum(source.numel() for source, _ in found) < 0.1
+
+
+@pytest.mark.parametrize("name", ["captions-en-de", "multi30k-de-en-one-vector"])
+def test_plain_translation_of_one_sentence_is_greedy_search(name, request):
+    if not name.startswith("captions"):
+        request.getfixturevalue("data_directory")
+    ours, source = shipped(name)
+    written = cut(greedy_decode(ours.model, source[:10], max_length=30))
+    for row, expected in zip(source[:10], written, strict=True):
+        found = prediction.translate(ours.model, row[row != PAD].tolist(), longest=30)
+        assert found == [token for token in expected if token > 2]

@@ -42,6 +42,8 @@ pairs | encode_pairs(['ab'], tokenizer, tokenizer)
 token id | transformer(source + 50, target)
 token id | transformer(source, target + 50)
 mask | attention(x, x, x, torch.ones(3, 3))
+layer.x, memory. for layer.x, memory, memory. | MultiHeadAttention(8, 2)(x, x, x)
+MultiHeadAttention makes queries, keys and values itself | MultiHeadAttention(8, 2)(x, x, x[:, :2])
 3 keys and 2 values | attention(x, x, x[..., :2, :])
 pair up | transformer(source, target[:1])
 

@@ -177,6 +177,9 @@ def test_what_would_be_silently_wrong_is_refused():
             ours(x, x, **options)
     with pytest.raises(ValueError, match="divisible"):
         MultiHeadAttention(10, 4)
+    for memory in (x, vectors(3, 3, seed=2)):
+        with pytest.raises(TypeError, match=r"write layer\(x\) for PyTorch's layer\(x, x, x\)"):
+            ours(x, memory, memory)
 
 
 def test_shapes_on_the_meta_device():

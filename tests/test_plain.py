@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import math
 import sys
 from functools import cache
@@ -25,14 +26,16 @@ from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.decoding.sampling import sample, sampling_probabilities
 from transformer_lib.metrics import perplexity, sequence_log_probability
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
+from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.recurrent import RecurrentConfig
 from transformer_lib.models.transformer import Transformer, TransformerConfig
-from transformer_lib.plain import bahdanau, prediction, transformer
+from transformer_lib.plain import bahdanau, multi_head, prediction, transformer
 from transformer_lib.plain import beam_search as plain_search
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
 from transformer_lib.plain.deep_translator import DeepTranslator
 from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Residuals
+from transformer_lib.plain.masks import sees
 from transformer_lib.translation.translator import pretrained_names
 
 FILES = sorted(set(Path(next(iter(plain.__path__))).glob("*.py")) - {Path(plain.__file__)})
@@ -184,6 +187,91 @@ def test_plain_greedy_search_stops_where_all_rows_have_ended():
     source = torch.tensor([[3, 2], [4, 2]])
     assert transformer.translate(model, source).tolist() == [[4, 2, 4], [5, 5, 2]]
     assert transformer.translate(model, source, max_length=2).tolist() == [[4, 2], [5, 5]]
+
+
+# ---- Multi-head attention ----
+
+
+def test_the_transformers_plain_attention_is_that_of_its_own_page():
+    """One plain class, not two that differ."""
+    assert inspect.getsource(transformer.Attention) == inspect.getsource(multi_head.Attention)
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_plain_heads_load_the_layers_of_what_is_shipped(name):
+    """Every layer of attention: its names, its outputs and weights in all three uses, and its gradients."""
+    model = Translator.from_pretrained(name, device="cpu").model.double()
+    layers = {n: part for n, part in model.named_modules() if isinstance(part, MultiHeadAttention)}
+    assert len(layers) == model.config.n_encoder_layers + 2 * model.config.n_decoder_layers
+    draw = torch.Generator().manual_seed(0)
+    x, other = (torch.randn(2, n, model.config.d_model, generator=draw).double() for n in (5, 7))
+    padding = (torch.arange(7) < torch.tensor([[7], [4]]))[:, None, None]
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()
+    for path, theirs in layers.items():
+        layer = multi_head.Attention(model.config.d_model, theirs.n_heads).double()
+        layer.load_state_dict(theirs.state_dict())
+        assert [*dict(layer.named_parameters())] == [*dict(theirs.named_parameters())]
+        if "cross" in path:
+            got, want = layer(x, other, padding), theirs(x, other, mask=padding)
+        elif path.startswith("decoder"):
+            got, want = layer(x, x, causal), theirs(x, causal=True)
+        else:
+            got, want = layer(other, other, padding), theirs(other, mask=padding)
+        torch.testing.assert_close(got, want)
+        for one, its in ((got, layer), (want, theirs)):
+            its.zero_grad()
+            one.square().sum().backward()
+        torch.testing.assert_close(layer.in_proj_weight.grad, theirs.in_proj_weight.grad)
+    model.float()
+
+
+def test_plain_heads_keep_the_weights_and_start_like_the_librarys():
+    torch.manual_seed(0)
+    layer, ours = multi_head.Attention(64, 4), MultiHeadAttention(64, 4)
+    for key, value in ours.state_dict().items():
+        torch.testing.assert_close(layer.state_dict()[key].std(), value.std(), rtol=0.05, atol=1e-9)
+    theirs = torch.nn.MultiheadAttention(64, 4, batch_first=True)
+    theirs.load_state_dict(layer.state_dict())
+    x, causal = torch.randn(2, 5, 64), torch.ones(5, 5, dtype=torch.bool).tril()
+    want, weights = theirs(x, x, x, attn_mask=~causal, average_attn_weights=False)
+    torch.testing.assert_close(layer(x, x, causal), want)
+    torch.testing.assert_close(layer.weights, weights)
+
+
+# ---- Masks ----
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_what_a_model_sees_is_what_its_masks_allow(layers):
+    """Layers of plain heads under random masks: the powers of the mask, for each sentence."""
+    draw = torch.Generator().manual_seed(0)
+    for share in (0.0, 0.1, 0.3, 1.0):
+        mask = (torch.rand(7, 7, generator=draw) < share) | torch.eye(7, dtype=torch.bool)
+        table = torch.randn(11, 12, generator=draw)
+        stack = [multi_head.Attention(12, 3) for _ in range(layers)]
+
+        def model(tokens, mask=mask, table=table, stack=stack):
+            x = table[tokens]
+            for layer in stack:
+                x = x + layer(x, x, mask)
+            return x
+
+        expected = torch.linalg.matrix_power(mask.double(), layers) > 0
+        found = sees(model, torch.randint(11, (2, 7), generator=draw), 11)
+        assert found.tolist() == [expected.tolist()] * 2
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_no_position_of_a_shipped_decoder_sees_a_later_word(training):
+    ours, source = shipped("captions-en-de")
+    model = plain_transformer(ours.model.config)
+    model.load_state_dict(ours.model.state_dict())
+    for part in model.train(training).modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    target = torch.tensor([[1, 9, 8, 7, 6, 5]])
+    found = sees(lambda tokens: model(source[:1], tokens), target, len(ours.target_tokenizer))
+    assert found[0].tolist() == torch.ones(6, 6, dtype=torch.bool).tril().tolist()
 
 
 # ---- All words at once ----

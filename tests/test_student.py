@@ -22,8 +22,6 @@ FILES = student.pages()
 PAGES = {page.path.stem: page for page in FILES.values()}
 CELLS = {name: [cell.source if "export" in cell.marks else "" for cell in page.cells] for name, page in PAGES.items()}
 KEPT = {  # what learners get, beside constructors, properties, and functions without a docstring
-    "MultiHeadAttention.attend": "the recorder's bookkeeping",
-    "record_attention": "the recorder's bookkeeping",
     "LuongSeq2Seq.encode": "as in Bahdanau's model",
     "LuongSeq2Seq.align": "as in Bahdanau's model",
     "make_score": "a choice by name",
@@ -82,11 +80,14 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
         None,
     ),
     ("the_transformer/Attention.forward", "masked_fill(~mask", "masked_fill(mask", "True means the opposite"),
-    (
-        "Attention.split",
-        ".unflatten(2, (self.n_heads, -1)).transpose(1, 2)",
-        ".reshape(x.shape[0], self.n_heads, x.shape[1], -1)",
-        "Heads cut without the transpose",
+    *(
+        (
+            f"{chapter}/Attention.split",
+            ".unflatten(2, (self.n_heads, -1)).transpose(1, 2)",
+            ".reshape(x.shape[0], self.n_heads, x.shape[1], -1)",
+            "Heads cut without the transpose",
+        )
+        for chapter in ("multi_head_attention", "the_transformer")
     ),
     ("the_transformer/translate", "scores[:, [PAD, BOS]] = -torch.inf", "pass", None),
     ("the_transformer/translate", "<= max_length", "< max_length", None),
@@ -135,7 +136,6 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ("best_links", " and w > 0", "", None),
     ("EncoderLayer.forward", "y, y, mask", "y, y, mask | True", None),
     ("Stack.forward", "self.norm(x)", "x", None),
-    ("MultiHeadAttention.forward", "(k, v), causal = cache.append(k, v), True", "k, v = cache.append(k, v)", None),
     ("beam_search", "live, 2 * w)", "live, w)", None),
     ("beam_search", "candidates[:w] if last", "candidates if last", None),
     ("extend", "torch.tensor([[total] for _, total in live]) + log_p", "log_p", None),
@@ -159,14 +159,14 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ("padding_mask", "(tokens != PAD)[:, None, None]", "tokens != PAD", "A mask without its middle axes"),
     ("padding_mask", "!=", "==", "True means the opposite"),
     ("causal_mask", ".tril(past)", ".tril()", None),
+    ("multi_head_attention/Attention.forward", "F.linear(x, W_Q", "F.linear(memory, W_Q", None),
     (
-        "MultiHeadAttention.project",
-        "parts[i].unflatten(2, (-1, width)).transpose(1, 2)",
-        "parts[i].reshape(x.shape[0], -1, x.shape[1], width)",
-        "Heads cut without the transpose",
+        "multi_head_attention/Attention.forward",
+        "q = self.split(F.linear(x, W_Q, b_Q))",
+        "x, memory = memory, x; q = self.split(F.linear(x, W_Q, b_Q))",
+        "Queries and keys exchanged in cross-attention",
     ),
-    ("KVCache.append", "[self.k, k]", "[k, self.k]", None),
-    ("MultiHeadAttention.forward", "q, k, v = self.project(x)", "k, q, v = self.project(x)", None),
+    ("multi_head_attention/Attention.forward", "masked_fill(~mask", "masked_fill(mask", "True means the opposite"),
     ("sinusoids", "angle.cos()", "(angle * 10_000 ** (-1 / d_model)).cos()", "Sine and cosine of different frequency"),
     ("Positions.forward", "[start:end]", "[: x.shape[1]]", "Every cached token at position zero"),
     (
@@ -291,6 +291,73 @@ MUTANTS = {  # a chapter: a function, what is written right, what wrong; "" is t
         ("Experts.forward", "scores * visits", "visits.float()"),
         ("Experts.balance", "(load.sum() - len(load) * load)", "(len(load) * load - load.sum())"),
         ("Experts.balance", ".sign()", ""),
+    ],
+    "masks": [
+        ("padding_mask", "!= PAD", "== PAD"),
+        ("padding_mask", "!= PAD", "!= 2"),
+        ("padding_mask", "[:, None, None]", ""),
+        ("padding_mask", "[:, None, None]", "[:, None]"),
+        ("padding_mask", "[:, None, None]", "[:, None, :, None]"),
+        ("padding_mask", "(tokens != PAD)", "(tokens != PAD).float()"),
+        ("causal_mask", ".tril(past)", ".tril()"),
+        ("causal_mask", ".tril(past)", ".tril(past - 1)"),
+        ("causal_mask", ".tril(past)", ".triu(past)"),
+        ("causal_mask", ".tril(past)", ""),
+        ("causal_mask", "past + length", "length"),
+        ("causal_mask", "(1, 1, length, past + length)", "(length, past + length)"),
+        ("causal_mask", "(1, 1, length, past + length)", "(1, 1, past + length, length)"),
+        ("causal_mask", "dtype=torch.bool, ", ""),
+        ("causal_mask", ", device=device", ""),
+        ("sees", "tokens.clone()", "tokens"),
+        ("sees", "+ 1) % n_words", "+ 1)"),
+        ("sees", "changed[:, s]", "changed[:, -1]"),
+        ("sees", "changed[:, s] = (tokens[:, s]", "changed[:, s:] = (tokens[:, s:]"),
+        ("sees", "columns.append(moved != 0)", "columns.append(moved > 0)"),
+        ("sees", "columns.append(moved != 0)", "columns.append(moved == 0)"),
+        ("sees", ".abs().amax(-1)", ".sum(-1)"),
+        ("sees", ".abs().amax(-1)", ".amax(-1).clamp(min=0)"),
+        ("sees", ".abs().amax(-1)", ".abs().amax((0, 2), keepdim=True)[..., 0].expand(len(tokens), -1)"),
+        ("sees", "dim=-1", "dim=1"),
+        ("sees", "dim=-1", "dim=0"),
+    ],
+    "multi_head_attention": [
+        ("Attention.split", ".unflatten(2, (self.n_heads, -1))", ".unflatten(2, (-1, self.n_heads))"),
+        ("Attention.split", ".transpose(1, 2)", ""),
+        ("Attention.split", ".transpose(1, 2)", ".transpose(1, 3)"),
+        (
+            "Attention.split",
+            "x.unflatten(2, (self.n_heads, -1)).transpose(1, 2)",
+            "x.view(len(x), self.n_heads, x.shape[1], -1)",
+        ),
+        (
+            "Attention.split",
+            "x.unflatten(2, (self.n_heads, -1)).transpose(1, 2)",
+            "x.unflatten(2, (-1, self.n_heads)).permute(0, 3, 1, 2)",
+        ),
+        ("Attention.split", ".transpose(1, 2)", ".transpose(1, 2).flip(1)"),
+        ("Attention.forward", "W_Q, W_K, W_V = ", "W_K, W_Q, W_V = "),
+        ("Attention.forward", "W_Q, W_K, W_V = ", "W_Q, W_V, W_K = "),
+        ("Attention.forward", "b_Q, b_K, b_V = ", "b_K, b_Q, b_V = "),
+        ("Attention.forward", "b_Q, b_K, b_V = ", "b_Q, b_V, b_K = "),
+        ("Attention.forward", "F.linear(x, W_Q, b_Q)", "F.linear(memory, W_Q, b_Q)"),
+        ("Attention.forward", "F.linear(memory, W_K, b_K)", "F.linear(x, W_K, b_K)"),
+        ("Attention.forward", "F.linear(memory, W_V, b_V)", "F.linear(x, W_V, b_V)"),
+        ("Attention.forward", "F.linear(memory, W_V, b_V)", "F.linear(memory, W_V)"),
+        ("Attention.forward", "math.sqrt(q.shape[-1])", "math.sqrt(x.shape[-1])"),
+        ("Attention.forward", " / math.sqrt(q.shape[-1])", ""),
+        ("Attention.forward", "~mask", "mask"),
+        ("Attention.forward", ".masked_fill(~mask, -torch.inf)", ""),
+        ("Attention.forward", "-torch.inf", "0"),
+        ("Attention.forward", "softmax(dim=-1)", "softmax(dim=-2)"),
+        ("Attention.forward", "self.weights = weights.detach()", "pass"),
+        ("Attention.forward", "weights.detach()", "weights"),
+        ("Attention.forward", "weights.detach()", "scores.detach()"),
+        ("Attention.forward", ".transpose(1, 2).flatten(2)", ".reshape(x.shape)"),
+        (
+            "Attention.forward",
+            "self.out_proj((weights @ v).transpose(1, 2).flatten(2))",
+            "(weights @ v).transpose(1, 2).flatten(2)",
+        ),
     ],
     "linear_attention": [
         ("linear_attention", "since.exp().tril()", "since.exp()"),
@@ -628,14 +695,16 @@ def test_a_message_names_the_function_of_the_library_that_raised() -> None:
 
 
 def test_a_method_that_is_added_to_its_class_is_left_out_and_graded_like_one_inside() -> None:
-    text = f"@extends(KVCache)\n{grading.source('multi_head_attention', 'KVCache.append')}"
+    text = f"@extends(Attention)\n{grading.source('multi_head_attention', 'Attention.split')}"
     right, others = grading.read([text])
-    assert others == [] and problems("multi_head_attention", "KVCache.append", right) == []
-    wrong, _ = grading.read([text.replace("[self.k, k]", "[k, self.k]")])
-    assert problems("multi_head_attention", "KVCache.append", wrong)
-    stub, owners = student.stubs(text, {"KVCache.append"})
+    assert others == [] and problems("multi_head_attention", "Attention.split", right) == []
+    wrong, _ = grading.read([text.replace("(1, 2)", "(1, 3)")])
+    assert problems("multi_head_attention", "Attention.split", wrong)
+    stub, owners = student.stubs(text, {"Attention.split"})
     assert (
-        owners == ["KVCache.append"] and stub.endswith("raise NotImplementedError") and grading.read([stub]) == ({}, [])
+        owners == ["Attention.split"]
+        and stub.endswith("raise NotImplementedError")
+        and grading.read([stub]) == ({}, [])
     )
 
 
@@ -749,41 +818,40 @@ def test_a_folder_is_graded_and_never_overwritten(
 def test_a_notebook_grades_and_takes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     """Of two attempts the later one counts, and what is taken works in the notebook."""
     cells = [cell.source for cell in PAGES["multi_head_attention"].cells if "export" in cell.marks]
-    cells = [student.stubs(cell, {"KVCache.append", "MultiHeadAttention.project"})[0] for cell in cells]
+    cells = [student.stubs(cell, {"Attention.split", "Attention.forward"})[0] for cell in cells]
     cells += [
-        "class KVCache:\n    def append(self, k, v):\n        return one(k), v",
+        "class Attention:\n    def split(self, x):\n        return one(x), x",
         "%pip install x\none = 1\ndef one(x): return [x]",
     ]
     scope: dict = {"In": cells}
     for cell in cells[:-2]:
         exec(cell, scope)
     monkeypatch.setattr("builtins.get_ipython", lambda: SimpleNamespace(user_ns=scope), raising=False)
-    grading.grade("multi_head_attention", "KVCache", "MultiHeadAttention.project")
+    grading.grade("multi_head_attention", "Attention.split", "Attention.forward")
     shown = capsys.readouterr().out
-    assert (
-        shown.count("·") == 3
-        and shown.count("✗") == 1
-        and shown.endswith("0 of 4\n")
-        and "expected in result 0" in shown
-    )
-    for name in ("MultiHeadAttention.project", "KVCache.append"):
+    assert shown.count("·") == 5 and shown.count("✗") == 2 and shown.endswith("0 of 7\n") and "2 results" in shown
+    for name in ("Attention.split", "Attention.forward"):
         grading.take("multi_head_attention", name)
-    assert "torch.cat([self.k, k], 2)" in capsys.readouterr().out
+    assert "unflatten(2, (self.n_heads, -1))" in capsys.readouterr().out
     x = torch.randn(2, 5, 12)
-    layer = scope["MultiHeadAttention"](12, 3)
-    assert torch.allclose(layer(x, cache=scope["KVCache"]()), layer(x, causal=True))
-    grading.take("multi_head_attention", "MultiHeadAttention.attend")
+    layer, theirs = scope["Attention"](12, 3), torch.nn.MultiheadAttention(12, 3, batch_first=True)
+    theirs.load_state_dict(layer.state_dict())
+    assert torch.allclose(layer(x, x, torch.tensor(True)), theirs(x, x, x)[0], atol=1e-6)
+    grading.take("multi_head_attention", "Attention.join")
     grading.grade("multi_head")
     shown = capsys.readouterr().out
-    assert "none of KVCache.append" in shown.replace("MultiHeadAttention.project, ", "") and "'multi_head'" in shown
+    assert "none of" in shown and "Attention.split" in shown and "'multi_head'" in shown
 
 
 def test_grading_leaves_the_library_as_it_was() -> None:
     from transformer_lib.models import attention, multi_head
+    from transformer_lib.plain.multi_head import Attention
 
-    before = attention.attention, vars(multi_head.MultiHeadAttention)["forward"]
-    for chapter in ("scaled_dot_product_attention", "multi_head_attention"):
+    def now() -> tuple:
+        return attention.attention, vars(Attention)["forward"]
+
+    before = now()
+    for chapter, changed in (("scaled_dot_product_attention", 0), ("multi_head_attention", 1)):
         with grading.planted(chapter, grading.read(CELLS[chapter])[0]):
-            now = attention.attention, vars(multi_head.MultiHeadAttention)["forward"]
-            assert now != before and multi_head.attention is attention.attention
-    assert (attention.attention, vars(multi_head.MultiHeadAttention)["forward"]) == before
+            assert now()[changed] != before[changed] and multi_head.attention is attention.attention
+    assert now() == before

@@ -10,12 +10,15 @@
 //   { folder, pairs }                     for each pair of texts what becomes of both pronouns without each head and
 //                                         word, and with the vector of each word from the other text
 //   { learn: [settings], steps, example } the losses of layers that learn, and what they make of an example
+//   { masks, layers }                     what is known through layers of attention, the lamps, and the way to each;
+//                                         and the masks from which a reader starts
 //   { folder, experiments }               logits and attention while source and target ids are read under a change;
 //                                         a swapped vector is { place, layer, from: ids, at: place }
 import { readFileSync } from "node:fs";
 import { change, encode, run, write } from "../transformer_lib/viz/kit.js";
 import { outcome, study } from "../transformer_lib/viz/circuit.js";
 import { learner } from "../transformer_lib/viz/learning.js";
+import { known, lamps, path, PRESETS } from "../transformer_lib/viz/masks.js";
 import { makeRoom, product } from "../transformer_lib/viz/product.js";
 import { meanOfLayer, Tokenizer, Translator } from "../transformer_lib/viz/translator.js";
 
@@ -86,6 +89,18 @@ if (asked.learn) {
     return { losses, ...(asked.example && layer.show(asked.example)) };
   });
   process.stdout.write(JSON.stringify(answers));
+} else if (asked.masks) {
+  const { masks, layers } = asked;
+  const eight = [0, 1, 2, 3, 4, 5, 6, 7];
+  const lit = masks.map((mask) => lamps(mask, layers));
+  const table = ([name, allowed]) => [name, eight.map((t) => eight.map((s) => allowed(t, s)))];
+  const answer = {
+    known: masks.map((mask) => known(mask, layers)),
+    lamps: lit,
+    paths: lit.map((row, i) => row.map((on, t) => (on ? path(masks[i], layers, t) : null))),
+    presets: Object.fromEntries(Object.entries(PRESETS).map(table)),
+  };
+  process.stdout.write(JSON.stringify(answer));
 } else if (asked.products) {
   const answers = asked.products.map(({ rows, x, bias }) => {
     const room = makeRoom([[rows.length, x.length], [rows.length]]);

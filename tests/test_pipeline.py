@@ -89,7 +89,7 @@ def test_the_readme_links_to_pages_and_colab_once_there_is_an_address(monkeypatc
     assert "google.com/github/Me/book/blob/notebooks/book/transformer/masks.ipynb" in readme.chapters()
     first = readme.renewed((ROOT / "README.md").read_text(encoding="utf-8"))
     assert first.count("(https://me.github.io/book/)") == 2 and '<a href="https://me.github.io/book/">' in first
-    assert 'src="https://github.com/Me/book/raw/main/book/_static/translator-light.png"' in first
+    assert 'src="https://github.com/Me/book/raw/main/book/_static/opening-light.webp"' in first
     assert "](https://github.com/Me/book/blob/main/LICENSE)" in first and readme.renewed(first) == first
     assert not re.findall(r'(?:\]\(|(?:src|srcset|href)=")(?!https:)', first)
     where = f"git+https://github.com/Me/book@{chapters.repository()[1]}"

@@ -20,8 +20,9 @@ def seeds(text):
 
 def report(name, section, smoke):
     """One line for each finding, and one for each rate that lies at the edge of its grid."""
+    broken = "BROKEN" if len(section["seeds"]) > 2 else "too few"  # two seeds have no interval worth the name
     for key, found in section["findings"].items():
-        verdict = "computed" if smoke else "holds" if found["holds"] else "BROKEN"
+        verdict = "computed" if smoke else "holds" if found["holds"] else broken
         interval = f"{found['value']:+9.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
         print(f"{verdict:9}{name + '/' + key:36}{interval}  {found['how']}")
     for arm, choice in section["tuned"].items():

@@ -29,7 +29,7 @@ from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.recurrent import RecurrentConfig
 from transformer_lib.models.transformer import Transformer, TransformerConfig
-from transformer_lib.plain import bahdanau, multi_head, prediction, transformer
+from transformer_lib.plain import bahdanau, multi_head, prediction, self_attention, transformer
 from transformer_lib.plain import beam_search as plain_search
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
@@ -120,6 +120,40 @@ def test_the_plain_translator_of_2014_learns_as_the_librarys_does():
     expected = dict(ours.named_parameters())
     for name, weight in model.named_parameters():
         torch.testing.assert_close(weight.grad, expected[name].grad, atol=1e-9, rtol=1e-6)
+
+
+# ---- Self-attention ----
+
+
+def test_plain_self_attention_is_one_head_of_the_librarys_layer():
+    """With the scale taken back, no bias, and an output projection that changes nothing."""
+    torch.manual_seed(0)
+    layer, theirs = self_attention.SelfAttention(8, 8).double(), MultiHeadAttention(8, 1).double()
+    parts = [layer.query.weight * 8**0.5, layer.key.weight, layer.value.weight]
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat(parts))
+        theirs.out_proj.weight.copy_(torch.eye(8))
+    x, mask = torch.randn(3, 5, 8).double(), torch.rand(3, 5, 5) > 0.3
+    mask[:, :, 0] = True
+    outputs, weights = layer(x, mask)
+    torch.testing.assert_close(outputs, theirs(x, mask=mask[:, None]))
+    torch.testing.assert_close(weights @ layer.value(x), outputs)
+    for row in range(3):  # and word by word
+        one, alone = self_attention.self_attention(x[row], *(part.weight.T for part in layer.children()))
+        torch.testing.assert_close(one, layer(x[row : row + 1], mask[row : row + 1] | True)[0][0])
+        torch.testing.assert_close(alone.sum(-1), torch.ones(5).double())
+
+
+def test_a_cut_of_the_plain_reader_is_a_mask():
+    """Without its only way to a word, the answer no longer depends on that word; no cut, no change."""
+    torch.manual_seed(0)
+    model = self_attention.Reader(20, 1).double()
+    words, it, far = torch.tensor([[4, 5, 6, 7], [8, 9, 3, 0]]), torch.tensor([1, 0]), torch.tensor([3, 2])
+    others = words.clone()
+    others[torch.arange(2), far] = 12
+    assert not torch.allclose(model(words, it)[0], model(others, it)[0])
+    cut = [(1, it, far)]
+    torch.testing.assert_close(model(words, it, cut)[0], model(others, it, cut)[0])
 
 
 # ---- The Transformer ----

@@ -1,8 +1,10 @@
 """Special ids belong to the model: converted models write what theirs write, and no constant is special."""
 
 import json
+import re
 import warnings
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +23,7 @@ from transformer_lib.models.convert import from_hf, to_hf
 from transformer_lib.models.gpt import GPT, GPTConfig, GPTTranslator, OneStack
 from transformer_lib.models.registry import build_model, model_name
 from transformer_lib.models.seq2seq import SpecialIds, check_ids, special_ids, token_losses
+from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.training.trainer import Trainer, TrainingConfig
 
 transformers = pytest.importorskip("transformers")
@@ -378,3 +381,67 @@ def test_batches_and_attention_maps_ask_for_the_ids_of_a_model() -> None:
     examples = encode_pairs(pairs, words, words, special=special)
     (batch,) = batches(examples, 100, special=special)
     assert batch.special == special and batch.n_tokens == 5 and batch.source[0].tolist() == [a, 6, 8, 8]
+
+
+OTHER = SpecialIds(8, 3, (5,), 1, (8, 3))
+OURS = [8, 3, 5, 1, 0, 2, 4, 6, 7, 9, 10, 11]  # the place of each id of the library in the other vocabulary
+
+
+@pytest.mark.parametrize("ties", ["all", "target", "none"])
+def test_a_transformer_with_other_special_ids_is_the_same_with_its_words_in_another_order(ties: str) -> None:
+    torch.manual_seed(0)
+    sizes = {"d_model": 8, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1, "d_ff": 16}
+    config = TransformerConfig(12, 12, **sizes, tie_embeddings=ties, output_bias=True)
+    usual, other = Transformer(config).double(), Transformer(replace(config, special=OTHER)).double()
+    assert not other.source_embedding.weight[8].any() and other.source_embedding.padding_idx == 8
+    place = torch.tensor(OURS)
+    weights = usual.state_dict()
+    for name, weight in weights.items():
+        if "embedding" in name or name.startswith("output"):
+            weights[name] = torch.empty_like(weight).index_copy(0, place, 3 * weight)
+    other.load_state_dict(weights)
+    tables = usual.source_embedding.weight, usual.target_embedding.weight, *usual.output.parameters()
+    for parameter in {id(table): table for table in tables}.values():
+        parameter.data *= 3
+    rows = [([5, 6, 2], [1, 7, 4, 2]), ([9, 4, 10, 11, 2], [1, 5, 2])]
+    moved = [tuple([OURS[i] for i in side] for side in row) for row in rows]
+    one, two = collate(rows), collate(moved, special=OTHER)
+    for mode in (True, False):
+        usual.train(mode), other.train(mode)
+        torch.manual_seed(1)
+        nats, n_tokens = usual.loss(one, 0.1)
+        torch.manual_seed(1)
+        again = other.loss(two, 0.1)
+        torch.testing.assert_close(again.sum, nats)
+        assert int(again.n_tokens) == int(n_tokens) == one.n_tokens == two.n_tokens == 5
+    found = [
+        beam_search(*pair, beam_size=3, max_length=9).tokens for pair in ((usual, one.source), (other, two.source))
+    ]
+    assert torch.equal(place[found[0]], found[1])
+    found = [greedy_decode(*pair, max_length=9) for pair in ((usual, one.source), (other, two.source))]
+    assert torch.equal(place[found[0]], found[1])
+    assert usual.special == SpecialIds() and other.special == OTHER
+    again = build_model(model_name(other), json.loads(json.dumps(asdict(other.config))))
+    assert again.config == other.config
+
+
+def test_a_transformer_needs_a_beginning_and_padding() -> None:
+    for special in (SpecialIds(pad=None), SpecialIds(bos=None), SpecialIds(pad=2)):
+        with pytest.raises(ValueError, match="a translator needs BOS and PAD"):
+            TransformerConfig(12, 12, special=special)
+
+
+def test_no_module_above_the_data_knows_padding_by_a_constant() -> None:
+    """What is padding, beginning and end belongs to the model; a tokenizer writes its own ids."""
+    folder = Path(__file__).parents[1] / "transformer_lib"
+    own = {"marian", "translator"}  # a tokenizer, and what is unknown to one
+    exported = {"attention", "bert", "hard_attention", "latent_attention", "recurrent"}  # as their pages build them
+    found = {
+        path.stem
+        for part in ("models", "decoding", "training", "translation", "viz")
+        for path in (folder / part).glob("*.py")
+        if re.search(
+            r"^from transformer_lib\.data\.tokenizer import .*\b(PAD|BOS|EOS|UNK)\b", path.read_text("utf-8"), re.M
+        )
+    }
+    assert found == own | exported

@@ -14,7 +14,6 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.data.tokenizer import PAD
 from transformer_lib.decoding.greedy import (
     begin,
     check_lengths,
@@ -130,7 +129,7 @@ def finish(
     left: Int[Tensor, " M"],
     ended: Hypotheses,
     divisor: float,
-    fill: int = PAD,
+    fill: int = SPECIAL.fill,
 ) -> tuple[Hypotheses, Hypotheses]:
     """The best translations, updated with those that have just ended.
 

@@ -12,8 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transformer_lib.data.text import one_line
-from transformer_lib.data.tokenizer import PAD, Tokenizer
+from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.seq2seq import (
+    SPECIAL,
     SpecialIds,
     check_ids,
     eval_mode,
@@ -54,7 +55,9 @@ def rule_out_(
     return scores
 
 
-def force(scores: Float[Tensor, "N V"], token: Int[Tensor, " N"], padding: int = PAD) -> Float[Tensor, "N V"]:
+def force(
+    scores: Float[Tensor, "N V"], token: Int[Tensor, " N"], padding: int = SPECIAL.padding
+) -> Float[Tensor, "N V"]:
     """Scores in which only the given token of each row is possible; with padding, a row is left unchanged."""
     others = torch.arange(scores.shape[1], device=scores.device) != token[:, None]
     return scores.masked_fill((token != padding)[:, None] & others, -torch.inf)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.data.tokenizer import PAD
+from transformer_lib.data.batching import SPECIAL
 
 __all__ = ["chunked_loss"]
 
@@ -54,7 +54,7 @@ def chunked_loss(
     hidden: Float[Tensor, "... D"],
     output: nn.Linear,
     target: Int[Tensor, " N"],
-    padding: int = PAD,
+    padding: int = SPECIAL.padding,
 ) -> Float[Tensor, ""]:
     """``loss(output(hidden), target)``, a sum over the rows, in chunks.
 

@@ -13,7 +13,6 @@ from typing import Any, get_args, get_type_hints
 import torch
 from torch import Tensor
 
-from transformer_lib.data.tokenizer import BOS
 from transformer_lib.models.bert import Bert, BertClassifier, BertConfig
 from transformer_lib.models.gpt import GPT, GPTConfig
 from transformer_lib.models.llama import Llama, LlamaConfig
@@ -164,8 +163,8 @@ def load_marian_tensor(name: str, tensor: Tensor, settings: Settings) -> Tensor:
     if "embedding" in name or name.startswith("output"):
         ids = marian_ids(settings, 0 if name.startswith("source") else 1)
         tensor = (tensor.flatten() if name == "output.bias" else tensor)[ids]
-        if name == "output.bias" and ids[BOS] in ids[:BOS]:  # no target goes on with BOS
-            tensor[BOS] = NEVER
+        if name == "output.bias" and ids[1] == ids[0]:  # theirs begins with padding, and no target goes on with BOS
+            tensor[1] = NEVER
     return reordered(name, tensor, 2, -1)
 
 
@@ -188,7 +187,7 @@ def their_marian_fields(c: TransformerConfig) -> Settings:
     return {
         "share_encoder_decoder_embeddings": c.tie_embeddings == "all",
         "tie_word_embeddings": c.tie_embeddings != "none",
-        "decoder_start_token_id": BOS,
+        "decoder_start_token_id": c.special.bos,
         "forced_eos_token_id": None,
     }
 

@@ -21,7 +21,6 @@ from transformer_lib.data.batching import Batch
 from transformer_lib.data.batching import SpecialIds as SpecialIds
 from transformer_lib.data.batching import special_ids as special_ids
 from transformer_lib.data.batching import unwrapped as unwrapped
-from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.loss import Loss, translation_loss
 
 T = TypeVar("T")
@@ -110,9 +109,14 @@ class Seq2Seq(nn.Module, ABC):
     max_source_length: int | None = None  # None: no limit
     max_target_length: int | None = None
 
+    @property
+    def special(self) -> SpecialIds:
+        """The ids of padding, beginning and end: those of the configuration, or else the library's own."""
+        return special_ids(self)
+
     @abstractmethod
     def encode(self, source: Int[Tensor, "B S"]) -> Memory:
-        """Encode the source tokens; PAD is masked."""
+        """Encode the source tokens; padding is masked."""
 
     def first_state(self, memory: Any) -> Any:
         """The decoder's state before the first token, one row for each sentence."""
@@ -154,19 +158,19 @@ class Seq2Seq(nn.Module, ABC):
         return translation_loss(self, batch, smoothing)
 
 
-def embedding(vocab_size: int, d_model: int) -> nn.Embedding:
-    """An embedding table with standard deviation ``d_model ** -0.5``; the row of PAD is zero.
+def embedding(vocab_size: int, d_model: int, padding: int = SPECIAL.padding) -> nn.Embedding:
+    """An embedding table with standard deviation ``d_model ** -0.5``; the row of padding is zero.
 
     With PyTorch's own start, standard deviation 1, a tied output layer begins with huge logits.
     Source: Vaswani et al. (2017), section 3.4, for tying.
     """
-    table = nn.Embedding(vocab_size, d_model, padding_idx=PAD)
+    table = nn.Embedding(vocab_size, d_model, padding_idx=padding)
     nn.init.normal_(table.weight, std=d_model**-0.5)
-    nn.init.zeros_(table.weight.data[PAD])
+    nn.init.zeros_(table.weight.data[padding])
     return table
 
 
-def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int | None, name: str, padding: int = PAD) -> None:
+def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int | None, name: str, padding: int = SPECIAL.padding) -> None:
     """Refuse ids outside the vocabulary, empty rows and padding on the left, on the CPU.
 
     Raises:
@@ -242,7 +246,10 @@ def wide(x: Tensor) -> Tensor:
 
 
 def token_losses(
-    logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], smoothing: float = 0.0, padding: int = PAD
+    logits: Float[Tensor, "B T V"],
+    target: Int[Tensor, "B T"],
+    smoothing: float = 0.0,
+    padding: int = SPECIAL.padding,
 ) -> Float[Tensor, "B T"]:
     """The cross-entropy of each of the target's tokens, in nats; zero at padding (-1: there is none).
 

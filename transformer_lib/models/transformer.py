@@ -25,7 +25,7 @@ from typing import Any, Literal
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from transformer_lib.data.tokenizer import PAD
+from transformer_lib.data.batching import SpecialIds
 from transformer_lib.models.layers import FeedForward, LayerNorm, LearnedPositions, SinusoidalPositions
 from transformer_lib.models.multi_head import KVCache, Mask, MultiHeadAttention, record_attention
 from transformer_lib.models.seq2seq import Memory, Seq2Seq, State, check_tokens, embedding
@@ -61,11 +61,14 @@ class TransformerConfig:
     bias: bool = True  # in the attention projections; none in the paper
     eps: Positive = 1e-5  # of the norms
     output_bias: bool = False  # a bias for each token; none in the paper
+    special: SpecialIds = SpecialIds()  # ids of padding, beginning and end
 
     def __post_init__(self) -> None:
         both = self.source_vocab_size, self.target_vocab_size
         if self.tie_embeddings == "all" and both[0] != both[1]:
             raise ValueError(f"tie_embeddings=all needs one vocabulary, not {both}")
+        if self.special.bos is None or self.special.padding < 0:
+            raise ValueError(f"a translator needs BOS and PAD, not {self.special}")
 
     @classmethod
     def tiny(cls, **changes: Any) -> "TransformerConfig":
@@ -202,10 +205,10 @@ class Transformer(Seq2Seq):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         c = self.config = config
-        self.target_embedding = embedding(c.target_vocab_size, c.d_model)
+        self.target_embedding = embedding(c.target_vocab_size, c.d_model, c.special.padding)
         self.source_embedding = self.target_embedding
         if c.tie_embeddings != "all":
-            self.source_embedding = embedding(c.source_vocab_size, c.d_model)
+            self.source_embedding = embedding(c.source_vocab_size, c.d_model, c.special.padding)
         learned = c.positions == "learned"
         positions = LearnedPositions if learned else SinusoidalPositions
         self.source_positions = positions(c.d_model, c.max_length)
@@ -221,15 +224,16 @@ class Transformer(Seq2Seq):
 
     def encode(self, source: Int[Tensor, "B S"]) -> Memory:
         """Check the source tokens and encode them; padding is masked."""
-        check_tokens(source, self.config.source_vocab_size, "source")
-        mask = source != PAD
+        padding = self.config.special.padding
+        check_tokens(source, self.config.source_vocab_size, "source", padding)
+        mask = source != padding
         x = self.source_positions(self.source_embedding(source) * self.scale)
         x = self.encoder(self.dropout(x), mask[:, None, None])
         return Memory(x, mask)
 
     def hidden(self, target: Int[Tensor, "N T"], memory: Memory) -> Float[Tensor, "N T D"]:
         """The decoder's last vector after each target token."""
-        check_tokens(target, self.config.target_vocab_size, "target")
+        check_tokens(target, self.config.target_vocab_size, "target", self.config.special.padding)
         mask = memory.mask[:, None, None]
         x = self.target_positions(self.target_embedding(target) * self.scale)
         return self.decoder(self.dropout(x), memory.outputs, mask)

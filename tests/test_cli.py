@@ -320,6 +320,66 @@ def test_every_command_explains_itself(command, capsys):
         assert f"--{name}" in shown
 
 
+def test_the_help_names_every_translator_in_a_line(capsys):
+    lines = help_of(capsys=capsys).splitlines()
+    for name in pretrained_names():
+        (line,) = [line for line in lines if line.split()[:1] == [f"{name}:"]]
+        source, target = Translator.from_pretrained(name, device="cpu").text.source, name.split("-")[2]
+        assert f", {source} to {target}, " in line
+
+
+def test_the_version_does_not_wait_for_pytorch(capsys):
+    code = "import sys; from transformer_lib.__main__ import main; assert main() == 0 and 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, check=True)
+    assert main(["--version"]) == 0
+    assert done.stdout == capsys.readouterr().out == f"transformer-lib {transformer_lib.__version__}\n"
+
+
+COMMANDS = [*([name] for name in ("download", "translate", "evaluate", "average", "export"))]
+COMMANDS += [["train", "--model", name] for name in ("transformer", "luong", "hard", "gpt")]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_option_of_the_help_can_be_typed_and_no_other(command, capsys):
+    _, _, boxes = help_of(*command, capsys=capsys).partition("╭")  # after the examples
+    shown = {one[2:] for one in re.findall(r"(?<![\w-])--[a-z][a-z-]*", boxes)}
+    kind = cli.train_command(command) if command[0] == "train" else getattr(cli, command[0].capitalize())
+    names = cli.option_names(kind)
+    assert shown - {"help"} <= names and len(names - shown) <= len(names) // 2
+    cli.check_options(command[0], kind, [f"--{name}" for name in sorted(names)])
+    for name in names - {"n-best", "json", "data"}:
+        with pytest.raises(ValueError, match=f"no option --{name}x.*--{name}"):
+            cli.check_options(command[0], kind, [f"--{name}x=3"])
+
+
+WRONG = {
+    "train --lr 3 --output x": "train has no option --lr: did you mean --learning-rate?",
+    "train --output x --epoch=3": "train has no option --epoch: did you mean --epochs?",
+    "train --output x --nonsense": "train has no option --nonsense: see transformer-lib train --model NAME --help",
+    "translate captions-en-de --beam 3": "translate has no option --beam: did you mean --beam-size?",
+    "evaluate captions-en-de --nonsense": "evaluate has no option --nonsense: see transformer-lib evaluate --help",
+    "trian": "there is no command trian: did you mean train?",
+    "help": "there is no command help, only download, train, translate, evaluate, average, export",
+    "translate captions-en-de sentences.tx": "there is no file sentences.tx: did you mean sentences.txt?",
+    "translate captions-en-de FOLDER/nothing": "there is no file FOLDER/nothing, nor the folder FOLDER",
+    "translate captions-en-de .": ". is a folder: name a file in it",
+    "translate captions-en-de packed.gz": "packed.gz, line 1 is not UTF-8 text (is it another encoding, or a packed",
+    "train --data packed.gz --output x": "packed.gz, line 1: this is not UTF-8 text (is it another encoding, or a",
+    "train --resume --output nothing": "nothing holds no run to go on with: leave out --resume to begin one",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_what_is_typed_wrong_is_told_in_one_line_with_what_to_do(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sentences.txt").write_text("the dog sleeps\n")
+    (tmp_path / "packed.gz").write_bytes(b"\x1f\x8b\x08\x00\xff\xfe\n")
+    assert main(line.split()) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and WRONG[line] in err
+    assert {path.name for path in tmp_path.iterdir()} <= {"sentences.txt", "packed.gz"}
+
+
 def test_the_options_of_a_model_are_shown_with_its_name(capsys):
     shown = help_of("train", "--model", "luong", capsys=capsys)
     assert "--input-feeding" in shown and "--n-encoder-layers" not in shown and "--source-vocab-size" not in shown

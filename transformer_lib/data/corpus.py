@@ -167,7 +167,10 @@ def pair_of(line: bytes) -> tuple[str, str]:
     Raises:
         ValueError: if it is no pair.
     """
-    text = line.decode()
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        raise ValueError("this is not UTF-8 text (is it another encoding, or a packed file?)") from None
     if len(text) > LONGEST:
         raise ValueError(f"{len(text):,} letters are too many")
     columns = two_texts([one_line(column) for column in text.split("\t")])

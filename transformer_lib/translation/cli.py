@@ -6,9 +6,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -34,6 +35,7 @@ from transformer_lib.translation.translator import (
     Translation,
     Translator,
     pick_device,
+    pretrained_names,
     read_config,
     shown,
     weights_file,
@@ -144,6 +146,8 @@ class Train:
         """The locked folder of the run, new or resumed."""
         options, training, model = typed(self.plan), typed(self.training), typed(self.model)
         fixed = sorted({**options, **training, **model}.keys() - {"epochs", "patience"})
+        if self.resume and not (self.output / "config.json").is_file():
+            raise ValueError(f"{self.output} holds no run to go on with: leave out --resume to begin one")
         with runs.locked(self.output):
             if self.resume and fixed:
                 raise ValueError(f"--resume keeps the run's options; leave out {', '.join(fixed)}")
@@ -316,7 +320,7 @@ def _tell(bar: Any, text: str) -> None:
 def _problem(line: bytes, text: str, translator: Translator, config: SearchConfig) -> str | None:
     """The reason why a line cannot be translated, or None."""
     if b"\0" in line or text.encode() != line:
-        return "is not UTF-8 text"
+        return "is not UTF-8 text (is it another encoding, or a packed file?)"
     why = translator.refusal(text, config)
     return f"has {why}" if why else None
 
@@ -409,9 +413,53 @@ class Export:
         return 0
 
 
+def near(word: str, names: Collection[str], before: str = "") -> str:
+    """A question for the names that may have been meant, if there are any."""
+    parts = {name: re.split(r"[-_. ]", name) for name in names}
+    found = dict.fromkeys(get_close_matches(word, names, 3, 0.7))
+    found |= dict.fromkeys(name for name in names if name.startswith(word) or [*word] == [p[:1] for p in parts[name]])
+    return f": did you mean {' or '.join(before + name for name in [*found][:3])}?" if found else ""
+
+
+def option_names(kind: Any) -> set[str]:
+    """What can be typed after two hyphens for a command or a part of it."""
+    names, hints = set(), get_type_hints(kind, include_extras=True)
+    for entry in fields(kind):
+        part = entry.default_factory
+        if isinstance(part, type) and is_dataclass(part):
+            names |= option_names(part)
+        elif entry.init and Positional not in getattr(hints[entry.name], "__metadata__", ()):
+            name = "from" if entry.name == "start_from" else entry.name.replace("_", "-")
+            names |= {name, f"no-{name}"} if isinstance(entry.default, bool) else {name}
+    return names
+
+
+def check_options(command: str, kind: Any, arguments: Sequence[str]) -> None:
+    """Refuse an option that the command does not have, and name those that may have been meant."""
+    names = option_names(kind) | {"help"}
+    for one in arguments:
+        name = one[2:].split("=")[0].replace("_", "-")
+        if re.match("--[a-zA-Z]", one) and name not in names:
+            more = " --model NAME" if command == "train" else ""
+            asked = near(name, sorted(names), "--") or f": see transformer-lib {command}{more} --help"
+            raise ValueError(f"{command} has no option --{name}{asked}")
+
+
+def of_file(error: OSError) -> str:
+    """An error of the system in plain words, and what to do."""
+    name = os.fspath(error.filename)
+    if isinstance(error, FileNotFoundError):
+        with suppress(OSError):
+            return f"there is no file {name}{near(Path(name).name, os.listdir(Path(name).parent))}"
+        return f"there is no file {name}, nor the folder {Path(name).parent}"
+    if isinstance(error, IsADirectoryError):
+        return f"{name} is a folder: name a file in it"
+    return str(error)
+
+
 def fail(error: Exception) -> int:
     """Tell an error in one line; the exit code."""
-    text = str(error)
+    text = of_file(error) if isinstance(error, OSError) and isinstance(error.filename, str) else str(error)
     if isinstance(error, ValidationError):
         rows = [(".".join(map(str, one["loc"])), one) for one in error.errors()]
         text = "; ".join(f"{name}={one['input']!r}: {one['msg']}" if name else one["msg"] for name, one in rows)
@@ -439,6 +487,17 @@ def train_command(arguments: Sequence[str]) -> Any:
     return make_dataclass("Train", options, bases=(Train,), namespace={"__doc__": Train.__doc__}, frozen=True)
 
 
+def shipped() -> str:
+    """The translators that come with the library, a line for each."""
+    data = {"captions": "generated captions", "multi30k": "captions of photos", "everyday": "everyday sentences"}
+    lines = []
+    for name in pretrained_names():
+        config = read_config(name)
+        of, text = (config.options or {}).get("data"), config.text
+        lines.append(f"  {name}: {data.get(str(of), of)}, {text.source} to {text.target}, {config.model.name}")
+    return "\n".join(["translators that come with it:", *lines])
+
+
 def parse(arguments: list[str]) -> Any:
     """The command that the arguments name, with its options."""
     kinds = (Download, Train, Translate, Evaluate, Average, Export)
@@ -447,8 +506,13 @@ def parse(arguments: list[str]) -> Any:
     if arguments[:1] in (["--help"], ["-h"]):  # one line for each
         short = {name: {"__doc__": str(one.__doc__).split("\n")[0]} for name, one in commands.items()}
         commands = {name: make_dataclass(name, [], namespace=body) for name, body in short.items()}
+    elif arguments[:1] and arguments[0] in commands:
+        check_options(arguments[0], commands[arguments[0]], arguments[1:])
+    elif arguments and not arguments[0].startswith("-"):
+        asked = near(arguments[0], [*commands]) or f", only {', '.join(commands)}"
+        raise ValueError(f"there is no command {arguments[0]}{asked}")
     make: Any = tyro.extras.subcommand_cli_from_dict
-    about = {"prog": "transformer-lib", "description": "Train translators and translate with them."}
+    about = {"prog": "transformer-lib", "description": f"Train translators and translate with them.\n\n{shipped()}"}
     return make(commands, args=arguments, config=(OmitArgPrefixes,), **about)
 
 

@@ -53,7 +53,7 @@ def test_an_odd_width_is_refused():
 def test_positions_add_their_rows_all_at_once_or_one_by_one(kind):
     positions, x = kind(8, 20), torch.randn(2, 6, 8)
     y = positions(x, 5)
-    torch.testing.assert_close(y, x + positions.table[5:11])
+    torch.testing.assert_close(y, x + positions.table[5:11].float())
     for t in range(6):
         assert torch.equal(positions(x[:, t : t + 1], 5 + t), y[:, t : t + 1])
 
@@ -83,6 +83,15 @@ def test_sinusoidal_positions_survive_meta_moves_copies_and_types(dtype):
     assert torch.equal(empty.to_empty(device="cpu")(x), expected)
     assert torch.equal(SinusoidalPositions(8).half()(x), expected)
     assert torch.equal(copy.deepcopy(empty)(x), expected)
+
+
+def test_a_forward_pass_changes_no_positions():
+    """Whatever its type, so that a model may be compiled, exported, or shared by threads."""
+    positions = SinusoidalPositions(8)
+    table, before = positions.table, positions.table.clone()
+    for dtype in (torch.bfloat16, torch.float64):
+        positions(torch.randn(2, 5, 8, dtype=dtype))
+    assert positions.table is table and torch.equal(table, before)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -25,11 +25,13 @@ from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.decoding.sampling import sample, sampling_probabilities
 from transformer_lib.metrics import perplexity, sequence_log_probability
+from transformer_lib.models import layers as library
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
+from transformer_lib.models.llama import rotate
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.recurrent import RecurrentConfig
 from transformer_lib.models.transformer import Transformer, TransformerConfig
-from transformer_lib.plain import bahdanau, multi_head, prediction, self_attention, transformer
+from transformer_lib.plain import bahdanau, layers, multi_head, positions, prediction, self_attention, transformer
 from transformer_lib.plain import beam_search as plain_search
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
@@ -154,6 +156,70 @@ def test_a_cut_of_the_plain_reader_is_a_mask():
     assert not torch.allclose(model(words, it)[0], model(others, it)[0])
     cut = [(1, it, far)]
     torch.testing.assert_close(model(words, it, cut)[0], model(others, it, cut)[0])
+
+
+# ---- Positional encoding ----
+
+
+@pytest.mark.parametrize(("length", "width"), [(1, 2), (7, 6), (96, 64), (50, 512)])
+def test_the_page_s_sinusoids_are_the_library_s(length, width):
+    """Up to single precision, in which the page computes angles; added to words, too."""
+    expected = library.sinusoids(length, width)
+    torch.testing.assert_close(positions.sinusoids(length, width), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(transformer.sinusoids(length, width), expected, atol=1e-5, rtol=0)
+    x = torch.randn(2, length, width)
+    added = library.SinusoidalPositions(width, max_length=length)(x)
+    torch.testing.assert_close(added, x + positions.sinusoids(length, width), atol=1e-5, rtol=0)
+
+
+def test_the_page_s_learned_positions_load_the_library_s():
+    ours, model = library.LearnedPositions(8, 20), positions.LearnedPositions(8, 20)
+    torch.testing.assert_close(model.table.std(), ours.table.std(), rtol=0.3, atol=0)
+    model.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 6, 8)
+    for start in (0, 5, 14):
+        assert torch.equal(model(x, start), ours(x, start))
+
+
+@pytest.mark.parametrize("start", [0, 1, 40])
+def test_the_page_turns_queries_and_keys_as_the_library_does(start):
+    x = torch.randn(2, 3, 5, 8)
+    expected = rotate(x, torch.arange(start, start + 5), interleaved=True)
+    torch.testing.assert_close(positions.rotate(x, start), expected, atol=1e-5, rtol=0)
+
+
+# ---- Residual connections, layer norm and feed-forward layers ----
+
+
+def test_the_page_s_feed_forward_layer_and_norm_load_the_library_s():
+    for ours, model in (
+        (library.FeedForward(8, 32), layers.FeedForward(8, 32)),
+        (library.LayerNorm(8, eps=1e-3), layers.LayerNorm(8, eps=1e-3)),
+    ):
+        if isinstance(ours, library.FeedForward):
+            torch.testing.assert_close(model.linear1.weight.std(), ours.linear1.weight.std(), rtol=0.2, atol=0)
+        for weight in ours.parameters():
+            torch.nn.init.normal_(weight)
+        model.load_state_dict(ours.state_dict())
+        x = torch.randn(2, 3, 8)
+        torch.testing.assert_close(model(x), ours(x), atol=1e-5, rtol=1e-5)
+        assert model(torch.full((8,), 3.0)).isfinite().all()
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_the_page_s_encoder_layer_loads_the_plain_transformer_s_and_the_library_s(norm_first):
+    """Those of the whole model have the same names, and give the same vectors, padding included."""
+    config = TransformerConfig(11, 11, d_model=8, n_heads=2, d_ff=16, norm_first=norm_first, dropout=0.0)
+    ours = Transformer(config).double().encoder.layers[0]
+    for weight in ours.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    model = layers.EncoderLayer(8, 2, 16, 0.0, norm_first).double()
+    other = transformer.EncoderLayer(8, 2, 16, 0.0, norm_first).double()
+    model.load_state_dict(ours.state_dict())
+    other.load_state_dict(model.state_dict())
+    x, mask = torch.randn(2, 4, 8).double(), torch.tensor([[True] * 4, [True, True, False, False]])[:, None, None]
+    torch.testing.assert_close(model(x, mask), ours(x, mask), atol=1e-10, rtol=0)
+    torch.testing.assert_close(model(x, mask), other(x, mask), atol=1e-10, rtol=0)
 
 
 # ---- The Transformer ----

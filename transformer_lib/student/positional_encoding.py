@@ -5,14 +5,13 @@ import math
 import torch
 from torch import randn, tensor
 
-from transformer_lib.models.layers import LearnedPositions, Positions, SinusoidalPositions, sinusoids
-from transformer_lib.student.checks import check, equal, holds, refuses, same
+from transformer_lib.plain.positions import LearnedPositions, rotate, sinusoids
+from transformer_lib.student.checks import check, equal, same
 
 
 @check(sinusoids, "From numbers to clock hands")
 def a_row_for_each_position() -> None:
-    """Seven positions of width 6 give a table of 7 rows and 6 columns; an odd width raises a ValueError."""
-    refuses(ValueError, sinusoids, 7, 5)
+    """Seven positions of width 6 give a table of 7 rows and 6 columns."""
     equal(sinusoids(7, 6).shape, torch.Size([7, 6]))
 
 
@@ -52,42 +51,53 @@ def a_shift_is_a_rotation() -> None:
     equal(table[3] @ table[8], table[30] @ table[35])
 
 
-@check(Positions.forward, "Adding positions to words")
+@check(LearnedPositions.forward, "Learned positions")
 def added() -> None:
     """Row t of the table is added to the vector at position t, in every sentence."""
     layer, x = LearnedPositions(6, 9), randn(2, 4, 6)
     equal(layer(x), x + layer.table[:4])
 
 
-@check(Positions.forward, "Adding positions to words")
+@check(LearnedPositions.forward, "Learned positions")
 def after_others() -> None:
-    """With ``start``, the first vector is at that position, as a decoder with a cache needs it."""
+    """With ``start``, the first vector is at that position, as a translator needs it that writes word by word."""
     layer, x = LearnedPositions(6, 9), randn(2, 4, 6)
     equal(layer(x, 3), x + layer.table[3:7], {"Every cached token at position zero": x + layer.table[:4]})
 
 
-@check(Positions.forward, "Adding positions to words")
-def beyond_the_table() -> None:
-    """A position beyond the table raises a ValueError."""
-    refuses(ValueError, LearnedPositions(6, 9), randn(2, 1, 6), 9)
-    equal(LearnedPositions(6, 9)(randn(2, 9, 6)).shape, torch.Size([2, 9, 6]))
-
-
-@check(SinusoidalPositions.forward, "Adding positions to words")
-def fixed_positions() -> None:
-    """The sinusoids of the right positions are added."""
-    x = randn(2, 4, 6)
-    equal(
-        SinusoidalPositions(6, 9)(x, 2),
-        x + sinusoids(9, 6)[2:6],
-        {"Every cached token at position zero": x + sinusoids(9, 6)[:4]},
+def turned(x: torch.Tensor, start: int = 0, sign: int = 1) -> torch.Tensor:
+    """Each pair of columns as a complex number, times a number of length 1."""
+    steps = torch.arange(start, start + x.shape[-2])[:, None] * 10_000 ** (
+        -torch.arange(0, x.shape[-1], 2) / x.shape[-1]
     )
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * torch.polar(torch.ones_like(steps), sign * steps)).flatten(-2)
 
 
-@check(SinusoidalPositions.forward, "Adding positions to words")
-def the_type_of_the_words() -> None:
-    """Words in double precision get the sinusoids in double precision."""
-    x = torch.zeros(1, 300, 6, dtype=torch.float64)
-    got = SinusoidalPositions(6, 300)(x)[0]
-    apart = float((got - sinusoids(300, 6, dtype=torch.float64)).abs().max())
-    holds(apart < 1e-12, f"expected  the sines of 299 to 12 digits\ngot       an error of {apart:.1e}")
+@check(rotate, "Rotary embeddings: turn the queries and keys")
+def each_pair_is_turned() -> None:
+    """Columns 2i and 2i + 1 turn by the angle of hand i at their position: (a, b) to (a c - b s, a s + b c)."""
+    x = randn(2, 3, 5, 6)
+    left, right = x[..., :3], x[..., 3:]
+    halved = turned(torch.stack([left, right], -1).flatten(-2)).unflatten(-1, (-1, 2)).mT.flatten(-2)
+    slips = {
+        "the other direction": turned(x, sign=-1),
+        "Two layouts of rotary positions": halved,
+        "position 0 is turned, too": turned(x, 1),
+    }
+    equal(rotate(x), turned(x), slips)
+
+
+@check(rotate, "Rotary embeddings: turn the queries and keys")
+def from_a_later_start() -> None:
+    """With ``start``, the first vector is at that position."""
+    x = randn(2, 5, 6)
+    equal(rotate(x, 3), turned(x, 3), {"Every cached token at position zero": turned(x)})
+
+
+@check(rotate, "Rotary embeddings: turn the queries and keys")
+def only_the_distance() -> None:
+    """The score of a query and a key depends on their distance, and lengths stay as they are."""
+    q, k = randn(1, 8), randn(1, 8)
+    equal(rotate(q, 9) @ rotate(k, 4).T, rotate(q, 25) @ rotate(k, 20).T)
+    equal(rotate(q, 9).norm(), q.norm())

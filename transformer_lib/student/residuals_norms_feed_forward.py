@@ -4,30 +4,22 @@ import torch
 from torch import nn, randn
 from torch.nn import functional as F
 
-from transformer_lib.models.layers import FeedForward, LayerNorm
+from transformer_lib.plain.layers import EncoderLayer, FeedForward, LayerNorm
 from transformer_lib.student.checks import check, equal, same
 
 
 @check(FeedForward.forward, "The feed-forward layer")
 def two_maps() -> None:
-    """The result is W2 relu(W1 x + b1) + b2; dropout acts behind the activation."""
+    """The result is W2 relu(W1 x + b1) + b2."""
     layer, x = FeedForward(6, 10), randn(2, 3, 6)
     inside = layer.linear1(x)
-    want = layer.linear2(layer.dropout(inside.relu()))
+    want = layer.linear2(inside.relu())
     slips = {
         '"The paper uses GELU"': layer.linear2(F.gelu(inside)),
         "the activation is missing": layer.linear2(inside),
         "an activation after the second map, too": want.relu(),
     }
     equal(layer(x), want, slips)
-
-
-@check(FeedForward.forward, "The feed-forward layer")
-def another_activation() -> None:
-    """The layer uses the activation that it was made with."""
-    layer, x = FeedForward(6, 10, activation="gelu"), randn(2, 3, 6)
-    want = layer.linear2(layer.dropout(F.gelu(layer.linear1(x))))
-    equal(layer(x), want, {"always ReLU": layer.linear2(layer.linear1(x).relu())})
 
 
 @check(FeedForward.forward, "The feed-forward layer")
@@ -81,3 +73,30 @@ def each_vector_on_its_own() -> None:
     """A vector is normalised by its own mean and variance, not by those of the batch or of the sentence."""
     layer, x = LayerNorm(6), randn(2, 3, 6)
     equal(layer(x)[:, 1], layer(x[:, 1]))
+
+
+@check(EncoderLayer.add, "Pre-norm and post-norm")
+def residual() -> None:
+    """What comes out of a sublayer's dropout is added to x, then normalised; with ``norm_first``, x is before."""
+    x, sublayer, norm = randn(2, 3, 8), nn.Linear(8, 8), nn.LayerNorm(8)
+    for first in (False, True):
+        layer = EncoderLayer(8, 2, 16, 0.1, first)
+        layer.dropout.forward = lambda y: y / 2  # stands for dropout
+        post, pre = norm(x + sublayer(x) / 2), x + sublayer(norm(x)) / 2
+        slips = {"always post-norm": post, "Post-norm in the text, pre-norm in the code": pre}
+        slips |= {"the norm is inside of the sum": x + norm(sublayer(x)) / 2}
+        slips |= {"Dropout in another place": norm(x + sublayer(x)) / 2}
+        equal(layer.add(x, sublayer, norm), pre if first else post, slips)
+
+
+@check(EncoderLayer.forward, "Pre-norm and post-norm")
+def encoder_layer() -> None:
+    """An encoder layer equals nn.TransformerEncoderLayer, padding included, post-norm and pre-norm."""
+    mask = torch.tensor([[True] * 4, [True, True, False, False]])
+    for first in (False, True):
+        layer, x = EncoderLayer(8, 2, 16, 0.0, first), randn(2, 4, 8)
+        theirs = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=first)
+        theirs.load_state_dict({name.replace("feed_forward.", ""): w for name, w in layer.state_dict().items()})
+        theirs.dropout = nn.Identity()  # inside of the feed-forward layer, where we have none
+        got, want = (y * mask[..., None] for y in (layer(x, mask[:, None, None]), theirs(x, None, ~mask)))
+        equal(got, want, {"the mask is not used": theirs(x) * mask[..., None]})

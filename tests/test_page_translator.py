@@ -170,6 +170,25 @@ def test_attention_that_the_page_cannot_compute_is_refused(changes: dict[str, An
     assert "no attention to windows or locations here" in refused.value.stderr
 
 
+def test_other_special_ids_are_refused_by_the_page_and_by_tokenizers_that_have_their_own(tmp_path: Path) -> None:
+    made = random_translator("transformer", {}, tmp_path / "x")
+    path = tmp_path / "x" / "config.json"
+    content = json.loads(path.read_text())
+    special = content["model"]["config"]["special"]
+    assert special == {"pad": 0, "bos": 1, "eos": [2], "unk": 3, "forbidden": [0, 1]}
+    assert ask_node(folder=str(tmp_path / "x"), jobs=["Ein Hund."])
+    for name, other in (("pad", 9), ("bos", 9), ("eos", [2, 9])):
+        content["model"]["config"]["special"] = special | {name: other}
+        path.write_text(json.dumps(content))
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            ask_node(folder=str(tmp_path / "x"), jobs=["Ein Hund."])
+        assert "no model with other special ids here" in refused.value.stderr
+        with pytest.raises(ValueError, match="the source tokenizer has SpecialIds"):
+            Translator(
+                build_model("transformer", content["model"]["config"]), made.source_tokenizer, made.target_tokenizer
+            )
+
+
 TYPED = [
     "The dog does not cross the street because it is too wide.",
     "the dog sleeps",

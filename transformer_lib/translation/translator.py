@@ -26,7 +26,7 @@ from transformer_lib.decoding.beam_search import SearchConfig, beam_search
 from transformer_lib.decoding.greedy import generate
 from transformer_lib.models.multi_head import MultiHeadAttention, record_attention
 from transformer_lib.models.registry import build_model, model_name
-from transformer_lib.models.seq2seq import eval_mode, plain_names, special_ids, unwrapped, vocab_size
+from transformer_lib.models.seq2seq import SPECIAL, eval_mode, plain_names, special_ids, unwrapped, vocab_size
 from transformer_lib.settings import settings
 from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors
 
@@ -258,6 +258,8 @@ class Translator:
             n, size = tokenizer.vocab_size, vocab_size(model, side)
             if size not in (None, n):
                 raise ValueError(f"the {side} tokenizer has {n} ids, the model {size}")
+            if isinstance(tokenizer, Tokenizer) and special_ids(model) != SPECIAL:  # it would take words for padding
+                raise ValueError(f"the {side} tokenizer has {SPECIAL}, the model {special_ids(model)}")
         self.model, self.special, self.text = unwrapped(model), special_ids(model), text or TextPreparation()
         self.decoding = decoding or SearchConfig()
         if problem := self._too_short(self.decoding, math.inf):

@@ -640,6 +640,9 @@ export class Translator {
     this.source = new Tokenizer(source);
     this.target = new Tokenizer(target);
     if (!MODELS[model.name]) throw new Error(`no model ${model.name} here`);
+    const { pad, bos, eos } = model.config.special ?? { pad: PAD, bos: BOS, eos: [EOS] };
+    if (pad !== PAD || bos !== BOS || String(eos) !== String(EOS))
+      throw new Error("no model with other special ids here");
     this.model = new MODELS[model.name](model.config, tensors);
   }
 

@@ -8,12 +8,37 @@ import {
   copies,
   explain,
   knownWords,
+  mostlyUnknown,
   pause,
   unknownAmong,
   unpack,
   Widget,
   wordsOf,
 } from "./page_parts.js";
+
+const SIGNS = /[^\p{L}\p{N}]/gu;
+
+// For each word, whether it is not among the words that both texts have in the same order
+// (their longest common subsequence).
+export function differing(words, reference) {
+  const [ours, theirs] = [words, reference].map((text) =>
+    text.map((word) => word.toLowerCase().replace(SIGNS, "")),
+  );
+  const longest = [...ours, 0].map(() => new Array(theirs.length + 1).fill(0));
+  for (let i = ours.length - 1; i >= 0; i--)
+    for (let j = theirs.length - 1; j >= 0; j--)
+      longest[i][j] =
+        ours[i] === theirs[j]
+          ? longest[i + 1][j + 1] + 1
+          : Math.max(longest[i + 1][j], longest[i][j + 1]);
+  let j = 0;
+  return ours.map((word, i) => {
+    while (j < theirs.length && longest[i][j] === longest[i][j + 1]) j++;
+    if (word !== theirs[j]) return true;
+    j++;
+    return false;
+  });
+}
 
 class Museum extends Widget {
   constructor(root) {
@@ -32,6 +57,7 @@ class Museum extends Widget {
 
   listen() {
     super.listen();
+    this.input.addEventListener("input", () => this.say("")); // it was about the last one
     for (const button of this.tries.children)
       button.addEventListener("click", () =>
         this.show(this.sentences[button.dataset.index]),
@@ -62,38 +88,49 @@ class Museum extends Widget {
   show(sentence) {
     this.run++;
     this.input.value = sentence.source;
-    this.gloss.textContent = `In English: ${sentence.gloss}`;
     this.say("");
     const { words, translations } = sentence;
     this.begin(words);
     this.models.forEach(({ name }, index) => {
-      const { target, weights } = translations[name];
+      const { target, weights, sure } = translations[name];
       this.write(index, {
         source: words,
         target,
         weights: unpack(weights, words.length),
       });
+      this.doubt(index, sure);
     });
   }
 
   // ---- the models ----
 
+  // The models are loaded when they are first asked, whatever stands in the field.
   async submit() {
     const text = this.input.value.trim();
-    const recorded = this.sentences.find(({ source }) => source === text);
-    if (recorded) return this.show(recorded);
     const run = ++this.run;
-    this.gloss.textContent = "";
+    this.say("");
     this.begin(text.split(/\s+/).filter(Boolean).slice(0, 60));
-    if (!text) return this.say("");
-    if (this.tooLong(text)) return;
+    if (!text || this.tooLong(text)) return;
+    const known = await knownWords(this.files, this.models[0]);
+    if (run !== this.run) return;
+    const words = wordsOf(text);
+    const strange = [...new Set(words.filter((word) => !known.has(word)))];
+    const listed = strange.slice(0, 5).join(", ");
+    const several = this.models.length > 1;
+    if (mostlyUnknown(words, known)) {
+      const why = several ? "They do not know" : "It does not know";
+      const so = several ? "they do not translate" : "it does not translate";
+      return this.say(
+        `${listed ? `${why} ${listed}` : "There is no word in this"}, so ${so}. Try a caption of a photograph.`,
+      );
+    }
     if (!(await this.load()) || run !== this.run) return;
     carry("museum", text);
-    const known = await knownWords(this.files, this.models[0]);
-    const strange = wordsOf(text).filter((word) => !known.has(word));
-    if (strange.length)
+    if (listed)
       this.say(
-        `They have hardly ever seen ${[...new Set(strange)].slice(0, 5).join(", ")}: they guess.`,
+        several
+          ? `They have hardly ever seen ${listed}, so they guess.`
+          : `It has hardly ever seen ${listed}, so it guesses.`,
       );
     for (const [index, translator] of this.translators.entries()) {
       try {
@@ -119,7 +156,7 @@ class Museum extends Widget {
       if (!index && !value.tokens[1])
         this.begin(picture.source, unknownAmong(picture.source, known));
       this.write(index, picture);
-      if (done) return;
+      if (done) return this.doubt(index, value.logProbability / value.tokens.length);
       await pause(0);
       if (run !== this.run) return;
     }
@@ -145,15 +182,33 @@ class Museum extends Widget {
       const { source } = this.sentences[button.dataset.index];
       button.setAttribute("aria-pressed", String(source === this.input.value));
     }
+    const own = this.sentences.find(({ source }) => source === this.input.value.trim());
+    this.reference = own?.gloss.split(" ");
+    this.gloss.textContent = own
+      ? `In English: ${own.gloss} Other words are dotted below.`
+      : "";
     this.shown = this.models.map(() => null);
-    for (const row of this.rows) row.replaceChildren();
+    this.rows.forEach((row, index) => {
+      row.replaceChildren();
+      this.doubt(index, 0);
+    });
     this.state.textContent = this.hint;
+  }
+
+  // Says that a model is less sure than of 99 in 100 captions; `sure` is its mean log-probability.
+  doubt(index, sure) {
+    const row = this.rows[index].parentElement;
+    row.classList.toggle("tl-doubted", sure < this.models[index].sure);
   }
 
   write(index, picture) {
     this.shown[index] = picture;
     const buttons = this.buttons(picture.target, (place) => this.choose(index, place));
-    buttons.forEach((button, place) => (button.tabIndex = place ? -1 : 0));
+    const other = this.reference ? differing(picture.target, this.reference) : [];
+    buttons.forEach((button, place) => {
+      button.tabIndex = place ? -1 : 0;
+      button.classList.toggle("tl-differs", Boolean(other[place]));
+    });
     this.rows[index].replaceChildren(...buttons.flatMap((button) => [button, " "]));
   }
 

@@ -141,7 +141,7 @@ def test_every_record_that_a_page_loads_is_there():
     loaded = {
         name for page in numbers.pages() for name in re.findall(r'load\(\\?"([\w-]+)\\?"\)', page.read_text("utf-8"))
     }
-    assert {"museum", "scores"} <= loaded <= {*results.names()}
+    assert {"museum", "rare_words"} <= loaded <= {*results.names()}
 
 
 def test_a_check_judges_every_finding_whose_arms_it_has(study, tmp_path):

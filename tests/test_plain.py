@@ -28,10 +28,20 @@ from transformer_lib.metrics import perplexity, sequence_log_probability
 from transformer_lib.models import layers as library
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.llama import rotate
+from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.recurrent import RecurrentConfig
 from transformer_lib.models.transformer import Transformer, TransformerConfig
-from transformer_lib.plain import bahdanau, layers, multi_head, positions, prediction, self_attention, transformer
+from transformer_lib.plain import (
+    bahdanau,
+    layers,
+    luong,
+    multi_head,
+    positions,
+    prediction,
+    self_attention,
+    transformer,
+)
 from transformer_lib.plain import beam_search as plain_search
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
@@ -114,6 +124,56 @@ def test_the_plain_translator_of_2014_learns_as_the_librarys_does():
     model = bahdanau.Bahdanau(40, 40, 32, 48).double()
     for name in ("encoder.embedding.weight", "embedding.weight", "gru.weight_hh_l0", "attention.score.key.weight"):
         torch.testing.assert_close(model.state_dict()[name].std(), ours.state_dict()[name].std(), rtol=0.1, atol=0)
+    model.load_state_dict(ours.state_dict())
+    source = torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0]])
+    target = torch.tensor([[1, 11, 12, 13], [1, 14, 15, 2]])
+    for one in (ours, model):
+        one(source, target).logsumexp(-1).sum().backward()
+    expected = dict(ours.named_parameters())
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.grad, expected[name].grad, atol=1e-9, rtol=1e-6)
+
+
+# ---- Luong attention ----
+
+
+def plain_luong(c: LuongConfig) -> luong.Luong:
+    """The plain model of the same sizes, with the same score."""
+    model = luong.Luong(c.source_vocab_size, c.target_vocab_size, c.d_model, c.d_hidden)
+    if c.score == "general":
+        model.attention = luong.Attention(luong.General(c.d_hidden))
+    return model
+
+
+def test_the_plain_translator_of_2015_loads_what_is_shipped(data_directory):
+    """Names, logits, fifty translations, and the weights of each alignment."""
+    ours, source = shipped("multi30k-de-en-luong")
+    model = plain_luong(ours.model.config)
+    model.load_state_dict(ours.model.state_dict())
+    assert {*dict(model.named_parameters())} == {*dict(ours.model.named_parameters())}
+    written, maps = bahdanau.translate(model, source, max_length=50)
+    assert cut(written) == cut(greedy_decode(ours.model, source, max_length=50))
+
+    target = torch.cat([torch.ones(len(source), 1, dtype=torch.long), written], 1)[:, :-1]
+    target = target.masked_fill((target == 2).cumsum(1) - (target == 2).long() > 0, 0)
+    with torch.no_grad():
+        maps = maps.masked_fill((target == 0)[..., None], 0)
+        expected = ours.model.align(source, target).masked_fill((target == 0)[..., None], 0)
+        torch.testing.assert_close(maps, expected, atol=1e-5, rtol=0)
+        difference = (model.double()(source, target) - ours.model.double()(source, target))[target != 0]
+    ours.model.float()
+    assert difference.abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("score", ["dot", "general"])
+def test_the_plain_translator_of_2015_learns_as_the_librarys_does(score):
+    """With the same weights, it has the same gradients, and it starts with weights of the same spread."""
+    torch.manual_seed(0)
+    config = LuongConfig(40, 40, d_model=32, d_hidden=48, dropout=0.0, score=score)
+    ours, model = LuongSeq2Seq(config).double(), plain_luong(config).double()
+    for name, weight in ours.state_dict().items():
+        if "bias" not in name:
+            torch.testing.assert_close(model.state_dict()[name].std(), weight.std(), rtol=0.1, atol=0)
     model.load_state_dict(ours.state_dict())
     source = torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0]])
     target = torch.tensor([[1, 11, 12, 13], [1, 14, 15, 2]])

@@ -19,7 +19,7 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 PINNED := \# The exact environment of the book, written by make pins: its committed outputs were made with these versions.
 
 .DEFAULT_GOAL := help
-.PHONY: help book epub test check lint export notebooks student grade address pins serve colab clean
+.PHONY: help book epub pdf test check lint export notebooks student grade address pins serve colab clean
 
 help: ## list these commands
 	@awk -F ':[^#]*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -30,6 +30,10 @@ book: $(READY) ## build the book into _build/html; a warning is an error
 
 epub: $(READY) ## write the book as an ePub into _build/epub
 	@$(VENV)/bin/jupyter-book build . --builder custom --custom-builder epub
+
+pdf: $(READY) ## write the book as a PDF into _build/pdf
+	@$(PIP) pypandoc-binary==1.17 typst==0.15.2
+	@$(PY) tools/pdf.py
 
 test: $(READY) ## run the tests, then notebooks that changed, and compare their outputs (CI=true: all)
 	@status=0; \

@@ -63,6 +63,12 @@ def _set_addresses(app: Sphinx, config: Config) -> None:
     config.html_baseurl = config.ogp_site_url = (
         pages_url(address) if address else ""
     )
+    if address:  # where it is published, the workflow puts both files beside the pages
+        links = " or ".join(
+            f'<a href="{config.html_baseurl}attention-step-by-step.{kind.lower()}">{kind}</a>'
+            for kind in ("PDF", "ePub")
+        )
+        options["extra_footer"] += f"\n<p>The book to carry away: {links}</p>"
     config.notfound_urls_prefix = urlsplit(config.html_baseurl).path or "/"
 
 

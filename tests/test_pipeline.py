@@ -542,6 +542,7 @@ def test_every_command_is_listed() -> None:
         "address",
         "clean",
         "epub",
+        "pdf",
     }
 
 

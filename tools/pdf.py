@@ -26,7 +26,7 @@ from book_cells import installs_on_colab
 from book_evidence import RECORDS, verdict
 from book_notebooks import CONFIG, Renderer, labels
 
-REFERENCES = '\n#bibliography("references.bib", title: "References", full: true, style: "chicago-author-date")\n'
+REFERENCES = '\n#bibliography("references.bib", title: "References", full: true, style: "springer-basic-author-date")\n'
 TEMPLATE = ROOT / "tools" / "pdf.typ"
 VARIABLE = re.compile(r"var\(--[\w-]+, *([^()]+)\)")
 

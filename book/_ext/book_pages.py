@@ -65,7 +65,7 @@ def _set_addresses(app: Sphinx, config: Config) -> None:
     )
     if address:  # where it is published, the workflow puts both files beside the pages
         links = " or ".join(
-            f'<a href="{config.html_baseurl}attention-step-by-step.{kind.lower()}">{kind}</a>'
+            f'<a href="{config.html_baseurl}book.{kind.lower()}">{kind}</a>'
             for kind in ("PDF", "ePub")
         )
         options["extra_footer"] += f"\n<p>The book to carry away: {links}</p>"

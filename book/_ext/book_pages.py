@@ -63,7 +63,8 @@ def _set_addresses(app: Sphinx, config: Config) -> None:
     config.html_baseurl = config.ogp_site_url = (
         pages_url(address) if address else ""
     )
-    if address:  # where it is published, the workflow puts both files beside the pages
+    if address:
+        # the workflow that publishes the book puts both files beside its pages
         links = " or ".join(
             f'<a href="{config.html_baseurl}book.{kind.lower()}">{kind}</a>'
             for kind in ("PDF", "ePub")

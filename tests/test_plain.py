@@ -27,6 +27,7 @@ from transformer_lib.decoding.sampling import sample, sampling_probabilities
 from transformer_lib.metrics import perplexity, sequence_log_probability
 from transformer_lib.models import layers as library
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
+from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 from transformer_lib.models.llama import rotate
 from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
 from transformer_lib.models.multi_head import MultiHeadAttention
@@ -43,6 +44,7 @@ from transformer_lib.plain import (
     transformer,
 )
 from transformer_lib.plain import beam_search as plain_search
+from transformer_lib.plain import latent_attention as latent
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
 from transformer_lib.plain.deep_translator import DeepTranslator
@@ -784,3 +786,50 @@ def test_plain_translation_of_one_sentence_is_greedy_search(name, request):
     for row, expected in zip(source[:10], written, strict=True):
         found = prediction.translate(ours.model, row[row != PAD].tolist(), longest=30)
         assert found == [token for token in expected if token > 2]
+
+
+# ---- Latent attention ----
+
+
+@pytest.mark.parametrize("kind", ["latent", "plain"])
+def test_plain_latent_attention_loads_the_weights_of_the_librarys_model(kind: str) -> None:
+    """Names, logits, gradients, and the spread of the first weights."""
+    torch.manual_seed(0)
+    ours = IfThenModel(IfThenConfig(300, (7, 5), "dictionary", kind, d_model=48, dropout=0.1)).double().eval()
+    attention = latent.LatentAttention(48, 2) if kind == "latent" else latent.OneStep(48, 2)
+    model = latent.IfThen(300, (7, 5), attention, d_model=48).double().eval()
+    for name, weight in ours.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name].std(), weight.std(), rtol=0.4, atol=0)
+    model.load_state_dict(ours.state_dict())
+    tokens = torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0], [299, 2, 0, 0, 0]])
+    for mine, theirs in zip(model(tokens), ours(tokens), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
+        mine.logsumexp(-1).sum().backward(retain_graph=True)
+        theirs.logsumexp(-1).sum().backward(retain_graph=True)
+    expected = dict(ours.named_parameters())
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.grad, expected[name].grad, atol=1e-12, rtol=0)
+
+
+def test_no_choice_of_weights_reads_four_short_sentences_in_one_step() -> None:
+    """The page's proof: with positions, the numerators of two mirrored pairs of sentences have the same sum."""
+    torch.manual_seed(0)
+    place, one = latent.AddPositions(8).double(), latent.OneStep(8, 1).double()
+    words, v = torch.randn(4, 8).double(), torch.randn(8).double()  # photos, files, to, from
+
+    def numerator(*line: int) -> Tensor:
+        x = place(words[list(line)][None], None)
+        return ((one.query @ x.mT).exp()[0, 0] * (x @ v)[0]).sum()
+
+    photos, files = numerator(0, 2, 1) + numerator(1, 3, 0), numerator(0, 3, 1) + numerator(1, 2, 0)
+    torch.testing.assert_close(photos, files)
+
+
+@pytest.mark.parametrize("encoder", [latent.AddPositions, latent.SelfAttention, None])
+@pytest.mark.parametrize("kind", [latent.OneStep, latent.LatentAttention])
+def test_recipes_are_read_alone_as_beside_longer_ones(kind: type, encoder: type | None) -> None:
+    torch.manual_seed(0)
+    model = latent.IfThen(20, (7, 5), kind(16, 2), encoder and encoder(16), d_model=16).double().eval()
+    together = model(torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0]]))
+    for mine, both in zip(model(torch.tensor([[8, 6, 2]])), together, strict=True):
+        torch.testing.assert_close(mine[0], both[1], atol=1e-12, rtol=0)

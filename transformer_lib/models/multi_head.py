@@ -101,7 +101,8 @@ class MultiHeadAttention(nn.Module):
                 (k, v), causal = cache.append(k, v), True
         else:
             k, v = self.project(memory, 1) if isinstance(memory, Tensor) else memory
-            shared = x.unflatten(0, (k.shape[0], -1)).flatten(1, 2)  # one row for each
+            rows = x.shape[0] // max(k.shape[0], 1) * x.shape[1]
+            shared = x.reshape(k.shape[0], rows, x.shape[2])  # one row for each
             (q,) = self.project(shared, 0, 1)
         beams = x.shape[0] // max(q.shape[0], 1)
         context = self.attend(q, k, v, beams, mask=mask, causal=causal)

@@ -44,7 +44,7 @@ def hugging_face(ours):
         for other, part in zip(names, parameter.chunk(len(names)), strict=True):
             tensors[other].copy_(part)
     for side in (theirs.model.encoder, theirs.model.decoder):
-        side.embed_positions.weights = torch.cat([torch.zeros(PAD + 1, c.d_model), ours.target_positions.table])
+        side.embed_positions.weights = torch.cat([torch.zeros(PAD + 1, c.d_model), ours.target_positions.table.float()])
         side.embed_positions.make_weights = lambda *sizes: None  # long enough
     return theirs
 

@@ -6,14 +6,14 @@ import ast
 import inspect
 import math
 import sys
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, pad
+from torch.nn.functional import cross_entropy, pad, scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib import Translator, plain
@@ -26,6 +26,8 @@ from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.decoding.sampling import sample, sampling_probabilities
 from transformer_lib.metrics import perplexity, sequence_log_probability
 from transformer_lib.models import layers as library
+from transformer_lib.models.attention import attention as kernel
+from transformer_lib.models.attention import attention_weights
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 from transformer_lib.models.llama import rotate
@@ -40,6 +42,7 @@ from transformer_lib.plain import (
     multi_head,
     positions,
     prediction,
+    scale,
     self_attention,
     transformer,
 )
@@ -47,6 +50,7 @@ from transformer_lib.plain import beam_search as plain_search
 from transformer_lib.plain import latent_attention as latent
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
+from transformer_lib.plain.attention import attention as plain_attention
 from transformer_lib.plain.deep_translator import DeepTranslator
 from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Residuals
 from transformer_lib.plain.masks import sees
@@ -218,6 +222,45 @@ def test_a_cut_of_the_plain_reader_is_a_mask():
     assert not torch.allclose(model(words, it)[0], model(others, it)[0])
     cut = [(1, it, far)]
     torch.testing.assert_close(model(words, it, cut)[0], model(others, it, cut)[0])
+
+
+# ---- Scaled dot products, and what the scale does ----
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("lead", [(), (3,), (2, 4)], ids=str)
+def test_plain_attention_equals_the_librarys_kernel_and_its_formula(lead, dtype):
+    """With and without a mask, and with axes in front; a mask of ones is no mask."""
+    rng = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(*lead, n, d, generator=rng).to(dtype) for n, d in ((5, 8), (7, 8), (7, 6)))
+    mask = torch.rand(5, 7, generator=rng) > 0.4
+    mask[:, 0] = True
+    close = partial(torch.testing.assert_close, **({"atol": 0.02, "rtol": 0.02} if dtype == torch.bfloat16 else {}))
+    for one in (None, mask):
+        got = plain_attention(q, k, v, one)
+        close(got, attention_weights(q, k, one) @ v)
+        if lead:
+            close(got, kernel(q, k, v, one))
+        close(got, scaled_dot_product_attention(q, k, v, one))
+    close(plain_attention(q, k, v, mask | True), plain_attention(q, k, v))
+
+
+def test_the_jacobian_of_the_softmax_is_autograds():
+    scores = torch.randn(2, 3, 6).double()
+    found = scale.softmax_jacobian(scores.softmax(-1))
+    for index in product(range(2), range(3)):
+        expected = torch.autograd.functional.jacobian(lambda a: a.softmax(-1), scores[index])
+        torch.testing.assert_close(found[index], expected)
+
+
+def test_a_scale_is_a_small_start_with_small_steps():
+    """With plain Adam, the two learn the same, up to its epsilon."""
+    root = 64**-0.5
+    options = {"rate": 0.02, "width": 64, "updates": 40, "seed": 3}
+    scaled = scale.learn(root, **options)
+    assert scaled == pytest.approx(scale.learn(1.0, root, query_rate=root, **options), abs=1e-3)
+    assert abs(scaled - scale.learn(1.0, root, **options)) > 0.02
+    assert abs(scaled - scale.learn(1.0, query_rate=root, **options)) > 0.2
 
 
 # ---- Positional encoding ----

@@ -41,16 +41,20 @@ KEPT = {  # what learners get, beside constructors, properties, and functions wi
     "Tokenizer.save": "a file",
 }
 SLIPS = [  # a function, what is written right, what wrong, and the slip that the learner reads
-    ("attention_weights", "math.sqrt(q.shape[-1])", "(q.shape[-1] ** 1 / 2)", "Dividing the scores by half the width"),
     (
-        "attention_weights",
-        "k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)",
-        "k.repeat(1, 2, 1, 1)",
-        "Shared keys",
+        "scaled_dot_product_attention/attention",
+        "math.sqrt(q.shape[-1])",
+        "(q.shape[-1] ** 1 / 2)",
+        "Dividing the scores by half the width",
     ),
-    ("attention_weights", "k.dim() > 3 and ", "", None),
-    ("attention", "causal, dropout)", "causal, 0.0)", None),
-    ("fused_attention", "kernel(*wide, mask, dropout,", "kernel(*wide, mask, 0.0,", None),
+    ("scaled_dot_product_attention/attention", "~mask", "mask", "True means the opposite"),
+    ("scaled_dot_product_attention/attention", "dim=-1", "dim=-2", "Softmax along the wrong axis"),
+    (
+        "scaled_dot_product_attention/attention",
+        "scores.masked_fill(~mask, -torch.inf)",
+        "scores * mask",
+        "Multiplying by the mask",
+    ),
     ("self_attention/SelfAttention.forward", "~mask", "mask", "True means the opposite"),
     ("self_attention/SelfAttention.forward", "dim=-1", "dim=-2", "Softmax along the wrong axis"),
     (
@@ -60,7 +64,6 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
         "Multiplying by the mask",
     ),
     ("self_attention/Reader.forward", "mask[rows, query, key]", "mask[rows, key, query]", None),
-    ("fused_attention", "kernel(q, k, v, mask, dropout, causal,", "kernel(q, k, v, mask, dropout, False,", None),
     ("train_on", "nn.utils.clip_grad_norm_(parameters, clip, error_if_nonfinite=check)", "pass", None),
     ("train_on", "optimizer.zero_grad()", "pass", None),
     ("train_on", "model.train()", "pass", None),
@@ -105,7 +108,6 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ("IndexedAttention.pick", "x.detach()", "x", None),
     ("Experts.forward", "scores * visits", "(scores + self.bias) * visits", None),
     ("Trainer.evaluate", "self.model.eval()", "pass", None),
-    ("attention", "    T, S = ", "    B, H, T, _ = q.shape\n    T, S = ", None),
     ("Score.forward", ".squeeze(-1)", "", None),
     ("learning_to_align/Attention.forward", "masked_softmax(scores, mask)", "scores.softmax(-1)", None),
     ("learning_to_align/Attention.forward", "return context, weights", "return weights, context", None),
@@ -279,9 +281,6 @@ def choose(scores, k, mask=None):
     best = scores.topk(min(k, scores.shape[-1])).indices
     chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
     return chosen if mask is None else chosen & mask"""
-BY_THE_KERNEL = """\
-def attention(q, k, v, mask=None, *, causal=False, dropout=0.0):
-    return fused_attention(q, k, v, mask, causal, dropout)"""
 MUTANTS = {  # a chapter: a function, what is written right, what wrong; "" is the whole function
     "choosing_what_to_read": [
         ("choose", "-math.inf", "0"),
@@ -521,38 +520,49 @@ MUTANTS = {  # a chapter: a function, what is written right, what wrong; "" is t
         ("Reader.forward", "enumerate(self.layers, 1)", "enumerate(self.layers)"),
     ],
     "scaled_dot_product_attention": [
-        ("with_causal", "mask & causal", "mask.logical_and_(causal)"),
-        ("with_causal", "mask & causal", "mask | causal"),
-        ("with_causal", ".tril(S - T)", ".tril()"),
-        ("with_causal", ".tril(S - T)", ".triu(S - T)"),
-        ("attention_weights", "if causal:", "if causal and mask is None:"),
-        ("attention_weights", "math.sqrt(q.shape[-1])", "q.shape[-1]"),
-        ("attention_weights", "math.sqrt(q.shape[-1])", "math.sqrt(k.shape[-2])"),
-        (
-            "attention_weights",
-            "masked_softmax(scores, mask)",
-            "masked_softmax(scores, None if mask is None else ~mask)",
-        ),
-        ("attention_weights", "masked_softmax(scores, mask)", "masked_softmax(scores)"),
-        ("attention_weights", "@ k.mT", "@ k.mT * 1.01"),
-        (
-            "attention_weights",
-            "repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)",
-            "repeat(1, q.shape[-3] // k.shape[-3], 1, 1)",
-        ),
-        ("attention", "with_causal(mask, T, S, q.device)", "with_causal(None, T, S, q.device)"),
-        ("attention", "(mask is not None or T != S)", "(mask is not None)"),
-        ("attention", "(mask is not None or T != S)", "(T != S)"),
-        ("attention", "v.shape[-2] != S", "False"),
-        ("attention", "causal, dropout)", "False, dropout)"),
-        (
-            "attention",
-            "",
-            BY_THE_KERNEL,
-        ),
-        ("fused_attention", 'shared["enable_gqa"] = True', "pass"),
-        ("fused_attention", "q.dtype not in (torch.float16, torch.bfloat16)", "True"),
-        ("fused_attention", "mask, dropout, causal, **shared).to", "None, dropout, causal, **shared).to"),
+        ("attention", "math.sqrt(q.shape[-1])", "q.shape[-1]"),
+        ("attention", "math.sqrt(q.shape[-1])", "math.sqrt(k.shape[-2])"),
+        ("attention", "math.sqrt(q.shape[-1])", "math.sqrt(v.shape[-1])"),
+        ("attention", " / math.sqrt(q.shape[-1])", ""),
+        ("attention", " / math.sqrt(q.shape[-1])", " * math.sqrt(q.shape[-1])"),
+        ("attention", "@ k.mT", "@ k.mT * 1.01"),
+        ("attention", "~mask", "mask"),
+        ("attention", "-torch.inf", "0"),
+        ("attention", "-torch.inf", "-1"),
+        ("attention", "if mask is not None", "if False"),
+        ("attention", "scores.masked_fill(~mask, -torch.inf)", "scores * mask"),
+        ("attention", "scores.masked_fill(~mask, -torch.inf)", "scores + mask"),
+        ("attention", "scores.masked_fill(~mask, -torch.inf)", "scores.masked_fill(~mask.logical_not_(), -torch.inf)"),
+        ("attention", "dim=-1", "dim=-2"),
+        ("attention", "dim=-1", "dim=0"),
+        ("attention", "scores.softmax(dim=-1)", "scores"),
+        ("attention", "weights @ v", "weights"),
+        ("attention", "weights @ v", "v"),
+        ("attention", "weights @ v", "(weights @ v).mean(-2, keepdim=True)"),
+    ],
+    "what_the_scale_does": [
+        ("softmax_jacobian", "torch.diag_embed(weights) - products", "-products"),
+        ("softmax_jacobian", "torch.diag_embed(weights) - products", "torch.diag_embed(weights)"),
+        ("softmax_jacobian", "torch.diag_embed(weights) - products", "torch.diag_embed(weights) + products"),
+        ("softmax_jacobian", "torch.diag_embed(weights) - products", "products - torch.diag_embed(weights)"),
+        ("softmax_jacobian", "weights[..., :, None]", "weights[..., None, :]"),
+        ("softmax_jacobian", "torch.diag_embed(weights)", "weights.diag()"),
+        ("PhoneBook.forward", "self.scale * ", ""),
+        ("PhoneBook.forward", "self.queries @ self.keys.T", "self.keys @ self.queries.T"),
+        ("PhoneBook.forward", "on_page.softmax(-1)", "on_page.softmax(0)"),
+        ("PhoneBook.forward", "on_page.softmax(-1)", "on_page"),
+        ("PhoneBook.forward", "self.values[colours]", "self.values[names]"),
+        ("PhoneBook.forward", "[asked[:, None], names]", "[names, asked[:, None]]"),
+        ("page_loss", "colours[rows, line])", "colours[rows, 0])"),
+        ("page_loss", "names[rows, line])", "names[rows, 0])"),
+        ("page_loss", "names[rows, line])", "line)"),
+        ("page_loss", "[:, :16]", "[:, :15]"),
+        ("page_loss", "torch.rand(pages, n, generator=rng).argsort(-1)", "torch.arange(n).expand(pages, n)"),
+        ("learn", "query_rate * rate", "rate"),
+        ("learn", "PhoneBook(scale, start, width)", "PhoneBook(scale, 1.0, width)"),
+        ("learn", "[queries, others]", "[others]"),
+        ("learn", "[model.keys, model.values]", "[model.values]"),
+        ("learn", "optimizer.step()", "pass"),
     ],
     "learning_to_align": [
         ("masked_softmax", ".softmax(-1) * mask", ".softmax(-1)"),
@@ -773,7 +783,6 @@ def test_the_mutants_of_a_chapter_are_caught(chapter: str) -> None:
 SILENT = [  # wrong answers that passed once, and what the learner reads now
     ("choose", BY_THRESHOLD, "all scores that equal the k-th are chosen, so more than k"),
     ("Experts.forward", None, "every expert computes for all tokens, and most of it is multiplied by zero"),
-    ("attention_weights", None, "causal is ignored as soon as there is a mask"),
     ("choose", "in place", "a method that ends in _ writes into the tensor that was given"),
 ]
 
@@ -782,16 +791,17 @@ SILENT = [  # wrong answers that passed once, and what the learner reads now
 def test_wrong_answers_that_passed_once_are_told_what_is_wrong(target: str, wrong: str | None, told: str) -> None:
     chapter = of(target)
     text = grading.source(chapter, target)
-    text = text.replace("if causal:", "if causal and mask is None:").replace("masked_fill(~mask", "masked_fill_(~mask")
+    text = text.replace("masked_fill(~mask", "masked_fill_(~mask")
     text = text.replace("rows = visits[:, i].nonzero()[:, 0]", "rows = torch.arange(len(tokens))")
     node = ast.parse(wrong if wrong and wrong != "in place" else text).body[0]
     assert f"This looks like: {told}." in "\n".join(problems(chapter, target, {target: (node, "cell 0")}))
 
 
 def test_a_message_names_the_function_of_the_library_that_raised() -> None:
-    answers, _ = grading.read([BY_THE_KERNEL])
-    found = "\n".join(problems("scaled_dot_product_attention", "attention", answers))
-    assert "in the cell" in found and "The library's own `fused_attention` raised it" in found
+    text = grading.source("decoding", "beam_search").replace("extend(model, source, live", "extend(model, None, live")
+    answers, _ = grading.read([text])
+    found = "\n".join(problems("decoding", "beam_search", answers))
+    assert "in the cell" in found and "The library's own `next_words` raised it" in found
 
 
 def test_a_method_that_is_added_to_its_class_is_left_out_and_graded_like_one_inside() -> None:
@@ -944,14 +954,14 @@ def test_a_notebook_grades_and_takes(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_grading_leaves_the_library_as_it_was() -> None:
-    from transformer_lib.models import attention, multi_head
-    from transformer_lib.plain.multi_head import Attention
+    from transformer_lib.models import attention, masks
+    from transformer_lib.plain.self_attention import SelfAttention
 
     def now() -> tuple:
-        return attention.attention, vars(Attention)["forward"]
+        return masks.causal_mask, vars(SelfAttention)["forward"]
 
     before = now()
-    for chapter, changed in (("scaled_dot_product_attention", 0), ("multi_head_attention", 1)):
+    for chapter, changed in (("masks", 0), ("self_attention", 1)):
         with grading.planted(chapter, grading.read(CELLS[chapter])[0]):
-            assert now()[changed] != before[changed] and multi_head.attention is attention.attention
+            assert now()[changed] != before[changed] and attention.causal_mask is masks.causal_mask
     assert now() == before

@@ -17,7 +17,7 @@ STUDY = Study(
     chapter="transformer/what_the_scale_does",
     equal="the task (sixteen of 32 names on a page), pages and initialisation (by seed) up to the length of the queries, Adam (0.9, 0.999), updates",
     arms={f"{start} start, {steps} steps": {"start": start, "steps": steps} for start in SIZES for steps in SIZES},
-    rates=(0.003, 0.01, 0.03, 0.1, 0.3),
+    rates=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
     measure=measure,
     metric="nats, lower is better",
     budget=400,
@@ -49,6 +49,6 @@ CHECKS = {
         range(200, 210),
         TWO,
         settings={"width": 128},
-        rates={TRIED[0]: (0.01, 0.03, 0.1, 0.2), TRIED[1]: (0.003, 0.01, 0.02, 0.05)},
+        rates={TRIED[0]: (0.01, 0.03, 0.1, 0.2), TRIED[1]: (0.01, 0.02, 0.05, 0.1)},
     ),
 }

@@ -882,24 +882,24 @@ def test_a_folder_is_graded_and_never_overwritten(
     two = {name: page for name, page in FILES.items() if name[3:-6] in ("scaled_dot_product_attention", "masks")}
     monkeypatch.setattr(student, "pages", lambda: two)
     student.main(tmp_path)
-    path = tmp_path / "10_masks.ipynb"
+    path = tmp_path / "08_masks.ipynb"
     fresh = path.read_text(encoding="utf-8")
     text = fresh.replace('raise NotImplementedError"', 'return (tokens != 0)[:, None, None]"', 1)
     path.write_text(text, encoding="utf-8")
     student.main(tmp_path)
     assert path.read_text(encoding="utf-8") == text != fresh
     capsys.readouterr()
-    assert command.main([str(tmp_path), "--chapter", "10", "--mine"]) == 1
+    assert command.main([str(tmp_path), "--chapter", "8", "--mine"]) == 1
     shown = capsys.readouterr().out
-    assert shown.count("✓") == 2 and shown.count("·") == 3 and shown.endswith("2 of 5\n")
+    assert shown.count("✓") == 2 and shown.count("·") == 8 and shown.endswith("2 of 10\n")
     command.main([str(tmp_path), "--chapter", "masks", "--take", "causal_mask"])
     assert "tril(past)" in capsys.readouterr().out
     broken = json.loads(text)
     broken["cells"][-1]["source"] = "def causal_mask(length, past=0):\n    return 1 / 0"
     path.write_text(json.dumps(broken), encoding="utf-8")
-    command.main([str(tmp_path), "--chapter", "10"])
+    command.main([str(tmp_path), "--chapter", "8"])
     shown = capsys.readouterr().out
-    assert "ZeroDivisionError" in shown and "line 2: return 1 / 0" in shown and 'under "The causal mask"' in shown
+    assert "ZeroDivisionError" in shown and "line 2: return 1 / 0" in shown and 'under "The axes of a mask"' in shown
     assert shown.count("The same error as above.") == 2
     broken["cells"][-1]["source"] = "def causal_mask(length, past=0):\n    return (1"
     path.write_text(json.dumps(broken), encoding="utf-8")
@@ -908,16 +908,16 @@ def test_a_folder_is_graded_and_never_overwritten(
     assert 'the cell "def causal_mask(length, past=0):" is left out' in shown and "! causal_mask: its cell" in shown
     broken["cells"][-1]["source"] = "def causal_mask(length, past=0):\n    length + past"
     path.write_text(json.dumps(broken), encoding="utf-8")
-    command.main([str(tmp_path), "--chapter", "10_masks"])
+    command.main([str(tmp_path), "--chapter", "08_masks"])
     assert "None: is a return missing?" in capsys.readouterr().out
     monkeypatch.setattr(grading, "LIMIT", 1)
     broken["cells"][-1]["source"] = "def causal_mask(length, past=0):\n    while True:\n        pass"
     path.write_text(json.dumps(broken), encoding="utf-8")
-    command.main([str(tmp_path), "--chapter", "10"])
+    command.main([str(tmp_path), "--chapter", "8"])
     assert "still running after 1 seconds" in capsys.readouterr().out
     for words, said in (
         ([str(path)], "give the folder"),
-        ([str(tmp_path), "--chapter", "mask"], "there is in 9 scaled_dot_product_attention, 10 masks"),
+        ([str(tmp_path), "--chapter", "mask"], "there is in 6 scaled_dot_product_attention, 8 masks"),
         ([str(tmp_path), "--chapter", "masks", "--take", "mask"], "'mask' is none of"),
     ):
         with pytest.raises(SystemExit):

@@ -429,6 +429,9 @@ def test_a_transformer_needs_a_beginning_and_padding() -> None:
     for special in (SpecialIds(pad=None), SpecialIds(bos=None), SpecialIds(pad=2)):
         with pytest.raises(ValueError, match="a translator needs BOS and PAD"):
             TransformerConfig(12, 12, special=special)
+    for special in (SpecialIds(pad=12), SpecialIds(bos=40), SpecialIds(eos=(2, 12))):
+        with pytest.raises(ValueError, match="special ids outside of a vocabulary of 12"):
+            TransformerConfig(14, 12, tie_embeddings="target", special=special)
 
 
 def test_no_module_above_the_data_knows_padding_by_a_constant() -> None:

@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy, pad, scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib import Translator, plain
+from transformer_lib.data.batching import Batch
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.everyday import load_everyday
 from transformer_lib.data.multi30k import load_multi30k
@@ -29,6 +30,7 @@ from transformer_lib.models import layers as library
 from transformer_lib.models.attention import attention as kernel
 from transformer_lib.models.attention import attention_weights
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
+from transformer_lib.models.hard_attention import HardConfig, HardSeq2Seq
 from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 from transformer_lib.models.llama import rotate
 from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
@@ -47,6 +49,7 @@ from transformer_lib.plain import (
     transformer,
 )
 from transformer_lib.plain import beam_search as plain_search
+from transformer_lib.plain import hard_attention as hard
 from transformer_lib.plain import latent_attention as latent
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
@@ -829,6 +832,59 @@ def test_plain_translation_of_one_sentence_is_greedy_search(name, request):
     for row, expected in zip(source[:10], written, strict=True):
         found = prediction.translate(ours.model, row[row != PAD].tolist(), longest=30)
         assert found == [token for token in expected if token > 2]
+
+
+# ---- Hard attention ----
+
+HARD = {"straight-through": "gumbel", "reinforce": "reinforce", "soft": None}
+
+
+@pytest.mark.parametrize("reads", HARD)
+def test_plain_hard_attention_equals_the_librarys(reads: str) -> None:
+    """Names, the spread of the first weights, logits, fifty translations, and the gradient of the same draws."""
+    torch.manual_seed(0)
+    sizes = {"d_model": 32, "d_hidden": 48, "dropout": 0.0, "input_feeding": False}
+    if reads == "soft":  # Luong's model
+        ours = LuongSeq2Seq(LuongConfig(40, 40, score="general", **sizes))
+    else:
+        ours = HardSeq2Seq(HardConfig(40, 40, estimator=HARD[reads], entropy_weight=0.3, **sizes))
+    model = hard.HardTranslator(40, 40, reads, 32, 48)
+    for name in ("encoder.embedding.weight", "embedding.weight", "gru.weight_hh_l0", "attention.score.key.weight"):
+        torch.testing.assert_close(model.state_dict()[name].std(), ours.state_dict()[name].std(), rtol=0.1, atol=0)
+    for weight in ours.parameters():
+        weight.data.add_(0.2 * torch.randn_like(weight))
+    model.load_state_dict(ours.state_dict())
+
+    source = torch.randint(4, 40, (50, 9))
+    for row, length in zip(source, torch.randint(1, 10, (50,)), strict=True):
+        row[length - 1 :] = PAD
+        row[length - 1] = 2
+    expected = greedy_decode(ours.eval(), source, max_length=12)
+    written = torch.ones(50, 1, dtype=torch.long)
+    with torch.no_grad():
+        for _ in range(12):
+            written = torch.cat([written, model.eval()(source, written)[:, -1:, 2:].argmax(-1) + 2], 1)
+    assert cut(written[:, 1:]) == cut(expected)
+
+    target = torch.cat([written[:, :7], torch.full((50, 1), 2)], 1)
+    target = target.masked_fill(torch.arange(8) > 5 + source[:, :1] % 3, PAD)
+    torch.testing.assert_close(model(source, target), ours(source, target), atol=1e-5, rtol=0)
+    if reads == "soft":
+        return
+    for one in (model.train(), ours.train()):
+        torch.manual_seed(1)
+        (one.loss(source, target, 0.3) if one is model else one.loss(Batch(source, target)).mean).backward()
+    theirs = dict(ours.named_parameters())
+    for name, mine in model.named_parameters():
+        torch.testing.assert_close(mine.grad, theirs[name].grad, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("reads", HARD)
+def test_padding_is_never_drawn(reads: str) -> None:
+    layer = hard.Attention(8, reads)
+    mask = torch.arange(6) < torch.tensor([[6], [1], [3]])
+    _, weights, _ = layer(5 * torch.randn(3, 2000, 8), 5 * torch.randn(3, 6, 8), mask)
+    assert not weights.detach().masked_fill(mask[:, None], 0).any() and (weights.sum(-1) - 1).abs().max() < 1e-5
 
 
 # ---- Latent attention ----

@@ -812,9 +812,9 @@ def test_typical_is_where_every_translator_is_nearest_to_its_average() -> None:
             return [self.texts[int(source)] for source in sources]
 
     pairs = [Pair("0", "a good dog"), Pair("1", "a bad cat"), Pair("2", "one old man")]
-    best, scores = page_museum.typical([Fixed("a good dog", "a bad dog", "zzz")], pairs, least=1)  # type: ignore[list-item]
+    best, scores = page_museum.typical([Fixed("a good dog", "a bad dog", "zzz")], pairs, least=1)
     assert best == pairs[1] and scores[0][0] < 100
-    best, _ = page_museum.typical([Fixed("a good dog", "zzz", "one old man")], pairs, least=1, most=1)  # type: ignore[list-item]
+    best, _ = page_museum.typical([Fixed("a good dog", "zzz", "one old man")], pairs, least=1, most=1)
     assert best == pairs[0]
 
 

@@ -111,6 +111,7 @@ STUDY = Study(
             "In captions of 4 to 6 words, one vector finds nouns that it has seen eight times far less often than nouns that it has seen eighty times, and attention loses less than that.",
             difference("gap", "one vector", "attention"),
             ("low", ">", 20),
+            line="Attention learns a word from eight examples; one vector needs many more.",
         ),
         "equal": Finding(
             "The same with equal weights in place of one vector.",

@@ -559,3 +559,26 @@ def test_the_loss_in_half_precision(device, dtype, estimator):
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         HardConfig(**SIZES, **settings)
+
+
+@ESTIMATORS
+@FEEDING
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_what_stands_at_padding_has_no_influence_on_the_loss(estimator, feeding, bad):
+    model, batch, results = small_model(estimator=estimator, input_feeding=feeding), small_batch(), []
+    target = batch.target_output
+    padding = target == PAD
+    assert padding.any()
+    for value in (0.0, bad):
+        nats = torch.randn(target.shape, generator=generator(1)).double().masked_fill(padding, 0)
+        seen = [torch.randn(target.shape, generator=generator(n)).double() for n in (2, 3)]
+        seen.append(torch.randn(*target.shape, 8, generator=generator(4)).double())
+        for part in seen:
+            part[padding] = value
+        parts = [part.requires_grad_() for part in (nats, *seen)]
+        terms = model.surrogate(parts[0], (parts[0], *parts[1:]), target)
+        known = [*parts, *model.parameters()]
+        gradients = torch.autograd.grad(terms.sum(), known, allow_unused=True)
+        results.append([terms.detach(), *(one for one in gradients if one is not None)])
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other) and one.isfinite().all()

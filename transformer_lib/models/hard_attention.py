@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
-from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.averages import masked_softmax
 from transformer_lib.models.bahdanau import AlignedMemory, Attention, Score
 from transformer_lib.models.loss import Loss
@@ -157,14 +156,14 @@ class HardSeq2Seq(LuongSeq2Seq):
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         """The cross-entropy; in training, with the gradient over all draws."""
-        target = batch.target_output  # (B, T)
+        target, padding = batch.target_output, self.special.padding  # (B, T)
         hidden, state = self.read(batch.target_input, self.start(batch.source))
         smoothing = smoothing if self.training else 0.0
-        nats = token_losses(self.output(hidden), target, smoothing)
+        nats = token_losses(self.output(hidden), target, smoothing, padding)
         if self.training:
             terms = self.surrogate(nats, state.attention, target)
             nats = nats.detach() + (terms - terms.detach())
-        return Loss(nats.sum(), (target != PAD).sum())
+        return Loss(nats.sum(), (target != padding).sum())
 
     def surrogate(
         self,
@@ -173,11 +172,12 @@ class HardSeq2Seq(LuongSeq2Seq):
         target: Int[Tensor, "B T"],
     ) -> Float[Tensor, "B T"]:
         """The terms whose gradient trains the model, zero at padding."""
-        c, valid = self.config, target != PAD
+        c, valid = self.config, target != self.special.padding
         _, log_probs, entropy, queries = seen
+        log_probs, entropy = log_probs.where(valid, 0), entropy.where(valid, 0)
         terms = nats - c.entropy_weight * entropy
         if c.estimator == "reinforce":
-            rewards = -terms.detach() * valid
-            guess = self.guess(queries, target)
+            rewards = -terms.detach().where(valid, 0)
+            guess = self.guess(queries.where(valid[..., None], 0), target)
             terms = terms + reinforce(rewards, log_probs, valid, guess, later=c.input_feeding)
-        return terms * valid
+        return terms.where(valid, 0)

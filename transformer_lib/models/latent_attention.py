@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from transformer_lib.data.recipes import UNSEEN, RecipeBatch
-from transformer_lib.data.tokenizer import PAD
 from transformer_lib.models.averages import masked_softmax
 from transformer_lib.models.loss import Loss
 from transformer_lib.models.seq2seq import check_tokens, embedding
@@ -117,7 +116,7 @@ class IfThenModel(nn.Module):
     def read(self, tokens: Int[Tensor, "B S"]) -> tuple[Float[Tensor, "B H D"], LatentWeights | None]:
         """What each head reads, and the weights of the words."""
         check_tokens(tokens, self.config.vocab_size, "tokens")
-        mask = tokens != PAD
+        mask = tokens != self.embedding.padding_idx
         words = self.dropout(self.embedding(tokens)) * mask[:, :, None]
         summary = words.sum(1)
         if self.lstm is not None:

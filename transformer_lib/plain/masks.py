@@ -14,7 +14,7 @@ import torch
 
 @torch.no_grad()
 def sees(model, tokens, n_words):
-    """Row t is True at the tokens on which the output at position t depends, (B, T, T)."""
+    """True where the output at t depends on the token at s, (B, T, T)."""
     before = model(tokens)  # (B, T, V)
     columns = []
     for s in range(tokens.shape[1]):

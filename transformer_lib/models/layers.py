@@ -47,7 +47,8 @@ class Positions(nn.Module):
         end = start + x.shape[1]
         if end > len(self.table):
             raise ValueError(f"position {end - 1} is not within max_length={len(self.table)}")
-        return x + self.table[start:end].to(x.dtype).to(x.device)
+        rows = self.table[start:end].to(x.dtype)
+        return x + rows.to(x.device, non_blocking=True)  # without it, an accelerator's host would wait
 
 
 class SinusoidalPositions(Positions):

@@ -115,7 +115,7 @@ def surroundings() -> dict[str, object]:
     folder, package = Path(tempfile.mkdtemp()), Path(transformer_lib.__file__).parent
     names: dict[str, Any] = {"torch": torch}
     for path in package.rglob("*.py"):
-        if not path.stem.startswith("__") and path.parent.name != "plain":
+        if not path.stem.startswith("__") and path.parent.name not in ("plain", "student"):
             module = ".".join(["transformer_lib", *path.relative_to(package).with_suffix("").parts])
             names |= vars(importlib.import_module(module))
     small = names["TransformerConfig"](

@@ -679,6 +679,10 @@ def test_fewer_than_two_models_are_no_wall(
     app.build()
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert page.count('class="tl-box tl-museum"') == max(0, count) and ("<em>four</em>" in page) == (count == 2)
+    # a model without attention has no words that could light up
+    assert page.count("attended to light up.") == (count == 2) and page.count(">There is nothing to look at") == (
+        count > 0
+    )
 
 
 @pytest.mark.slow

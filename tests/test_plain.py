@@ -35,10 +35,11 @@ from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 from transformer_lib.models.llama import rotate
 from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
 from transformer_lib.models.multi_head import MultiHeadAttention
-from transformer_lib.models.recurrent import RecurrentConfig
+from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.plain import (
     bahdanau,
+    encoder_decoder,
     layers,
     luong,
     multi_head,
@@ -932,3 +933,61 @@ def test_recipes_are_read_alone_as_beside_longer_ones(kind: type, encoder: type 
     together = model(torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0]]))
     for mine, both in zip(model(torch.tensor([[8, 6, 2]])), together, strict=True):
         torch.testing.assert_close(mine[0], both[1], atol=1e-12, rtol=0)
+
+
+# ---- An encoder-decoder ----
+
+
+def test_the_plain_translator_with_one_vector_loads_what_is_shipped(data_directory):
+    ours, source = shipped("multi30k-de-en-one-vector")
+    c = ours.model.config
+    model = encoder_decoder.EncoderDecoder(c.source_vocab_size, c.target_vocab_size, c.d_model, c.d_hidden)
+    model.load_state_dict(ours.model.state_dict())
+    assert {*dict(model.named_parameters())} == {*dict(ours.model.named_parameters())}
+    written = encoder_decoder.translate(model, source, max_length=50)
+    assert cut(written) == cut(greedy_decode(ours.model, source, max_length=50))
+    target = torch.cat([torch.ones(len(source), 1, dtype=torch.long), written], 1)[:, :-1]
+    target = target.masked_fill((target == 2).cumsum(1) - (target == 2).long() > 0, 0)
+    with torch.no_grad():
+        vector = ours.model.encode(source).final[:, 0]
+        torch.testing.assert_close(model.encoder(source), vector, atol=1e-5, rtol=0)
+        difference = (model.double()(source, target) - ours.model.double()(source, target))[target != 0]
+    ours.model.float()
+    assert difference.abs().max() < 1e-5
+
+
+def test_the_plain_translator_with_one_vector_learns_as_the_librarys_does():
+    """With the same weights, it has the same gradients, and it starts with weights of the same spread."""
+    torch.manual_seed(0)
+    ours = RecurrentSeq2Seq(RecurrentConfig(40, 40, d_model=32, d_hidden=48, dropout=0.0)).double()
+    model = encoder_decoder.EncoderDecoder(40, 40, 32, 48).double()
+    for name in ("encoder.embedding.weight", "embedding.weight", "gru.weight_hh_l0", "read_out.weight"):
+        torch.testing.assert_close(model.state_dict()[name].std(), ours.state_dict()[name].std(), rtol=0.1, atol=0)
+    model.load_state_dict(ours.state_dict())
+    source = torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0]])
+    target = torch.tensor([[1, 11, 12, 13], [1, 14, 15, 2]])
+    for one in (ours, model):
+        one(source, target).logsumexp(-1).sum().backward()
+    expected = dict(ours.named_parameters())
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.grad, expected[name].grad, atol=1e-9, rtol=1e-6)
+
+
+def test_a_plain_step_of_a_gru_is_pytorchs():
+    torch.manual_seed(0)
+    cell, x, h = torch.nn.GRUCell(5, 7).double(), torch.randn(3, 5).double(), torch.randn(3, 7).double()
+    torch.testing.assert_close(encoder_decoder.gru_step(x, h, *cell.parameters()), cell(x, h))
+
+
+def test_a_vector_is_found_from_which_a_decoder_writes_another_sentence():
+    torch.manual_seed(0)
+    model, source = encoder_decoder.EncoderDecoder(12, 12, 16, 32), torch.tensor([[4, 5, 2], [6, 2, 0]])
+    target = torch.tensor([[1, 7, 8, 2], [1, 9, 2, 0]])
+    adam = torch.optim.Adam(model.parameters(), 0.02)
+    for _ in range(60):
+        loss = cross_entropy(model(source, target[:, :-1]).mT, target[:, 1:], ignore_index=PAD)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    c = encoder_decoder.find_vector(model, target.flip(0))
+    assert c.abs().max() <= 1 and cut(encoder_decoder.write(model, c)) == [[9, 2], [7, 8, 2]]

@@ -1,247 +1,159 @@
 """Tests for chapter "An encoder-decoder"."""
 
-from copy import deepcopy
-from dataclasses import replace
-
 import torch
 from torch import nn, randn, tensor
 from torch.nn import functional as F
 
-from transformer_lib.data.batching import Batch
-from transformer_lib.models.recurrent import (
-    GRU,
-    RecurrentConfig,
-    RecurrentEncoder,
-    RecurrentSeq2Seq,
-    reverse_padded,
-    run_gru,
-    tied_output,
-)
-from transformer_lib.student.checks import check, equal, holds, refuses
-from transformer_lib.training.loop import evaluate_loss, train_on
+from transformer_lib.plain.encoder_decoder import Encoder, EncoderDecoder, find_vector, gru_step, translate, write
+from transformer_lib.student.checks import check, equal, holds
 
-SIZES = RecurrentConfig(11, 11, d_model=6, d_hidden=8, n_layers=2, dropout=0.0)
 SOURCE, TARGET = tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), tensor([[1, 8, 9, 2], [1, 10, 2, 0]])
-SHORT = torch.tensor([[True, True, True], [True, False, False]])
 
 
-@check(run_gru, "The library's GRU")
+@check(gru_step, "The vanishing gradient")
 def like_pytorch() -> None:
-    """Without a mask, the states equal those of PyTorch's GRU with the same weights."""
-    theirs, x, h = nn.GRU(6, 8, batch_first=True), randn(2, 3, 6), randn(2, 8)
-    want, last = theirs(x, h[None])
-    got = run_gru(x, None, h, theirs.all_weights[0])
-    equal(got, (want, last[0]))
+    """One step gives what PyTorch's GRU cell gives with the same weights."""
+    cell, x, h = nn.GRUCell(6, 8), randn(2, 6), randn(2, 8)
+    W, U, b, b_h = cell.parameters()
+    r_x, z_x, n_x = (x @ W.T + b).chunk(3, -1)
+    r_h, z_h, n_h = (h @ U.T + b_h).chunk(3, -1)
+    r, z = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
+    n = torch.tanh(n_x + r * n_h)
+    slips = {
+        "the update gate keeps the candidate, not the old state": (1 - z) * h + z * n,
+        "reset and update are exchanged": (1 - r) * torch.tanh(n_x + z * n_h) + r * h,
+        "the reset gate leaves out the bias of the old state": (1 - z) * torch.tanh(n_x + r * (n_h - b_h[16:])) + z * h,
+        "the candidate sees all of the old state": (1 - z) * torch.tanh(n_x + n_h) + z * h,
+    }
+    equal(gru_step(x, h, W, U, b, b_h), cell(x, h), slips)
 
 
-@check(run_gru, "The library's GRU")
-def a_masked_step_leaves_the_state() -> None:
-    """After a sentence of one word, two steps of padding leave the state as it was, and their outputs are zeros."""
-    weights, x, h = nn.GRU(6, 8).all_weights[0], randn(2, 3, 6), torch.zeros(2, 8)
-    cases = ((x, SHORT), (x[:, :1], None), (x, None))
-    (states, got), (_, want), (_, over) = (run_gru(words, mask, h, weights) for words, mask in cases)
-    equal(got[1], want[1], {"States that run on over the padding": over[1]})
-    equal(states[1, 1:], torch.zeros(2, 8))
+@check(Encoder.forward, "The model")
+def the_state_after_the_last_word() -> None:
+    """One vector for each sentence, (B, H): the GRU's state after its last token, alone and beside longer ones."""
+    encoder = Encoder(11, 6, 8)
+    long, _ = encoder.gru(encoder.embedding(SOURCE))
+    _, short = encoder.gru(encoder.embedding(SOURCE[1:, :2]))
+    slips = {
+        "States that run on over the padding": long[:, -1],
+        "the state before the last token": torch.stack([long[0, 2], long[1, 0]]),
+    }
+    equal(encoder(SOURCE), torch.cat([long[:1, 3], short[0]]), slips)
 
 
-@check(run_gru, "The library's GRU")
-def backward() -> None:
-    """Backwards, the result is that of the reversed sentence, and states stay at their words."""
-    weights, x, h = nn.GRU(6, 8).all_weights[0], randn(2, 3, 6), torch.zeros(2, 8)
-    states, last = run_gru(x.flip(1), None, h, weights)
-    equal(run_gru(x, None, h, weights, backward=True), (states.flip(1), last))
+def translator() -> EncoderDecoder:
+    """A small model, with weights that are large enough to see what each of them does."""
+    model = EncoderDecoder(11, 11, d_model=6, d_hidden=8).eval()
+    for weight in model.parameters():
+        nn.init.normal_(weight, std=0.5)
+    return model
 
 
-@check(GRU.forward, "The library's GRU")
-def layers_and_directions() -> None:
-    """Two layers in two directions give what PyTorch's GRU gives, from zeros or from a given state.
-
-    In training, dropout acts between the layers. The tests drop everything, so that they know what is left.
-    """
-    ours, x, h = GRU(6, 4, 2, bidirectional=True, dropout=1.0), randn(2, 3, 6), randn(4, 2, 4)
-    theirs = nn.GRU(6, 4, 2, batch_first=True, bidirectional=True, dropout=1.0)
-    theirs.load_state_dict(ours.state_dict())
-    for training in (False, True):
-        for first in (None, h):
-            states = [one if one is None else one.view(2, 2, 2, 4).permute(2, 0, 1, 3).flatten(2) for one in (first,)]
-            want, last = theirs.train(training)(x, first)
-            wrong, _ = theirs.train(not training)(x, first)
-            got = ours.train(training)(x, None, *states)
-            slips = {"dropout is off in training, or on in evaluation": bool(torch.allclose(got[0], wrong, atol=1e-5))}
-            equal(got, (want, last.view(2, 2, 2, 4).permute(2, 0, 1, 3).flatten(2)), slips)
-
-
-@check(GRU.forward, "The library's GRU")
-def zeros_at_padding() -> None:
-    """At padding, all layers keep their state, and the outputs are zeros."""
-    gru, x = GRU(6, 4, 2), randn(2, 3, 6)
-    (outputs, last), (want, state) = gru(x, SHORT), gru(x[1:, :1])
-    equal(outputs[1:], F.pad(want, (0, 0, 0, 2)))
-    equal(last[1:], state)
-
-
-@check(GRU.forward, "The library's GRU")
-def one_row_for_all_is_refused() -> None:
-    """A mask or a state with fewer rows than sentences raises a ValueError."""
-    gru, x = GRU(6, 4), randn(2, 3, 6)
-    refuses(ValueError, gru, x, SHORT[:1])
-    refuses(ValueError, gru, x, None, randn(1, 1, 4))
-
-
-@check(reverse_padded, "Reading backwards")
-def reversed_within_its_length() -> None:
-    """Each row is reversed within its own length, and the padding stays at the end."""
-    want = tensor([[2, 6, 5, 4], [2, 7, 0, 0]])
-    equal(reverse_padded(SOURCE, SOURCE != 0), want, {"the padding is reversed, too": SOURCE.flip(1)})
-
-
-@check(RecurrentEncoder.forward, "Encoder and decoder")
-def padding_changes_nothing() -> None:
-    """A sentence gives the same states alone as beside a longer one; dropout acts on the embedded words."""
-    encoder = RecurrentEncoder(SIZES)
-    both, alone = encoder(SOURCE), encoder(SOURCE[1:, :2])
-    slips = {"States that run on over the padding": encoder.gru(encoder.embedding(SOURCE))[1][1:]}
-    equal(both.final[1:], alone.final, slips, "alone / beside a longer one")
-    equal(both.outputs, encoder.gru(encoder.dropout(encoder.embedding(SOURCE)), SOURCE != 0)[0])
-    equal(both.mask, SOURCE != 0)
-
-
-@check(RecurrentEncoder.forward, "Encoder and decoder")
-def from_the_last_word() -> None:
-    """With ``reverse_source``, the encoder reads each sentence from its end, and the padding stays behind."""
-    encoder = RecurrentEncoder(replace(SIZES, reverse_source=True))
-    want = encoder.gru(encoder.dropout(encoder.embedding(reverse_padded(SOURCE, SOURCE != 0))), SOURCE != 0)
-    equal((encoder(SOURCE).outputs, encoder(SOURCE).final), want)
-
-
-@check(RecurrentEncoder.forward, "Encoder and decoder")
-def unknown_tokens_are_refused() -> None:
-    """A token outside the vocabulary raises a ValueError that speaks of the source."""
-    refuses(ValueError, RecurrentEncoder(SIZES), SOURCE + 9)
-
-
-@check(tied_output, "Encoder and decoder")
-def shared_weights() -> None:
-    """The output layer shares the table of the embedding, and its bias starts at zero."""
-    table = nn.Embedding(11, 6)
-    layer = tied_output(table)
-    holds(layer.weight is table.weight, "layer.weight is another tensor than table.weight")
-    equal(layer.bias.detach(), torch.zeros(11))
-
-
-def translator() -> RecurrentSeq2Seq:
-    """A small model."""
-    return RecurrentSeq2Seq(SIZES).eval()
-
-
-@check(RecurrentSeq2Seq.encode, "Encoder and decoder")
-def encoding() -> None:
-    """The memory is what the encoder makes of the source."""
-    model = translator()
-    equal(model.encode(SOURCE).outputs, model.encoder(SOURCE).outputs)
-
-
-@check(RecurrentSeq2Seq.first_state, "Encoder and decoder")
-def memory_goes_along() -> None:
-    """The first state holds the encoder's last states, that of the top layer as the vector c, too, and the memory."""
-    model = translator()
-    memory = model.encode(SOURCE)
-    equal((model.first_state(memory).hidden, model.first_state(memory).c), (memory.final, memory.final[:, -1]))
-    holds(model.first_state(memory).memory is memory, "the state has another memory")
-
-
-@check(RecurrentSeq2Seq.read, "Encoder and decoder")
+@check(EncoderDecoder.decode, "The model")
 def what_each_step_reads() -> None:
-    """Each step reads a word and the source's vector; word, state and vector make the hidden state.
+    """Each step reads a word and the vector c; word, new state and c make the logits, (B, T, V).
 
-    Dropout acts on the embedded words and on the hidden states.
+    The second result is the last state, as ``nn.GRU`` returns it.
     """
+    model, c, state = translator(), randn(2, 8), randn(1, 2, 8)
+    words, wide = model.embedding(TARGET), c[:, None].expand(-1, 4, -1)
+    states, last = model.gru(torch.cat([words, wide], -1), state)
+    other, end = model.gru(torch.cat([wide, words], -1), state)
+    rows = [words, states, wide], [words, wide, states], [words, other, wide]
+    want, swapped, before = (model.output(model.read_out(torch.cat(row, -1)).tanh()) for row in rows)
+    straight = model.output(model.read_out(torch.cat(rows[0], -1)))
+    slips = {
+        "state and vector are exchanged in the read-out": (swapped, last),
+        "word and vector are exchanged before the GRU": (before, end),
+        "the tanh is missing": (straight, last),
+    }
+    equal(tuple(model.decode(TARGET, c, state)), (want, last), slips)
+
+
+@check(EncoderDecoder.forward, "The model")
+def from_the_encoders_vector() -> None:
+    """The decoder begins with the encoder's vector as its state; the result is the logits alone."""
     model = translator()
-    memory = model.encode(SOURCE)
-    words, c = model.dropout(model.embedding(TARGET)), memory.final[:, -1:].expand(-1, 4, -1)
-    states, last = model.gru(torch.cat([words, c], -1), state=memory.final)
-    x, state = model.read(TARGET, model.first_state(memory))
-    want = model.dropout(model.read_out(torch.cat([words, states, c], -1)).tanh())
-    equal((x, state.hidden, state.c), (want, last, memory.final[:, -1]))
+    c = model.encoder(SOURCE)
+    zeros, _ = model.decode(TARGET, c, 0 * c[None])
+    want, _ = model.decode(TARGET, c, c[None])
+    equal(model(SOURCE, TARGET), want, {"the decoder begins with zeros": zeros})
 
 
-@check(RecurrentSeq2Seq.read, "Encoder and decoder")
-def step_by_step() -> None:
-    """Token by token, the decoder gives the same logits as for the whole sentence at once."""
-    model, logits = translator(), []
-    state, want = model.start(SOURCE), model(SOURCE, TARGET)
-    for token in TARGET.unbind(1):
-        one, state = model.step(token, state)
-        logits.append(one)
-    equal(torch.stack(logits, 1), want, names="the whole sentence / token by token")
+@check(write, "The model")
+def the_most_probable_word() -> None:
+    """Words begin after BOS, are never PAD or BOS, and stop when each row has its EOS, or after ``max_length``."""
+    model = translator()
+    with torch.no_grad():
+        model.output.bias[:2] += 100  # PAD and BOS
+        c = model.encoder(SOURCE)
+        words = write(model, c, 5)
+        target = torch.cat([TARGET[:, :1], words], 1)
+        logits, _ = model.decode(target, c, c[None])
+    want = logits[:, :-1, 2:].argmax(-1) + 2
+    equal(words, want, {"padding or BOS is written": bool((words < 2).any())})
+    holds(words.shape[1] <= 5, f"expected  at most 5 words\ngot       {words.shape[1]}")
+    with torch.no_grad():
+        model.output.bias[2] += 200
+    equal(write(model, c), tensor([[2], [2]]), {"it goes on after EOS": True})
 
 
-@check(train_on, "Training")
-def training_helps() -> None:
-    """Twenty updates on one batch lower its loss, and the mean loss per token is returned."""
-    model, batch = translator(), Batch(SOURCE, TARGET)
-    optimizer, before = torch.optim.Adam(model.parameters(), 0.02), model.loss(batch).mean.item()
-    equal(train_on(model, [batch], optimizer), before)
-    after = train_on(model, [batch] * 20, optimizer)
-    holds(after < before - 0.1, f"before {before:.3f}, in the mean of the next 20 updates {after:.3f}")
+@check(write, "The model")
+def until_every_row_has_ended() -> None:
+    """It doesn't stop at the first row that has its EOS."""
+    model = translator()
+    with torch.no_grad():
+        for weight in (model.read_out.weight, model.read_out.bias):
+            weight.zero_()
+        model.read_out.weight[0, 6] = model.output.weight[2, 0] = 5.0  # the first number of a state decides
+    c = torch.zeros(2, 8)
+    c[0, 0], c[1, 0] = 40.0, -40.0
+    with torch.no_grad():
+        model.gru.weight_hh_l0.zero_(), model.gru.weight_ih_l0.zero_(), model.gru.bias_ih_l0.zero_()
+        model.gru.bias_hh_l0.zero_(), model.gru.bias_ih_l0[8:16].fill_(100.0)
+    found = write(model, c, 4)
+    holds(found[0, 0] == 2, "the first row should end at once")
+    equal(found.shape, torch.Size([2, 4]), {"Greedy decoding for one sentence only": torch.Size([2, 1])})
 
 
-@check(train_on, "Training")
-def two_clipped_updates() -> None:
-    """Each update follows the gradient of its own batch, clipped to the given length, in training mode."""
-    model, batch, clip = translator(), Batch(SOURCE, TARGET), 0.1
-    want, ends = deepcopy(model), {}
-    for slip in ("the gradient is not clipped", "gradients of two batches add up", ""):
-        other = want if not slip else deepcopy(model)
-        for _ in range(2):
-            if "add up" not in slip:
-                other.zero_grad()
-            other.loss(batch).mean.backward()
-            if "clipped" not in slip:
-                nn.utils.clip_grad_norm_(other.parameters(), clip)
-            with torch.no_grad():
-                for one in other.parameters():
-                    one -= one.grad
-        ends[slip] = other.output.weight.detach()
-    train_on(model, [batch] * 2, torch.optim.SGD(model.parameters(), 1.0), clip=clip)
-    equal(model.output.weight.detach(), ends.pop(""), ends)
-    holds(model.training, "the model is in evaluation mode")
+@check(translate, "The model")
+def reads_and_writes() -> None:
+    """A translation is what the decoder writes from the encoder's vector, up to ``max_length`` words."""
+    model = translator()
+    model.output.bias.data[2] -= 100
+    equal(translate(model, SOURCE, 6), write(model, model.encoder(SOURCE), 6))
 
 
-@check(train_on, "Training")
-def the_mean_of_all_tokens() -> None:
-    """A gradient that is short enough stays as it is: that of the mean over tokens, which is also what is returned."""
-    model, batches = translator(), [Batch(SOURCE, TARGET), Batch(SOURCE[1:, :2], TARGET[1:, :2])]
-    losses = [model.loss(one) for one in batches]
-    want = sum(one.sum.item() for one in losses) / sum(int(one.n_tokens) for one in losses)
-    means = [one.mean.item() for one in losses]
-    slips = {"A mean of means": sum(means) / 2, "the loss of the last batch": means[-1]}
-    equal(train_on(model, batches, torch.optim.SGD(model.parameters(), 0.0), clip=1e6), want, slips)
-    weight = model.output.weight.detach().clone()
-    (gradient,) = torch.autograd.grad(model.loss(batches[0]).mean, [model.output.weight])
-    train_on(model, batches[:1], torch.optim.SGD(model.parameters(), 1.0), clip=1e6)
-    equal(weight - model.output.weight.detach(), gradient, {"the sum over tokens": gradient * int(losses[0].n_tokens)})
+@check(find_vector, "Is the vector too small?")
+def a_better_vector() -> None:
+    """From the vector that it finds, the decoder finds the target more probable, and all numbers lie within 1.
 
-
-@check(train_on, "Training")
-def anothers_optimizer_is_refused() -> None:
-    """An optimizer that trains no parameter of the model raises a ValueError."""
-    refuses(ValueError, train_on, translator(), [Batch(SOURCE, TARGET)], torch.optim.Adam(translator().parameters()))
-
-
-@check(evaluate_loss, "Training")
-def a_mean_over_tokens() -> None:
-    """The loss is a mean over tokens, so a longer batch counts more; dropout is off, and no gradient is left.
-
-    Afterwards, the model is in the same mode as before.
+    The weights of the model stay as they are.
     """
-    model = RecurrentSeq2Seq(replace(SIZES, dropout=0.5)).eval()
-    batches = [Batch(SOURCE, TARGET), Batch(SOURCE[1:, :2], TARGET[1:, :2])]
-    losses = [
-        F.cross_entropy(model(b.source, b.target_input).mT, b.target_output, ignore_index=0).item() for b in batches
-    ]
-    got = evaluate_loss(model.train(), batches)
-    equal(got, (losses[0] * 5 + losses[1]) / 6, {"A mean of means": sum(losses) / 2})
-    holds(model.training, "the model was in training mode before, and is not any more")
-    evaluate_loss(model.eval(), batches)
-    holds(not model.training, "the model was in evaluation mode before, and is not any more")
+    torch.manual_seed(0)
+    model = translator()
+    before = [weight.detach().clone() for weight in model.parameters()]
+
+    def loss(c):
+        logits, _ = model.decode(TARGET[:, :-1], c, c[None])
+        return F.cross_entropy(logits.mT, TARGET[:, 1:], ignore_index=0).item()
+
+    c = find_vector(model, TARGET, steps=150)
+    equal(tuple(c.shape), (2, 8))
+    holds(c.abs().max() <= 1, f"a number of {c.abs().max():.2f} is more than a GRU's state can be")
+    start = loss(torch.zeros(2, 8))
+    holds(loss(c) < 0.8 * start, f"the loss was {start:.2f} from zeros, and is {loss(c):.2f}")
+    for weight, old in zip(model.parameters(), before, strict=True):
+        equal(weight.detach(), old, {"the model is trained, too": True})
+    wanted, slips = {}, {}
+    for bounded in (True, False):
+        u = torch.zeros(2, 8, requires_grad=True)
+        adam = torch.optim.Adam([u], lr=0.1)
+        for _ in range(5):
+            c = u.tanh() if bounded else u
+            logits, _ = model.decode(TARGET[:, :-1], c, c[None])
+            (u.grad,) = torch.autograd.grad(F.cross_entropy(logits.mT, TARGET[:, 1:], ignore_index=0), [u])
+            adam.step()
+        wanted[bounded] = u.detach().tanh()
+    slips["the decoder reads the numbers before the tanh"] = wanted[False]
+    equal(find_vector(model, TARGET, steps=5), wanted[True], slips, "five steps of Adam with a rate of 0.1 / found")

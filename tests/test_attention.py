@@ -181,6 +181,7 @@ def test_shapes_on_the_meta_device(version):
 def test_masks_equal_loops():
     tokens = torch.tensor([[5, 6, 0, 0], [4, 9, 7, 2]])
     assert padding_mask(tokens)[:, 0, 0].tolist() == [[id != 0 for id in row] for row in tokens.tolist()]
+    assert padding_mask(tokens, 7)[:, 0, 0].tolist() == [[id != 7 for id in row] for row in tokens.tolist()]
     for past in range(3):
         expected = [[s <= t + past for s in range(4 + past)] for t in range(4)]
         assert causal_mask(4, past)[0, 0].tolist() == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -144,6 +145,28 @@ def test_a_loss_of_tokens_has_no_gradient_at_padding(dtype, smoothing, bad):
         results.append((losses.detach(), *torch.autograd.grad(losses.square().sum(), logits)))
     for one, other in zip(*results, strict=True):
         assert torch.equal(one, other) and one.isfinite().all() and not one[target == 7].any()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_a_model_says_at_padding_has_no_influence_on_its_risk(bad):
+    class Odd(nn.Module):
+        config = SimpleNamespace(special=SpecialIds(pad=7, bos=6, eos=(5,)))
+
+        def __init__(self, value):
+            super().__init__()
+            self.logits, self.value = nn.Parameter(numbers(2, 3, 9)), value
+
+        def forward(self, source, target):
+            return self.logits.where((target != 7)[..., None] & (target != 5)[..., None], self.value)
+
+    target = torch.tensor([[6, 1, 2, 5], [6, 3, 5, 7]])
+    batch, results = Batch(torch.tensor([[1, 5], [2, 5]]), target), []
+    for value in (0.0, bad):
+        model = Odd(value).train()
+        found = minimum_risk_loss(model, batch, lambda m, s: target[:, None], lambda one, _: torch.ones(one.shape[:2]))
+        results.append((found.sum.detach(), *torch.autograd.grad(found.sum, model.logits)))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other) and one.isfinite().all()
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -135,6 +135,14 @@ def test_training_text_that_holds_special_looking_words():
     assert sorted(words.encode("<pad> ⟨unk⟩")) == [4, 5]
 
 
+def test_words_have_no_characters_that_nobody_sees():
+    words = Tokenizer.train(["der \u202aHund\u202c", "\u2066 der"], level="word")
+    assert words.pieces == ("der", "Hund") and words.encode("\u2067Hund\u2069 der") == words.encode("Hund der") == [
+        5,
+        4,
+    ]
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(max_size=20), max_size=8))
 def test_encoding_many_equals_encoding_one_by_one(texts):

@@ -18,7 +18,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from transformer_lib.data.bpe import compiled, learn_merges, split_at_random
-from transformer_lib.data.text import check_texts
+from transformer_lib.data.text import check_texts, one_line
 from transformer_lib.data.tokenizer_files import (
     check_dropout,
     check_ids,
@@ -55,7 +55,7 @@ _UNK_TEXT = "⟨unk⟩"  # what an unknown word becomes when ids are turned into
 
 def _learn_words(texts: list[str], vocab_size: int | None) -> tuple[str, ...]:
     """The most frequent words; equally frequent ones in alphabetical order."""
-    counts = Counter(word for text in texts for word in text.split())
+    counts = Counter(word for text in texts for word in one_line(text).split())
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     return tuple(ranked[: None if vocab_size is None else vocab_size - _N_SPECIAL])
 
@@ -141,7 +141,7 @@ class Tokenizer:
         lines = check_texts(texts)
         check_dropout(dropout, seed, self.level)
         if self.level == "word":
-            return [[self._ids.get(word, UNK) for word in x.split()] for x in lines]
+            return [[self._ids.get(word, UNK) for word in one_line(x).split()] for x in lines]
         lines = [" " + line if line else "" for line in lines]
         if not dropout:
             return [encoding.ids for encoding in self._model.encode_batch(lines)]

@@ -72,9 +72,8 @@ def linear_attention(
     with torch.autocast(q.device.type, enabled=False) if half else nullcontext():
         for Q, K, V, b, g in chunks if k.shape[-2] else ():  # C rows each
             left = g.cumsum(-2).exp()  # (*B, C, 1): what is left since the chunk began
-            pairs = 2 * g.shape[-2:-1]  # (C, C)
-            after = torch.ones(pairs, dtype=torch.bool, device=g.device).tril(-1)
-            since = torch.where(after, g, 0).cumsum(-2)  # (*B, C, C): log decay since s, at t
+            pairs = g.expand(*g.shape[:-1], g.shape[-2])  # (*B, C, C)
+            since = pairs.tril(-1).cumsum(-2)  # log decay since s, at t
             fade = since.exp().tril()  # (*B, C, C)
             U = b * V  # (*B, C, V): what each word writes
             if delta:  # each difference depends on those before it: a triangular system

@@ -16,9 +16,9 @@ from transformer_lib.data.tokenizer import PAD
 # page: masks
 
 
-def padding_mask(tokens: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
+def padding_mask(tokens: Int[Tensor, "B S"], pad: int = PAD) -> Bool[Tensor, "B 1 1 S"]:
     """True at tokens, False at padding, for every head and query."""
-    return (tokens != PAD)[:, None, None]
+    return (tokens != pad)[:, None, None]
 
 
 def causal_mask(length: int, past: int = 0, *, device: torch.device | str | None = None) -> Bool[Tensor, "1 1 T S"]:

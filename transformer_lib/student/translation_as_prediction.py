@@ -128,5 +128,5 @@ def one_word_after_another() -> None:
         logits[0, -1, best] = 5.0
         return logits
 
-    equal(translate(model, [4, 2]), [4, 5, 6], {"EOS stands in the result": [4, 5, 6, 2]})
+    equal(translate(model, [4, 2]), [4, 5, 6], {"the result still ends in EOS": [4, 5, 6, 2]})
     equal(translate(model, [4, 2], longest=2), [4, 5])

@@ -75,7 +75,9 @@ def minimum_risk_loss(
     samples = sample(model, batch.source)
     B, n, _ = samples.shape
     rows = Batch(batch.source.repeat_interleave(n, dim=0), samples.flatten(0, 1))
-    logits = model(rows.source, rows.target_input).transpose(1, 2)
+    logits = model(rows.source, rows.target_input)
+    counted = rows.target_output != padding
+    logits = logits.where(counted[..., None], 0).transpose(1, 2)
     nll = F.cross_entropy(logits, rows.target_output, ignore_index=padding, reduction="none")
     log_probs = -nll.sum(dim=1).view(B, n)
     q = (sharpness * log_probs).softmax(dim=1)

@@ -479,7 +479,7 @@ MUTANTS = {  # a chapter: a function, what is written right, what wrong; "" is t
     ],
     "linear_attention": [
         ("linear_attention", "since.exp().tril()", "since.exp()"),
-        ("linear_attention", "torch.where(after, g, 0).cumsum(-2)", "g.cumsum(-2) - g.cumsum(-2).mT"),
+        ("linear_attention", "pairs.tril(-1).cumsum(-2)", "g.cumsum(-2) - g.cumsum(-2).mT"),
         ("linear_attention", "if mask is not None", "if False"),
         ("linear_attention", "left * (Q @ W)", "(Q @ W)"),
         ("linear_attention", "U = b * V", "U = V"),

@@ -43,9 +43,19 @@ def page_loss(model, rng, pages=64):
     return F.cross_entropy(logits, colours[rows, line])
 
 
-def learn(scale, start=1.0, *, rate, query_rate=1.0, width=512, updates=400, seed=0):
+def learn(
+    scale,
+    start=1.0,
+    *,
+    rate,
+    query_rate=1.0,
+    width=512,
+    updates=400,
+    seed=0,
+    kind=PhoneBook,
+):
     torch.manual_seed(seed)
-    model, rng = PhoneBook(scale, start, width), torch.Generator().manual_seed(seed)
+    model, rng = kind(scale, start, width), torch.Generator().manual_seed(seed)
     queries = {"params": [model.queries], "lr": query_rate * rate}
     others = {"params": [model.keys, model.values]}
     optimizer, history = torch.optim.Adam([queries, others], lr=rate), []

@@ -601,7 +601,7 @@ MUTANTS = {  # a chapter: a function, what is written right, what wrong; "" is t
         ("page_loss", "[:, :16]", "[:, :15]"),
         ("page_loss", "torch.rand(pages, n, generator=rng).argsort(-1)", "torch.arange(n).expand(pages, n)"),
         ("learn", "query_rate * rate", "rate"),
-        ("learn", "PhoneBook(scale, start, width)", "PhoneBook(scale, 1.0, width)"),
+        ("learn", "kind(scale, start, width)", "PhoneBook(scale, 1.0, width)"),
         ("learn", "[queries, others]", "[others]"),
         ("learn", "[model.keys, model.values]", "[model.values]"),
         ("learn", "optimizer.step()", "pass"),

@@ -1,5 +1,5 @@
-// The opening of the first page: a recorded sentence that translates itself once, and a slider that breaks it.
-// For each English word, the translator may look at fewer and fewer German words.
+// The opening of the first page: a recorded sentence that translates itself once, and a
+// slider that breaks it: for each English word, the translator may look at fewer words.
 
 import { calm, element, explain, neighbour, unpack } from "./page_parts.js";
 

@@ -121,7 +121,8 @@ class Museum extends Widget {
       const why = several ? "They do not know" : "It does not know";
       const so = several ? "they do not translate" : "it does not translate";
       return this.say(
-        `${listed ? `${why} ${listed}` : "There is no word in this"}, so ${so}. Try a caption of a photograph.`,
+        `${listed ? `${why} ${listed}` : "There is no word in this"}, so ${so}. ` +
+          "Try a caption of a photograph.",
       );
     }
     if (!(await this.load()) || run !== this.run) return;

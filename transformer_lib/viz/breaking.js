@@ -92,7 +92,7 @@ class Breaking {
       const left = begin.left + begin.width / 2 - frame.left;
       const top = begin.bottom - frame.top;
       const middle = (top + y) / 2;
-      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      const path = document.createElementNS(this.curves.namespaceURI, "path");
       path.setAttribute("d", `M${left} ${top}C${left} ${middle} ${x} ${middle} ${x} ${y}`);
       path.setAttribute("stroke-width", (0.6 + 6 * row[i]).toFixed(1));
       path.setAttribute("opacity", Math.min(1, 0.15 + 0.9 * row[i]).toFixed(2));

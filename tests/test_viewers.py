@@ -100,7 +100,9 @@ def test_the_style_of_the_scripts(path: Path) -> None:
     lines = text.splitlines()
     assert max(map(len, lines)) <= 100 and not any(line.rstrip() != line or "\t" in line for line in lines)
     assert text.endswith("\n") and not text.endswith("\n\n")
-    assert '"use strict";' in text or re.search(r"^(?:export|import) |await import\(", text, re.M)  # a module is strict by itself
+    assert '"use strict";' in text or re.search(
+        r"^(?:export|import) |await import\(", text, re.M
+    )  # a module is strict by itself
     for word in (r"\bvar\b", r"console\.", "innerHTML", r"\beval\b", "https?:", r"[^=!]==[^=]", "!=[^=]"):
         assert not re.search(word, text), word
     assert subprocess.run([NODE, "--check", str(path)], capture_output=True).returncode == 0

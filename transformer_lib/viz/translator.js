@@ -537,7 +537,8 @@ export class Tokenizer {
   }
 
   encode(text) {
-    if (this.level === "word") return split(text).map((w) => this.ids.get(w) ?? UNK);
+    if (this.level === "word")
+      return split(oneLine(text)).map((word) => this.ids.get(word) ?? UNK);
     if (!text) return [];
     const words = ` ${text}`.match(WORDS); // so the first word is like the others
     return words.flatMap((word) => this.merge(word)).map((piece) => this.ids.get(piece));

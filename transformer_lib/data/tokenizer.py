@@ -141,7 +141,8 @@ class Tokenizer:
         lines = check_texts(texts)
         check_dropout(dropout, seed, self.level)
         if self.level == "word":
-            return [[self._ids.get(word, UNK) for word in one_line(x).split()] for x in lines]
+            plain = [x if x.isascii() and x.isprintable() else one_line(x) for x in lines]
+            return [[self._ids.get(word, UNK) for word in x.split()] for x in plain]
         lines = [" " + line if line else "" for line in lines]
         if not dropout:
             return [encoding.ids for encoding in self._model.encode_batch(lines)]

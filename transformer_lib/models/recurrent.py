@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.data.tokenizer import PAD
+from transformer_lib.data.batching import SPECIAL
 from transformer_lib.models.seq2seq import Memory, Seq2Seq, State, check_tokens, embedding
 from transformer_lib.settings import Probability, Size, settings
 
@@ -134,6 +134,7 @@ class RecurrentEncoder(nn.Module):
         super().__init__()
         c = config
         self.reverse = getattr(c, "reverse_source", False)
+        self.padding = getattr(c, "special", SPECIAL).padding
         if bidirectional and (self.reverse or c.d_hidden % 2):
             raise ValueError("a bidirectional encoder can't use reverse_source, and d_hidden must be even")
         D, H = c.d_model, c.d_hidden // (1 + bidirectional)
@@ -145,7 +146,7 @@ class RecurrentEncoder(nn.Module):
     def forward(self, source: Int[Tensor, "B S"]) -> Memory:
         """The state after each token, and each layer's last one."""
         check_tokens(source, self.embedding.num_embeddings, "source")
-        mask = source != PAD
+        mask = source != self.padding
         if self.reverse:
             source = reverse_padded(source, mask)
         words = self.dropout(self.embedding(source))
@@ -193,7 +194,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         self.dropout = nn.Dropout(c.dropout)
 
     def encode(self, source: Int[Tensor, "B S"]) -> Memory:
-        """Encode the source tokens; PAD is masked."""
+        """Encode the source tokens; padding is masked."""
         return self.encoder(source)
 
     def first_state(self, memory: Memory) -> RecurrentState:

@@ -188,7 +188,7 @@ STUDY = Study(
             "Without the head and its two partners, less than a tenth of the margin between the right pronoun and the others is left. (This and all others were written after a look at the test captions, before the checks.)",
             level("margin left", TWO),
             ("high", "<", 10),
-            line="In one translator, the choice between er, sie and es has two ways: one head looks at the English noun, and two others at the German words already written. Without all three, nothing of the choice is left.",
+            line="In one translator, the choice between er, sie and es has two ways: one head looks at the English noun, and two others look back at the place of the German article. Without all three, nothing of the choice is left.",
         ),
         "means": Finding(
             "So it is if the three always give their mean outputs.",

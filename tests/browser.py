@@ -51,6 +51,24 @@ def launch() -> Iterator[Any]:
         browser.close()
 
 
+def opened(browser: Any, address: str, **options: Any) -> tuple[Any, list[str]]:
+    """The page, and everything that went wrong on it or left for another host."""
+    page = browser.new_context(**options).new_page()
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "request",
+        lambda request: (
+            None
+            if request.url.startswith((address.partition("#")[0].rsplit("/", 1)[0], "data:"))
+            else problems.append(request.url)
+        ),
+    )
+    page.goto(address)
+    return page, problems
+
+
 if __name__ == "__main__":  # where the browser is; an error where there is none
     from playwright.sync_api import sync_playwright
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import NARROW, launch, serve
+from browser import NARROW, launch, opened, serve
 
 from experiments.pages import breaking as page_breaking
 from transformer_lib import Translator, results
@@ -68,15 +68,6 @@ def site(tmp_path_factory: pytest.TempPathFactory, extension: Any) -> Path:
 def browser() -> Any:
     with launch() as found:
         yield found
-
-
-def opened(browser: Any, address: str, **options: Any) -> tuple[Any, list[str]]:
-    page = browser.new_context(**options).new_page()
-    problems: list[str] = []
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(address)
-    return page, problems
 
 
 @pytest.mark.slow

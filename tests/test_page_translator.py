@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from browser import NARROW, launch, serve
+from browser import NARROW, launch, opened, serve
 
 from experiments.pages import ask_node
 from experiments.pages import example as page_example
@@ -324,24 +324,6 @@ def site(tmp_path_factory: pytest.TempPathFactory, extension: Any, untrained: An
 def browser() -> Any:
     with launch() as found:
         yield found
-
-
-def opened(browser: Any, address: str, **options: Any) -> tuple[Any, list[str]]:
-    """The page, and everything that went wrong on it or left for another host."""
-    page = browser.new_context(**options).new_page()
-    problems: list[str] = []
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on(
-        "request",
-        lambda request: (
-            None
-            if request.url.startswith((address.partition("#")[0].rsplit("/", 1)[0], "data:"))
-            else problems.append(request.url)
-        ),
-    )
-    page.goto(address)
-    return page, problems
 
 
 HIDDEN = """() => {  // points of the curve that lie behind a word

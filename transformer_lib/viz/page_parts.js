@@ -4,7 +4,7 @@
 const LONGEST = 500; // characters; a longer text is refused
 const SHELF = "attention-step-by-step"; // the name of what the browser keeps
 
-export const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
+const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
 export const percent = (weight) => `${Math.round(100 * weight)} %`;
 export const bare = (word) => word.replace(/[.,]$/, "");
 export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -28,7 +28,7 @@ export const sends = (field, button) =>
 // ---- files that the browser keeps ----
 
 // Where the files are kept; nowhere if the browser does not allow it.
-export async function shelf() {
+async function shelf() {
   try {
     return await caches.open(SHELF);
   } catch {

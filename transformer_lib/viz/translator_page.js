@@ -372,7 +372,7 @@ class TranslatorInPage extends Widget {
       all = picture.target,
     },
   ) {
-    Object.assign(this, { shown: picture, isRecorded: recorded });
+    this.shown = picture;
     this.settings.classList.toggle("tl-recorded", recorded);
     this.list(picture.source, picture.unknown);
     const buttons = this.buttons(all, (place) => this.choose(place));

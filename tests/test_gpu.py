@@ -74,7 +74,7 @@ def test_a_stop_loses_nothing(tmp_path, monkeypatch):
         "saves": 124,
     }
     assert record["parts"]["slow"]["x"] == record["parts"]["good"]["x"] == 1
-    assert (tmp_path / "saved").read_text() == "saved\n"
+    assert set((tmp_path / "saved").read_text().split()) == {"saved"}  # a signal may come twice
     assert json.loads((tmp_path / "gpu.json").read_text()) == record
     assert gpu.follow(jobs, tmp_path, 0, "gpu")["parts"]["good"]["code"] == 124
 

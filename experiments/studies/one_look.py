@@ -27,7 +27,7 @@ STUDY = Study(
     chapter="history/latent_attention",
     equal="recipes, their split and order (by seed), word vectors of width 64, dropout, Adam, decay, updates; not the parameters",
     arms={name: {"kind": name} for name in KINDS},
-    rates=(0.005, 0.02, 0.08),
+    rates=(0.005, 0.02, 0.08, 0.32),
     measure=measure,
     metric="% of new combinations right",
     higher=True,
@@ -41,11 +41,6 @@ STUDY = Study(
             line="Attention in one step needs more than positions: it lacks weights of one word that depend on another.",
             earlier="On bare word vectors, latent attention seemed far ahead, but its rival had no positions.",
         ),
-        "gain": Finding(
-            "Positions add less than ten points to attention in one step.",
-            difference("accuracy", "one step, positions", "one step"),
-            ("high", "<", 10),
-        ),
         "self-attention": Finding(
             "Over the outputs of one layer of self-attention, attention in one step gets more recipes right than latent attention does.",
             difference("accuracy", "one step, self-attention", "latent attention"),
@@ -57,7 +52,7 @@ STUDY = Study(
 CHECKS = {
     "longer": Check(
         "seeds 100 to 104, twice the updates at half the learning rate",
-        ("positions", "gain", "self-attention"),
+        ("positions", "self-attention"),
         range(100, 105),
         {name: {"rate": 0.01} for name in KINDS},
         budget=1000,

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from experiments.harness import Check, Finding, Study
-from experiments.statistics import level
+from experiments.statistics import difference, level
 from experiments.studies.pronoun_circuit import (
     ARTICLES,
     HEADS,
@@ -25,6 +25,7 @@ from experiments.studies.pronoun_circuit import (
     margins,
     ranking,
 )
+from transformer_lib.data.batching import Pair
 from transformer_lib.plain.transformer import Attention
 
 KINDS = ("encoder", "self", "cross")  # the encoder's self-attention, the decoder's, and its cross-attention
@@ -130,6 +131,56 @@ def blinkered(model, number, pairs, heads, own):
     return model
 
 
+def unseen(model, number, pairs, own):
+    """The model, whose cross-attention doesn't see the English noun at some German articles, in any layer or head."""
+    source, _, at, _ = encoded(pairs, *loaded(number)[1:])
+    blocked = torch.zeros(len(pairs), HEADS, int(at.max()) + 1, source.shape[1], dtype=torch.bool)
+    for n, pair in enumerate(pairs):
+        blocked[n, :, articles(pair, own), pair.referents[0][1]] = True
+    for layer in model.decoder.layers:
+        layer.cross_attn = Blinkers(layer.cross_attn, blocked)
+    return model
+
+
+OTHER = {"der": ("die", "sie"), "das": ("die", "sie"), "den": ("die", "sie"), "die": ("das", "es")}
+OTHER |= {"ein": ("eine", "sie"), "einen": ("eine", "sie")}
+
+
+def exchanged(pairs, word, seed):
+    """Captions in which the English noun, or its German article, stands for another gender, with the new pronoun."""
+    pronoun = {pair: next(w for w in pair.target.split() if w in PRONOUNS) for pair in pairs}
+    nouns = {(pair.source.split()[pair.referents[0][1]], pronoun[pair]) for pair in pairs}
+    found, rng = [], random.Random(seed)
+    for pair in pairs:
+        english, german, noun = pair.source.split(), pair.target.split(), pair.referents[0][1]
+        if word == "noun":
+            english[noun], new = rng.choice(sorted(one for one in nouns if one[1] != pronoun[pair]))
+        else:
+            places = [i - 1 for i in articles(pair, True) if german[i - 1] in OTHER]
+            if not places or (new := OTHER[german[places[-1]]][1]) == pronoun[pair]:
+                continue
+            german[places[-1]] = OTHER[german[places[-1]]][0]
+        found.append((pair, Pair(" ".join(english), " ".join(german), pair.alignment, pair.referents), new))
+    return found
+
+
+@torch.no_grad()
+def follows(model, number, pairs, word, seed):
+    """Of the pronouns that were right, how many follow the exchanged word, and how many stay."""
+    old, new, wanted = zip(*exchanged(pairs, word, seed), strict=True)
+    german = loaded(number)[2]
+    picked = []
+    for some in (old, new):
+        source, target, at, chosen = encoded(some, *loaded(number)[1:])
+        logits = model(source, target[:, : int(at.max()) + 1])
+        picked.append(chosen[logits[torch.arange(len(some)), at][:, chosen].argmax(1)])
+    written = target[torch.arange(len(new)), at + 1]
+    right = picked[0] == written
+    wanted = torch.tensor([german.encode(one)[0] for one in wanted])
+    share = {"follow": picked[1] == wanted, "stay": picked[1] == written}
+    return {k: 100 * v[right].double().mean().item() for k, v in share.items()} | {"exchanged": int(right.sum())}
+
+
 def chosen(number, cut, seed):
     """The heads that an arm silences."""
     head, others = partners(number)
@@ -146,11 +197,15 @@ def chosen(number, cut, seed):
     }[cut]
 
 
-def measure(seed, budget, cut="head", mean=False, blind=None, number=0, fresh=None, lengths=()):
-    """One tenth of the captions without some heads; or with the partners blind to some articles."""
+def measure(seed, budget, cut="head", mean=False, blind=None, hidden=None, word=None, number=0, fresh=None, lengths=()):
+    """One tenth of the captions without some heads, with the partners blind to some articles, or with a word exchanged."""
     pairs = captions(number, fresh, lengths)[1][seed % PARTS :: PARTS]
     before = leads(loaded(number)[0], number, pairs)
     model = without(number, chosen(number, cut, seed), mean)
+    if word:
+        return follows(model, number, pairs, word, seed)
+    if hidden:
+        model = unseen(model, number, pairs, hidden == "own")
     if blind:
         model = blinkered(model, number, pairs, partners(number)[1][:2], blind == "own")
     after, right = leads(model, number, pairs), before > 0
@@ -176,6 +231,10 @@ STUDY = Study(
         "the head and two others at random": {"cut": "random"},
         "the head, partners blind to the noun's article": {"blind": "own"},
         "the head, partners blind to other articles": {"blind": "other"},
+        "the head, English noun hidden at its German article": {"hidden": "own"},
+        "the head, English noun hidden at other articles": {"hidden": "other"},
+        "the head, English noun exchanged": {"word": "noun"},
+        "the head, German article exchanged": {"word": "article"},
     },
     measure=measure,
     metric="margin left",
@@ -219,6 +278,21 @@ STUDY = Study(
             "If the head is silent, and its partners can't see the other articles, more than 15 % are left.",
             level("margin left", "the head, partners blind to other articles"),
             ("low", ">", 15),
+        ),
+        "stored": Finding(
+            "If the head is silent, and cross-attention can't see the English noun while the decoder stands at that noun's German article, less than 15 % are left.",
+            level("margin left", "the head, English noun hidden at its German article"),
+            ("high", "<", 15),
+        ),
+        "elsewhere": Finding(
+            "If the same is done at the other articles, more than 15 % are left.",
+            level("margin left", "the head, English noun hidden at other articles"),
+            ("low", ">", 15),
+        ),
+        "noun": Finding(
+            "If the head is silent, and one word is exchanged for one of another gender, more pronouns follow an exchanged English noun than an exchanged German article; more than 20 points lie between them.",
+            difference("follow", "the head, English noun exchanged", "the head, German article exchanged"),
+            ("low", ">", 20),
         ),
         "random": Finding(
             "Without the head and two others, drawn at random, more than 10 % are left.",

@@ -405,7 +405,7 @@ def test_a_translator(tmp_path):
         maps, expected = (one.attention(TEXTS[0], "der Hund schläft") for one in (ours, exact))
         for kind in ("cross", "encoder", "decoder"):
             torch.testing.assert_close(getattr(maps, kind), getattr(expected, kind), rtol=1e-4, atol=1e-5)
-        ours.save_pretrained(tmp_path / "half", half=True)
+        ours.save_pretrained(tmp_path / "half", precision="float16")
         again = Translator.from_pretrained(tmp_path / "half", device=NAME)
         assert again.translate(TEXTS, beam_size=1) == exact.translate(TEXTS, beam_size=1)
         again.decoding = replace(again.decoding, beam_size=1)

@@ -42,6 +42,7 @@ CALLS = []
 MEASURE_AGAIN = {"one_head_or_four"}  # measured beside changes that were committed only later
 UNFINISHED = {
     "depth",
+    "eight_bits",
     "directions",
     "mask_predict",
     "one_look",

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ from experiments.pages import museum as page_museum
 from transformer_lib import Tokenizer, Translator, build_model, make_captions, results
 from transformer_lib.data.batching import Pair
 from transformer_lib.decoding.beam_search import beam_search
-from transformer_lib.translation.translator import TextPreparation, find_pretrained, pretrained_names
+from transformer_lib.translation.translator import Precision, TextPreparation, find_pretrained, pretrained_names
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = results.load("page-translator")
@@ -111,7 +111,7 @@ MODELS = {name: ("transformer", changes) for name, changes in TRANSFORMERS.items
 SIZES = {"transformer": {"n_heads": 2, "d_ff": 24, "n_encoder_layers": 2, "n_decoder_layers": 2, "max_length": 64}}
 
 
-def random_translator(kind: str, changes: dict[str, Any], folder: Path, half: bool = True) -> Translator:
+def random_translator(kind: str, changes: dict[str, Any], folder: Path, precision: Precision = "float16") -> Translator:
     """A translator with random weights, saved and read again, as the page reads it."""
     tokenizer = Tokenizer.train(SENTENCES * 3, 280)
     sizes = {"source_vocab_size": len(tokenizer), "target_vocab_size": len(tokenizer), "d_model": 16}
@@ -120,20 +120,20 @@ def random_translator(kind: str, changes: dict[str, Any], folder: Path, half: bo
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     made = Translator(model, tokenizer, tokenizer, text=TextPreparation(source="de", target="en"))
-    return Translator.from_pretrained(made.save_pretrained(folder, half=half), device="cpu")
+    return Translator.from_pretrained(made.save_pretrained(folder, precision=precision), device="cpu")
 
 
 both_ways = pytest.mark.parametrize("plain", [False, True], ids=["WebAssembly", "plain"])
 
 
 @both_ways
-@pytest.mark.parametrize("half", [True, False], ids=["half", "single"])
+@pytest.mark.parametrize("precision", get_args(Precision))
 @pytest.mark.parametrize(("kind", "changes"), MODELS.values(), ids=MODELS)
 def test_every_model_that_the_page_can_run(
-    kind: str, changes: dict[str, Any], half: bool, plain: bool, tmp_path: Path
+    kind: str, changes: dict[str, Any], precision: Precision, plain: bool, tmp_path: Path
 ) -> None:
     folder = tmp_path / "x"
-    translator = random_translator(kind, changes, folder, half)
+    translator = random_translator(kind, changes, folder, precision)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config["decoding"] = {"length_penalty": 1.0, "max_ratio": 0.7}  # the folder says how it is best searched
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")

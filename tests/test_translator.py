@@ -154,7 +154,7 @@ def test_a_compiled_model_translates_and_is_saved_like_the_one_inside(part, tmp_
         assert own.search(text) == shipped.search(text) and list(own.stream(text[0])) == list(shipped.stream(text[0]))
     assert own.config() == shipped.config()
     for half in (False, True):
-        folder = own.save_pretrained(tmp_path / f"{half}", half=half)
+        folder = own.save_pretrained(tmp_path / f"{half}", precision="float16" if half else "float32")
         again = Translator.from_pretrained(folder, device="cpu")
         for name, tensor in again.model.state_dict().items():
             torch.testing.assert_close(tensor, shipped.model.state_dict()[name], atol=1e-3, rtol=1e-3)
@@ -297,10 +297,39 @@ def test_a_translator_is_saved_and_loaded(tmp_path):
         assert torch.equal(tensor, translator.model.state_dict()[name])
     assert again.translate(["The cat."]) == translator.translate(["The cat."])
     assert (folder / "weights.safetensors").stat().st_size < 4.1 * sum(p.numel() for p in again.model.parameters())
-    half = translator.save_pretrained(tmp_path / "half", half=True)
+    half = translator.save_pretrained(tmp_path / "half", precision="float16")
     assert (half / "weights.safetensors").stat().st_size < 2.1 * sum(p.numel() for p in again.model.parameters())
     with pytest.raises(ValueError, match="is not empty"):
         translator.save_pretrained(folder)
+    with pytest.raises(TypeError, match="precision='float16'"):
+        translator.save_pretrained(tmp_path / "old", half=True)
+    with pytest.raises(Exception, match="int4"):
+        translator.save_pretrained(tmp_path / "old", precision="int4")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("make", [captions, aligned], ids=["Transformer", "recurrent"])
+def test_eight_bits_are_off_by_half_a_step_at_most(make, dtype, tmp_path):
+    translator = make()
+    with torch.no_grad():
+        first = next(translator.model.parameters())
+        first[0] = 0  # a row of zeros has no scale of its own
+        first[1] *= 1e-3  # and a row of small numbers its own small steps
+    translator.model.to(dtype)
+    folder = translator.save_pretrained(tmp_path / "small", precision="int8")
+    again = Translator.from_pretrained(folder, device="cpu")
+    before, after = translator.model.state_dict(), again.model.state_dict()
+    assert before.keys() == after.keys()
+    for name, tensor in before.items():
+        rows, found = tensor.float(), after[name]
+        bound = rows.abs().amax(-1, keepdim=True) / 253 if rows.dim() > 1 else 1e-3 * rows.abs()
+        assert ((rows - found).abs() <= bound + 1e-7).all(), name
+    half = translator.save_pretrained(tmp_path / "half", precision="float16")
+    small, large = ((one / "weights.safetensors").stat().st_size for one in (folder, half))
+    assert small < 0.9 * large and (make is aligned or small < 0.6 * large)  # narrow rows have many scales
+    twice = again.save_pretrained(tmp_path / "twice", precision="int8")
+    for name, tensor in Translator.from_pretrained(twice, device="cpu").model.state_dict().items():
+        torch.testing.assert_close(tensor, after[name], rtol=1e-6, atol=0)
 
 
 def test_a_folder_of_ones_own_comes_before_a_shipped_translator(tmp_path, monkeypatch):
@@ -418,7 +447,7 @@ def test_nothing_is_left_of_a_translator_that_cannot_be_saved(tmp_path):
     with torch.no_grad():
         next(translator.model.parameters()).fill_(1e6)
     with pytest.raises(ValueError, match="not finite in half precision"):
-        translator.save_pretrained(tmp_path / "x", half=True)
+        translator.save_pretrained(tmp_path / "x", precision="float16")
     with pytest.raises(ValueError, match="choose an empty folder"):
         translator.save_pretrained("")
     assert not (tmp_path / "x").exists()

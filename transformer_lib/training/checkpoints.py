@@ -55,10 +55,40 @@ def load_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if _checksum(tensors, text) != header["__metadata__"]["sha256"]:
             raise KeyError("its checksum does not fit its content")
         parsed = json.loads(text)
-        tensors |= {name: tensors[owner] for name, owner in parsed["aliases"].items()}
-        return tensors, parsed["notes"]
+        tensors = from_eight_bits(tensors)
+        aliases = {name: owner for name, owner in parsed["aliases"].items() if owner in tensors}
+        return tensors | {name: tensors[owner] for name, owner in aliases.items()}, parsed["notes"]
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a readable checkpoint ({error}): copy it again, or train again") from error
+
+
+def to_eight_bits(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices as whole numbers from -127 to 127, each row with a scale (``NAME_scale``); vectors in half precision."""
+    stored: dict[str, Tensor] = {}
+    made: dict[Any, tuple[Tensor, Tensor]] = {}  # tied weights stay tied
+    for name, weight in weights.items():
+        if not weight.is_floating_point() or weight.dim() < 2:
+            stored[name] = weight.half() if weight.is_floating_point() else weight
+            continue
+        if (key := (weight.data_ptr(), weight.shape)) not in made:
+            rows = weight.detach().float().flatten(1)
+            scale = rows.abs().amax(1, keepdim=True).clamp(min=1e-30) / 127
+            made[key] = (rows / scale).round().to(torch.int8).view(weight.shape), scale[:, 0]
+        stored[name], stored[f"{name}_scale"] = made[key]
+    return stored
+
+
+def from_eight_bits(stored: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What ``to_eight_bits`` made, as numbers again, in single precision."""
+    weights = {}
+    for name, tensor in stored.items():
+        if name.endswith("_scale") and getattr(stored.get(name.removesuffix("_scale")), "dtype", None) == torch.int8:
+            continue
+        scale = stored.get(f"{name}_scale") if tensor.dtype == torch.int8 else None
+        if scale is not None:
+            tensor = tensor * scale.view(-1, *[1] * (tensor.dim() - 1))
+        weights[name] = tensor
+    return weights
 
 
 def _checksum(tensors: dict[str, Tensor], text: str) -> str:

@@ -32,6 +32,7 @@ from transformer_lib.translation.evaluation import evaluate_run
 from transformer_lib.translation.export import export_run
 from transformer_lib.translation.run import TrainOptions
 from transformer_lib.translation.translator import (
+    Precision,
     Translation,
     Translator,
     pick_device,
@@ -390,7 +391,7 @@ class Average:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a small folder that translates: half precision, with a card.
+    """Write a small folder that translates, with a card.
 
     The exported translator will use the search options given here unless it is told otherwise.
 
@@ -406,10 +407,12 @@ class Export:
     search: _BestSearch = field(default_factory=_BestSearch)
     weights: Weights = None
     """averaged, best or epoch-N; averaged if there is one."""
+    precision: Precision = "float16"
+    """Of the stored weights; int8 is half as large again, and may change a few translations."""
 
     def run(self) -> int:
         """Write the folder."""
-        print(export_run(self.translator, self.output, self.weights, **typed(self.search)))
+        print(export_run(self.translator, self.output, self.weights, self.precision, **typed(self.search)))
         return 0
 
 

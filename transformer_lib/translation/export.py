@@ -8,8 +8,9 @@ from typing import Any
 from transformer_lib.data.files import write_atomically
 from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.translation.run import CORPORA, TABLES, TrainOptions, read_options
-from transformer_lib.translation.translator import Translator, find_pretrained, weights_file
+from transformer_lib.translation.translator import Precision, Translator, find_pretrained, weights_file
 
+STORED = {"float32": "single precision", "float16": "half precision", "int8": "eight bits and a scale for each row"}
 MODEL_CARD = (Path(__file__).parent / "card.md").read_text("utf-8")
 
 
@@ -33,12 +34,19 @@ def typed(values: dict[str, Any]) -> str:
     return shlex.join(words)
 
 
-def export_run(folder: Path | str, target: Path | str, weights: str | None = None, **search: Any) -> Path:
-    """Write what it takes to translate, and no more: configuration, vocabularies, half-precision weights, a card.
+def export_run(
+    folder: Path | str,
+    target: Path | str,
+    weights: str | None = None,
+    precision: Precision = "float16",
+    **search: Any,
+) -> Path:
+    """Write what it takes to translate, and no more: configuration, vocabularies, small weights, a card.
 
     Args:
         folder: of the run, or the name of a shipped model.
         target: must be new or empty.
+        precision: of the stored weights, as in ``Translator.save_pretrained``.
         search: fields of ``SearchConfig`` for the searches of the exported translator.
 
     Raises:
@@ -59,8 +67,9 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
     data = dict(config.data or {}) | {"name": name}
     resumed = [typed({"resume": True} | changes) for changes in config.notes.get("resumed", [])]
     notes = {"training": config.training, "data": data, "notes": config.notes}
-    translator.save_pretrained(target, half=True, options=asdict(options), **notes)
+    translator.save_pretrained(target, precision=precision, options=asdict(options), **notes)
     chosen: dict[str, Any] = {"weights": weights} if weights else {}
+    chosen |= {"precision": precision} if precision != "float16" else {}
     chosen |= sorted(asdict(translator.decoding).items() - asdict(SearchConfig()).items())
     commands = [f"transformer-lib train {one} --output RUN" for one in (command(options), *resumed)]
     commands.append(f"transformer-lib export RUN {typed(chosen | {'output': target.name})}")
@@ -72,6 +81,7 @@ def export_run(folder: Path | str, target: Path | str, weights: str | None = Non
         data=name if name in CORPORA or name.startswith("hf:") else "a file of sentence pairs",
         text=TABLES["text"][text.kind],
         weights=weights_file(folder, weights).stem,
+        precision=STORED[precision],
         commands="\n".join(commands),
         license=TABLES["licenses"].get(name, "The terms are those of the sentences it was trained on."),
     )

@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -28,10 +28,11 @@ from transformer_lib.models.multi_head import MultiHeadAttention, record_attenti
 from transformer_lib.models.registry import build_model, model_name
 from transformer_lib.models.seq2seq import SPECIAL, eval_mode, plain_names, special_ids, unwrapped, vocab_size
 from transformer_lib.settings import settings
-from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors
+from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors, to_eight_bits
 
 SHIPPED = Path(__file__).parents[1] / "pretrained"
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*$")]
+Precision = Literal["float32", "float16", "int8"]  # of stored weights
 _LOCK = threading.RLock()  # searches change the mode of a model, and attention is recorded in it
 _SENTENCE = re.compile(r"(?:^|(?<=[.!?…] ))[^\W\d_]")  # its first letter
 _STOPS = ".!?…" + "".join(filter(str.isspace, map(chr, range(0x3001))))
@@ -318,25 +319,33 @@ class Translator:
         self.target_tokenizer.save(folder / "target.json")
         return {name: checksum(folder / name) for name in ("source.json", "target.json")}
 
-    def save_pretrained(self, folder: Path | str, *, half: bool = False, **more: Any) -> Path:
+    def save_pretrained(self, folder: Path | str, *, precision: Precision = "float32", **more: Any) -> Path:
         """Write model, vocabularies and configuration to a folder for ``from_pretrained``.
 
         Args:
-            half: store the weights in half precision.
+            precision: of the stored weights. ``float16`` halves the file, and ``int8`` halves it again:
+                whole numbers from -127 to 127 for matrices, with a scale for each row.
             more: other fields of ``TranslatorConfig``, such as ``notes``.
 
         Raises:
+            TypeError: for ``half=True``, which is called ``precision="float16"`` now.
             ValueError: if the folder is not empty, or this translator cannot be saved; nothing is written then.
         """
+        if "half" in more:
+            raise TypeError("half is called precision now: precision='float16', or 'int8'")
+        if precision not in get_args(Precision):
+            raise ValueError(f"{precision=} is none of {', '.join(get_args(Precision))}")
         folder, config = Path(folder), self.config(**more)
         TypeAdapter(TranslatorConfig).dump_json(config)  # refuses notes that JSON cannot hold
         check_empty(folder)
+        half = precision == "float16"
         weights = plain_names((deepcopy(self.model).half() if half else self.model).state_dict())
-        for name, tensor in weights.items():
-            if not tensor.isfinite().all():
-                raise ValueError(f"{name} is not finite{' in half precision' * half}")
+        stored = to_eight_bits(weights) if precision == "int8" else weights
+        for name, tensor in (weights | stored).items():
+            if not (tensor.isfinite().all() and stored[name].isfinite().all()):
+                raise ValueError(f"{name} is not finite{' in half precision' * (stored[name].dtype == torch.float16)}")
         config = replace(config, sha256=self.save_vocabularies(folder))
-        save_tensors(folder / "weights.safetensors", weights, {"translator": config.identity()})
+        save_tensors(folder / "weights.safetensors", stored, {"translator": config.identity()})
         write_config(folder, config)
         return folder
 

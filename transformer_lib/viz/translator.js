@@ -598,30 +598,46 @@ const HALVES = Float32Array.from({ length: 65536 }, (_, bits) => {
   return sign ? -size : size;
 });
 
+const KINDS = { F16: Uint16Array, F32: Float32Array, I8: Int8Array };
+
 // A safetensors file: the length of a header, the header as JSON, the numbers.
 export function readTensors(buffer, { plain } = {}) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   const text = new TextDecoder().decode(new Uint8Array(buffer, 8, length));
   const { __metadata__: notes, ...entries } = JSON.parse(text);
   const tensors = {};
+  const scales = (name) => entries[name.replace(/_scale$/, "")]?.dtype === "I8";
+  const names = Object.keys(entries).filter(
+    (name) => !(name.endsWith("_scale") && scales(name)),
+  );
   const room = makeRoom(
-    Object.values(entries).map(({ shape }) => shape),
+    names.map((name) => entries[name].shape),
     plain,
   );
-  for (const [name, { dtype, data_offsets }] of Object.entries(entries)) {
+  const values = (name) => {
+    const { dtype, data_offsets } = entries[name];
     const [first, last] = data_offsets.map((offset) => 8 + length + offset);
-    const bytes = buffer.slice(first, last);
-    if (dtype !== "F16" && dtype !== "F32")
-      throw new Error(`${name} is ${dtype}, expected F16 or F32`);
-    const values = dtype === "F16" ? new Uint16Array(bytes) : new Float32Array(bytes);
-    const tensor = room(values.length);
-    if (dtype === "F32") tensor.set(values);
-    else for (let i = 0; i < values.length; i++) tensor[i] = HALVES[values[i]];
+    if (!KINDS[dtype]) throw new Error(`${name} is ${dtype}, expected F16, F32 or I8`);
+    return new KINDS[dtype](buffer.slice(first, last));
+  };
+  for (const name of names) {
+    const numbers = values(name);
+    const tensor = room(numbers.length);
+    if (numbers instanceof Float32Array) tensor.set(numbers);
+    else if (numbers instanceof Uint16Array)
+      for (let i = 0; i < tensor.length; i++) tensor[i] = HALVES[numbers[i]];
+    else {
+      const rows = values(`${name}_scale`); // what a step of each row is worth
+      const width = tensor.length / rows.length;
+      for (let i = 0; i < tensor.length; i++)
+        tensor[i] = numbers[i] * rows[Math.floor(i / width)];
+    }
     tensors[name] = tensor;
   }
   // Tied weights are stored only once.
   const { aliases } = JSON.parse(notes?.text ?? "{}");
-  for (const [name, same] of Object.entries(aliases ?? {})) tensors[name] = tensors[same];
+  for (const [name, same] of Object.entries(aliases ?? {}))
+    if (tensors[same]) tensors[name] = tensors[same];
   return tensors;
 }
 

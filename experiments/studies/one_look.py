@@ -57,4 +57,12 @@ CHECKS = {
         {name: {"rate": 0.01} for name in KINDS},
         budget=1000,
     ),
+    "wide": Check(
+        "word vectors of width 128, seeds 200 to 204, rates tuned again",
+        ("positions", "self-attention"),
+        range(200, 205),
+        {name: {} for name in KINDS},
+        settings={"width": 128},
+        rates={name: (0.005, 0.02, 0.08) for name in KINDS},
+    ),
 }

@@ -446,6 +446,21 @@ def test_downloaded_notebooks_have_no_directive_no_role_and_the_same_code(base: 
         assert cell is None
 
 
+def test_what_readers_download_installs_the_library_and_keeps_nothing_of_our_tools(tmp_path: Path) -> None:
+    source = (BOOK / "transformer" / "masks.ipynb").read_text(encoding="utf-8")
+    path = tmp_path / "book" / "transformer" / "masks.ipynb"
+    path.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "_toc.yml", tmp_path)
+    path.write_text(source.replace("/OWNER/", "/me/"), encoding="utf-8")  # as when the book has an address
+    page = chapters.Notebook(path, tmp_path)
+    made = book_notebooks.downloaded(page, "https://me.github.io/book/")
+    code = [cell["source"] for cell in made["cells"] if cell["cell_type"] == "code"]
+    assert code[0].startswith('from importlib.util import find_spec\n\nif not find_spec("transformer_lib"):\n    %pip')
+    assert all(one.strip() and "#|" not in one and "google.colab" not in one for one in code)
+    labels = [cell.marks["fold"] for cell in page.cells if "fold" in cell.marks]
+    assert labels and all(any(one.startswith(f"# @title {label}\n") for one in code) for label in labels)
+
+
 def test_a_notebook_refuses_what_it_can_not_show() -> None:
     page = chapters.Notebook(BOOK / "transformer" / "masks.ipynb", ROOT)
     for text in ("```{plot} x\n```", "{sub}`x`"):

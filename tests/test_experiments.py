@@ -45,8 +45,6 @@ UNFINISHED = {
     "eight_bits",
     "directions",
     "mask_predict",
-    "one_look",
-    "one_vector",
 }  # their trainings go on for hours or days; they have no record yet, and no page quotes them
 RECORDED = [name for name in names() if name not in UNFINISHED]
 

@@ -18,8 +18,18 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import yaml
-from book_cells import label_html
-from book_chapters import ROOT, Cell, Notebook, chapter, numbers, shown, spoken, tag
+from book_cells import installs_on_colab, label_html
+from book_chapters import (
+    ROOT,
+    Cell,
+    Notebook,
+    chapter,
+    fold,
+    numbers,
+    shown,
+    spoken,
+    tag,
+)
 from book_evidence import RECORDS, label, verdict
 from book_references import short_names
 from markdown_it.renderer import RendererHTML
@@ -337,6 +347,26 @@ def rendered(page: Notebook, base: str | None) -> dict[str, Any]:
     return {**page.data, "cells": cells}
 
 
+def for_readers(cell: dict[str, Any]) -> str:
+    """A cell's source without what our own tools read; it installs the library wherever that is missing."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return source
+    title, code = fold(source, cell["metadata"].get("tags", [])), shown(source)
+    if installs_on_colab(source):
+        start = 'if not find_spec("transformer_lib"):'
+        code = code.replace('if "google.colab" in sys.modules:', start)
+        return code.replace("import sys", "from importlib.util import find_spec")
+    return f"# @title {title}\n{code}" if title and code else code
+
+
+def downloaded(page: Notebook, base: str | None) -> dict[str, Any]:
+    """The file that a reader gets, in Jupyter or on Colab."""
+    made = rendered(page, base)
+    cells = [cell | {"source": for_readers(cell)} for cell in made["cells"]]
+    return made | {"cells": [cell for cell in cells if cell["source"]]}
+
+
 def _write(app: Sphinx, exception: Exception | None) -> None:
     """Put them where the download button takes them from, in place of the sources."""
     if exception is None and app.builder.format == "html":
@@ -345,7 +375,7 @@ def _write(app: Sphinx, exception: Exception | None) -> None:
                 ROOT / path.relative_to(Path(app.outdir) / "_sources"), ROOT
             )
             text = json.dumps(
-                rendered(page, app.config.html_baseurl),
+                downloaded(page, app.config.html_baseurl),
                 ensure_ascii=False,
                 indent=1,
             )

@@ -177,9 +177,9 @@ STUDY = Study(
             line="Thirty plain layers train better from random weights that keep the directions in which inputs differ.",
         ),
         "control": Finding(
-            "Mirrored weights that are Gaussian, so that layers start linear but lose directions, lower the loss by less than 0.2 nats.",
-            difference("loss", HE, MIRRORED),
-            ("high", "<", 0.2),
+            "Mirrored weights that are Gaussian, so that layers start linear but lose directions, end more than 0.2 nats above rotations.",
+            difference("loss", MIRRORED, ROTATION),
+            ("low", ">", 0.2),
         ),
         "common": Finding(
             "Thirty plain layers with He's weights that subtract the mean of the batch after every layer, and with it the direction that all outputs share, end more than 0.2 nats above those that start as rotations.",

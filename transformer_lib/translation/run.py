@@ -42,6 +42,7 @@ from transformer_lib.translation.translator import (
     Translator,
     TranslatorConfig,
     find_pretrained,
+    pick_device,
     read_config,
     shown,
     unknown_words,
@@ -495,7 +496,7 @@ def read_options(folder: Path | str, data: str | None = None) -> tuple[Translato
         raise ValueError(f"{folder}: {error}") from error
 
 
-def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
+def open_run(folder: Path | str, device: str | torch.device = "auto", **changes: Any) -> Run:
     """A run as its folder says, where it was last saved, or before its first update.
 
     Args:
@@ -504,7 +505,7 @@ def open_run(folder: Path | str, device: torch.device, **changes: Any) -> Run:
     Raises:
         ValueError: if the folder holds no run, or one that cannot be read.
     """
-    folder = Path(folder)
+    folder, device = Path(folder), pick_device(device)
     config, options = read_options(folder)
     last = folder / "last.safetensors"
     if config.training is None or not (folder / "corpus").is_dir():

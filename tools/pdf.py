@@ -1,11 +1,14 @@
-"""Write the book as a PDF that one would print: python tools/pdf.py [OUTPUT], by default _build/pdf/book.pdf.
+"""Write the book as PDFs that one would print: python tools/pdf.py [FOLDER], by default _build/pdf.
 
-The chapters as readers download them, through pandoc and Typst, without LaTeX: all code that stands open on a page,
-figures to touch as they open, solutions behind the last chapter. ``make pdf`` installs what it needs.
+``book.pdf`` holds the chapters as readers download them, through pandoc and Typst, without LaTeX: all code that stands
+open on a page, figures to touch as they open, solutions behind the last chapter. ``exercises.pdf`` is for teachers:
+plans for a course, then each chapter's exercises with their solutions. ``poster.pdf`` is one page to hang up.
+``make pdf`` installs what it needs.
 """
 
 from __future__ import annotations
 
+import ast
 import base64
 import json
 import re
@@ -14,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pypandoc
@@ -28,6 +32,7 @@ from book_notebooks import CONFIG, Renderer, labels
 
 REFERENCES = '\n#bibliography("references.bib", title: "References", full: true, style: "springer-basic-author-date")\n'
 TEMPLATE = ROOT / "tools" / "pdf.typ"
+SOLUTION = "(what follows is the solution, up to) </details>"
 VARIABLE = re.compile(r"var\(--[\w-]+, *([^()]+)\)")
 
 
@@ -39,18 +44,19 @@ def mark(name: str) -> str:
 class Printed(Renderer):
     """A page on paper: links lead to pages of the same book, solutions are kept for the end, boxes stand open."""
 
-    def __init__(self, page: Notebook) -> None:
+    def __init__(self, page: Notebook, linked: bool) -> None:
         super().__init__(page, None)
         self.solutions: list[str] = []
+        self.linked = PRINTED if linked else ()
 
     def link(self, words: str, doc: str, name: str = "") -> str:
-        return words if doc == self.doc else f"[{words}](#{mark(doc)})" if doc in PRINTED else words
+        return f"[{words}](#{mark(doc)})" if doc in self.linked and doc != self.doc else words
 
     def fold(self, summary: str, body: str, end: str = "</details>") -> str:
         text = f"**{summary}**\n\n{self.markdown(body)}"
         if summary.startswith("Solution"):
             self.solutions.append(text)
-            return ""
+            return "" if end else SOLUTION  # which goes on in other cells
         return f"::: aside\n{text}\n:::"
 
     def sure(self, argument: str) -> str:
@@ -116,11 +122,14 @@ def cells(one: Printed, folder: Path) -> Iterator[str]:
         source, tags = "".join(cell["source"]), cell["metadata"].get("tags", [])
         figure = cell["metadata"].get("mystnb", {}).get("figure")
         if cell["cell_type"] == "markdown":
-            goes_on, text = one.open, one.markdown(source)
-            if goes_on or one.open:
-                one.solutions[-1] += f"\n\n{text.replace('</details>', '')}" if goes_on else ""
-            elif text:
-                yield text
+            solved = one.open
+            for part in re.split(f"({re.escape(SOLUTION)}|</details>)", one.markdown(source)):
+                if part in (SOLUTION, "</details>"):
+                    solved = part == SOLUTION
+                elif solved:
+                    one.solutions[-1] += f"\n\n{part}"
+                elif part.strip():
+                    yield part
             continue
         marks = directives(source)
         if installs_on_colab(source) or {"hide", "default_exp"} & marks.keys():
@@ -138,10 +147,10 @@ def cells(one: Printed, folder: Path) -> Iterator[str]:
             yield "\n\n".join(parts)
 
 
-def chapter_text(name: str, folder: Path) -> tuple[str, list[str]]:
+def chapter_text(name: str, folder: Path, linked: bool = True) -> tuple[str, list[str]]:
     """A chapter as Markdown with its title, and the solutions of its exercises."""
     path = ROOT / f"{name}.ipynb"
-    one = Printed(Notebook(path, ROOT))
+    one = Printed(Notebook(path, ROOT), linked)
     text = "\n\n".join(cells(one, folder))
     number = numbers(ROOT).get(f"{name}.ipynb", "")
     text = re.sub(r"^# (.*)$", rf"# {number}. \1 {{#{mark(name)}}}", text, count=1, flags=re.M)
@@ -149,37 +158,119 @@ def chapter_text(name: str, folder: Path) -> tuple[str, list[str]]:
     return text, one.solutions
 
 
-def main(target: Path) -> None:
-    """Write the PDF, and say how long it is."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as kept:
-        folder, parts, solutions = Path(kept), [], []
-        for caption, names in contents():
-            parts.append(f"::: part\n{caption}\n:::")
-            for name in names:
-                text, solved = chapter_text(name, folder)
-                parts.append(text)
-                if solved:
-                    title = Notebook(ROOT / f"{name}.ipynb", ROOT).title
-                    solutions.append(f"## {title}\n\n" + "\n\n".join(solved))
-        parts += ["# Solutions", *solutions]
-        body = pypandoc.convert_text(
-            "\n\n".join(parts),
-            "typst",
-            format="markdown-smart-citations+tex_math_dollars+raw_html",
-            extra_args=["--wrap=none", "--fail-if-warnings", f"--lua-filter={ROOT / 'tools' / 'pdf.lua'}"],
-        )
-        body = body.replace("dot.circle", "dot.o")
-        body = re.sub(r"\bsect\b", "inter", body)  # both are called so today
-        (folder / "references.bib").write_bytes((ROOT / CONFIG["bibtex_bibfiles"][0]).read_bytes())
-        text = TEMPLATE.read_text(encoding="utf-8") + body + REFERENCES
-        (folder / "book.typ").write_text(text, encoding="utf-8")
-        pages, warnings = typst.compile_with_warnings(str(folder / "book.typ"))
-        if warnings:
-            sys.exit("\n".join(one.message for one in warnings))
-        target.write_bytes(pages)
+def book(folder: Path) -> Iterator[str]:
+    """All parts with their chapters, and behind them the solutions."""
+    solutions = []
+    for caption, names in contents():
+        yield f"::: part\n{caption}\n:::"
+        for name in names:
+            text, solved = chapter_text(name, folder)
+            yield text
+            if solved:
+                title = Notebook(ROOT / f"{name}.ipynb", ROOT).title
+                solutions.append(f"## {title}\n\n" + "\n\n".join(solved))
+    yield from ["# Solutions", *solutions]
+
+
+def exercises(folder: Path) -> Iterator[str]:
+    """Plans for a course, and the exercises of every chapter, each chapter's with their solutions."""
+    page = Notebook(ROOT / "book" / "appendix" / "write_it_yourself.md", ROOT)
+    plans = page.path.read_text(encoding="utf-8").partition("## For teachers")[2].partition("\n## ")[0]
+    yield "# For teachers\n\n" + Printed(page, linked=False).markdown(plans)
+    for _, names in contents():
+        for name in names:
+            text, solved = chapter_text(name, folder, linked=False)
+            title = text[: text.index("\n")]
+            asked = text.partition("\n## Exercises\n")[2].partition("\n## ")[0]
+            if asked:
+                yield "\n\n".join([title, asked, "## Solutions", *solved])
+
+
+def write(target: Path, title: str, about: str, parts: Iterator[str], folder: Path, after: str = "") -> None:
+    """Write one PDF; a warning ends it."""
+    body = pypandoc.convert_text(
+        "\n\n".join(parts),
+        "typst",
+        format="markdown-smart-citations+tex_math_dollars+raw_html",
+        extra_args=["--wrap=none", "--fail-if-warnings", f"--lua-filter={ROOT / 'tools' / 'pdf.lua'}"],
+    )
+    body = body.replace("dot.circle", "dot.o")
+    body = re.sub(r"\bsect\b", "inter", body)  # both are called so today
+    template = TEMPLATE.read_text(encoding="utf-8").replace("TITLE", title).replace("ABOUT", about)
+    (folder / "book.typ").write_text(template + body + after, encoding="utf-8")
+    pages, warnings = typst.compile_with_warnings(str(folder / "book.typ"))
+    if warnings:
+        sys.exit("\n".join(one.message for one in warnings))
+    target.write_bytes(pages)
     print(f"{target}: {target.stat().st_size / 1e6:.1f} MB")
 
 
+SNIPPETS = {  # on the poster: what stands in transformer_lib/plain
+    "loss": ("prediction", "loss"),
+    "encoder": ("encoder_decoder", "Encoder.forward"),
+    "align": ("bahdanau", "Score.forward", "Attention.forward"),
+    "dot": ("luong", "Dot.forward", "General.forward"),
+    "selfattention": ("self_attention", "SelfAttention.forward"),
+    "scaled": ("attention", "attention"),
+    "heads": ("multi_head", "Attention.forward"),
+    "sees": ("masks", "sees"),
+    "positions": ("positions", "sinusoids"),
+    "layer": ("layers", "EncoderLayer.add", "EncoderLayer.forward"),
+    "transformer": ("transformer", "Transformer.forward"),
+}
+COLOURS = ".cell{fill:#e6e3dc}.paper{fill:#fff}" + "".join(
+    f".{name}{{fill:{value}}}.line-{name}{{fill:none;stroke:{value}}}"
+    for name, value in {"blue": "#0072b2", "green": "#009e73", "orange": "#d55e00", "muted": "#8a8f96"}.items()
+)
+MUSEUM = {"one vector": "one-vector", "Bahdanau": "bahdanau", "Luong": "luong", "Transformer": "transformer"}
+
+
+def definition(module: str, name: str) -> str:
+    """The text of a function or method of ``transformer_lib/plain``."""
+    source = (ROOT / "transformer_lib" / "plain" / f"{module}.py").read_text(encoding="utf-8")
+    body: list[Any] = ast.parse(source).body
+    for part in name.split("."):
+        found = next(one for one in body if getattr(one, "name", None) == part)
+        body = found.body
+    lines = dedent("\n".join(source.splitlines()[found.lineno - 1 : found.end_lineno])).splitlines()
+    return "\n".join(line.split("  #")[0] for line in lines if '"""' not in line)  # without remarks
+
+
+def poster(target: Path, folder: Path) -> None:
+    """The road from one vector to the Transformer, with code and scores as they are."""
+    code = {key: "\n\n".join(definition(module, one) for one in names) for key, (module, *names) in SNIPPETS.items()}
+    scores = []
+    for name, ending in MUSEUM.items():
+        record = json.loads((ROOT / RECORDS / f"multi30k-de-en-{ending}.json").read_text(encoding="utf-8"))
+        bleu = record["metrics"]["test_bleu_lowercase"]["value"]
+        scores.append({"name": name, "score": bleu, "shown": f"{bleu:.1f}"})
+    for path in [*(ROOT / "book" / "_ext" / "glyphs").glob("*.svg"), *(ROOT / "tools" / "poster").glob("*.svg")]:
+        text = path.read_text(encoding="utf-8").replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+        text = text.replace('xmlns="http://www.w3.org/2000/svg" xmlns', "xmlns").replace(
+            ">", f"><style>{COLOURS}</style>", 1
+        )
+        (folder / path.name).write_text(text, encoding="utf-8")
+    (folder / "poster.json").write_text(json.dumps({"code": code, "scores": scores}), encoding="utf-8")
+    (folder / "poster.typ").write_text((ROOT / "tools" / "poster.typ").read_text(encoding="utf-8"), encoding="utf-8")
+    page, warnings = typst.compile_with_warnings(str(folder / "poster.typ"))
+    if warnings:
+        sys.exit("\n".join(one.message for one in warnings))
+    target.write_bytes(page)
+    print(f"{target}: {target.stat().st_size / 1e6:.1f} MB")
+
+
+def main(target: Path) -> None:
+    """Write the PDFs, and say how large they are."""
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as kept:
+        folder, name = Path(kept), CONFIG["title"]
+        (folder / "references.bib").write_bytes((ROOT / CONFIG["bibtex_bibfiles"][0]).read_bytes())
+        about = "A book you can run: build the Transformer from its first idea,\\ with code that becomes a library."
+        write(target / "book.pdf", name, about, book(folder), folder, REFERENCES)
+        poster(target / "poster.pdf", folder)
+        about = "The exercises of all chapters, with their solutions,\\ and plans for a course."
+        write(target / "exercises.pdf", f"{name}: exercises", about, exercises(folder), folder)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if sys.argv[1:] else ROOT / "_build" / "pdf" / "book.pdf")
+    main(Path(sys.argv[1]) if sys.argv[1:] else ROOT / "_build" / "pdf")

@@ -64,10 +64,15 @@ def _set_addresses(app: Sphinx, config: Config) -> None:
         pages_url(address) if address else ""
     )
     if address:
-        # the workflow that publishes the book puts both files beside its pages
-        links = " or ".join(
-            f'<a href="{config.html_baseurl}book.{kind.lower()}">{kind}</a>'
-            for kind in ("PDF", "ePub")
+        # the workflow that publishes the book puts the files beside its pages
+        files = {
+            "PDF": "book.pdf",
+            "ePub": "book.epub",
+            "the exercises": "exercises.pdf",
+        }
+        links = ", ".join(
+            f'<a href="{config.html_baseurl}{file}">{kind}</a>'
+            for kind, file in files.items()
         )
         options["extra_footer"] += f"\n<p>The book to carry away: {links}</p>"
     config.notfound_urls_prefix = urlsplit(config.html_baseurl).path or "/"

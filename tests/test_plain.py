@@ -32,7 +32,7 @@ from transformer_lib.models.attention import attention_weights
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.hard_attention import HardConfig, HardSeq2Seq
 from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
-from transformer_lib.models.llama import rotate
+from transformer_lib.models.llama import Llama, LlamaConfig, rotate
 from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
@@ -52,6 +52,7 @@ from transformer_lib.plain import (
 from transformer_lib.plain import beam_search as plain_search
 from transformer_lib.plain import hard_attention as hard
 from transformer_lib.plain import latent_attention as latent
+from transformer_lib.plain import llama as plain_llama
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
 from transformer_lib.plain.attention import attention as plain_attention
@@ -991,3 +992,46 @@ def test_a_vector_is_found_from_which_a_decoder_writes_another_sentence():
         adam.step()
     c = encoder_decoder.find_vector(model, target.flip(0))
     assert c.abs().max() <= 1 and cut(encoder_decoder.write(model, c)) == [[9, 2], [7, 8, 2]]
+
+
+# ---- Today's layer, 2026 ----
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_the_plain_llama_loads_the_library_s_and_gives_its_logits_and_its_text(window, tied, groups):
+    torch.manual_seed(0)
+    sizes = {"d_model": 32, "n_heads": 4, "n_kv_heads": groups, "d_ff": 48, "n_layers": 2}
+    config = LlamaConfig(
+        vocab_size=50, **sizes, rotary_base=700.0, window=window, tie_embeddings=tied, max_length=60, eps=1e-3
+    )
+    theirs = Llama(config).eval()
+    for name, weights in theirs.named_parameters():  # norms begin as ones
+        if "norm" in name:
+            torch.nn.init.normal_(weights)
+    ours = plain_llama.Llama(50, *sizes.values(), base=700.0, window=window, eps=1e-3, tied=tied)
+    ours.load_state_dict(theirs.state_dict())
+    tokens = torch.randint(3, 50, (2, 40))
+    torch.testing.assert_close(ours(tokens), theirs(tokens), rtol=0, atol=1e-5)
+    prompt, steps = tokens[:1, :5], 20
+    prompt[:, 0] = theirs.config.special.bos
+    written = plain_llama.write(ours, prompt, steps)
+    logits, state = theirs.start(prompt[:, 1:])  # which puts the beginning in front, and keeps a cache
+    for token in written[:, 5:].unbind(1):
+        assert token.equal(logits.argmax(-1))
+        logits, state = theirs.step(token, state)
+    assert plain_llama.write(ours, prompt, steps, end=written[0, 8].item()).shape[1] <= 9
+
+
+def test_the_plain_llama_starts_like_the_library_s():
+    deviations = []
+    for make in (
+        lambda: plain_llama.Llama(500, 64, 4, 2, 176, 2),
+        lambda: Llama(LlamaConfig(500, d_model=64, n_heads=4, n_kv_heads=2, d_ff=176, n_layers=2, max_length=9)),
+    ):
+        torch.manual_seed(0)
+        deviations.append({name: weights.std().item() for name, weights in make().named_parameters()})
+    assert deviations[0].keys() == deviations[1].keys()
+    for name, spread in deviations[0].items():
+        assert spread == pytest.approx(deviations[1][name], rel=0.1, abs=1e-6), name

@@ -1,84 +1,66 @@
-"""Tests for chapter "Llama"."""
+"""Tests for chapter "Today's layer, 2026"."""
 
 import torch
 from torch import nn, randn, tensor
 from torch.nn import functional as F
 
-from transformer_lib.models.llama import Llama, LlamaConfig, RMSNorm, RotaryAttention, SwiGLU, rotate
-from transformer_lib.models.multi_head import KVCache
-from transformer_lib.student.checks import check, equal, holds, refuses, same
+from transformer_lib.plain.llama import Attention, Block, Llama, RMSNorm, SwiGLU, rotate, write
+from transformer_lib.student.checks import check, equal, holds, same
 
-AT = torch.arange(5)
-
-
-def sizes(**changes: int) -> LlamaConfig:
-    """A small configuration with two heads of keys for four of queries."""
-    same = {"vocab_size": 12, "d_model": 16, "n_heads": 4, "n_kv_heads": 2, "n_layers": 1, "d_ff": 24, "max_length": 16}
-    return LlamaConfig(**(same | changes))
+TOKENS = tensor([[1, 5, 6, 7, 2], [3, 3, 4, 9, 8]])
 
 
-@check(rotate, "RoPE: rotary positions")
-def position_zero() -> None:
-    """At position 0 nothing turns, and at every position the length stays; an odd width raises a ValueError."""
-    refuses(ValueError, rotate, randn(1, 5, 7), AT)
-    x = randn(2, 3, 5, 8)
-    y = rotate(x, AT)
-    equal((y[:, :, 0], y.norm(dim=-1)), (x[:, :, 0], x.norm(dim=-1)))
+def model(window: int | None = None, tied: bool = False) -> Llama:
+    """A small model with two heads of keys for four of queries."""
+    return Llama(12, 16, 4, 2, 24, 2, base=100.0, window=window, eps=1e-3, tied=tied)
 
 
-@check(rotate, "RoPE: rotary positions")
-def the_angles() -> None:
-    """Pair i turns by base^(-2i / K) radians at each position; column i is paired with column i + K / 2."""
-    x = randn(1, 5, 8)
-    angle = AT[:, None] * 10_000.0 ** (-torch.arange(0, 8, 2) / 8)
-
-    def turned(z: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-        return torch.view_as_real(torch.view_as_complex(z.contiguous()) * torch.polar(torch.ones_like(a), a))
-
-    halves = turned(torch.stack(x.chunk(2, -1), -1), angle)
-    neighbours = turned(x.unflatten(-1, (4, 2)), angle).flatten(-2)
-    back, want = turned(torch.stack(x.chunk(2, -1), -1), -angle), torch.cat([halves[..., 0], halves[..., 1]], -1)
-    slips = {
-        "Two layouts of rotary positions": neighbours,
-        "turned the other way": torch.cat([back[..., 0], back[..., 1]], -1),
-    }
-    equal(rotate(x, AT), want, slips)
-    equal(rotate(x, AT, interleaved=True), neighbours, {"Two layouts of rotary positions": want})
-
-
-@check(rotate, "RoPE: rotary positions")
-def only_distances_count() -> None:
-    """The dot product of a query and a key depends on their distance alone."""
-    q, k = randn(1, 8), randn(1, 8)
-    products = [rotate(q, tensor([a])) @ rotate(k, tensor([b])).T for a, b in ((3, 1), (12, 10))]
-    equal(products[1], products[0])
-
-
-@check(RMSNorm.forward, "RMSNorm and SwiGLU")
+@check(RMSNorm.forward, "RMSNorm")
 def like_pytorch() -> None:
     """The result equals torch.nn.RMSNorm's, with its gain; the mean is not subtracted."""
-    ours, theirs, x = RMSNorm(8, eps=1e-3), nn.RMSNorm(8, eps=1e-3), randn(2, 3, 8) + 1
+    ours, theirs, x = RMSNorm(8, 1e-3), nn.RMSNorm(8, eps=1e-3), randn(2, 3, 8) + 1
     nn.init.normal_(ours.weight)
     theirs.load_state_dict(ours.state_dict())
     slips = {"a layer norm: the mean is subtracted": F.layer_norm(x, (8,), ours.weight, None, 1e-3)}
     length = x / (x.norm(dim=-1, keepdim=True)) * ours.weight
     outside = x / (x.square().mean(-1, keepdim=True).sqrt() + 1e-3) * ours.weight
-    equal(
-        ours(x),
-        theirs(x),
-        slips | {"divided by the length, not by the root mean square": length, "epsilon outside the root": outside},
-    )
+    slips |= {"divided by the length, not by the root mean square": length, "epsilon outside the root": outside}
+    equal(ours(x), theirs(x), slips)
 
 
-@check(RMSNorm.forward, "RMSNorm and SwiGLU")
-def half_precision() -> None:
-    """In half precision, the squares of large numbers do not overflow, and the type stays."""
-    norm = RMSNorm(8).half()
-    got = norm(torch.full((1, 8), 6e4, dtype=torch.float16)).detach()
-    equal((got.dtype, got), (torch.float16, norm.weight.detach()[None]))
+def turned(z: torch.Tensor, base: float, sign: int = 1) -> torch.Tensor:
+    """Pairs (..., T, K / 2, 2), each turned by its position."""
+    angle = sign * torch.arange(z.shape[-3])[:, None] * base ** -(torch.arange(z.shape[-2]) / z.shape[-2])
+    return torch.view_as_real(torch.view_as_complex(z.contiguous()) * torch.polar(torch.ones_like(angle), angle))
 
 
-@check(SwiGLU.forward, "RMSNorm and SwiGLU")
+@check(rotate, "RoPE: rotary positions")
+def the_angles() -> None:
+    """Pair i turns by base^(-2i / K) radians at each position; number i is paired with number i + K / 2."""
+    x = randn(2, 3, 5, 8)
+    pairs = torch.stack(x.chunk(2, -1), -1)
+
+    def halves(z: torch.Tensor) -> torch.Tensor:
+        return torch.cat([z[..., 0], z[..., 1]], -1)
+
+    slips = {
+        "Two layouts of rotary positions": turned(x.unflatten(-1, (4, 2)), 100.0).flatten(-2),
+        "turned the other way": halves(turned(pairs, 100.0, -1)),
+        "the base is not used": halves(turned(pairs, 10_000.0)),
+    }
+    equal(rotate(x, 100.0), halves(turned(pairs, 100.0)), slips)
+
+
+@check(rotate, "RoPE: rotary positions")
+def only_distances_count() -> None:
+    """The dot product of a query and a key depends on their distance alone; at position 0, nothing turns."""
+    q, k = (randn(1, 8).expand(1, 1, 9, 8) for _ in range(2))
+    scores = (rotate(q, 10_000.0) @ rotate(k, 10_000.0).mT)[0, 0]
+    equal(scores.diagonal(-3), scores[3, 0].expand(6))
+    equal(rotate(q, 10_000.0)[:, :, 0], q[:, :, 0])
+
+
+@check(SwiGLU.forward, "SwiGLU")
 def a_gate() -> None:
     """The result is W2 (swish(G x) * W1 x)."""
     layer, x = SwiGLU(8, 12), randn(2, 5, 8)
@@ -91,71 +73,83 @@ def a_gate() -> None:
     equal(layer(x), layer.linear2(F.silu(g) * u), slips)
 
 
-@check(RotaryAttention.forward, "Everything in one layer")
+@check(Attention.forward, "Attention, with fewer heads of keys and values")
 def grouped_and_rotated() -> None:
-    """Queries and keys are normalised, if there are norms, and rotated; values are not.
+    """Queries and keys are rotated, values are not, and no later token is seen.
 
-    The first two heads of queries share the first of keys.
+    The first two heads of queries share the first of keys and values.
     """
-    layer, x = RotaryAttention(sizes(qk_norm=True)), randn(2, 5, 16)
-    q, k, v = layer.project(x)
-    q, k = layer.q_norm(q), layer.k_norm(k)
-    r, s = rotate(q, AT, base=layer.base), rotate(k, AT, base=layer.base)
+    layer, x = Attention(16, 4, 2, 100.0, None), randn(2, 5, 16)
+    q, k, v = (
+        part.unflatten(2, (-1, 4)).transpose(1, 2) for part in (x @ layer.in_proj_weight.T).split([16, 8, 8], -1)
+    )
+    r, s = rotate(q, 100.0), rotate(k, 100.0)
 
-    def result(*parts: torch.Tensor) -> torch.Tensor:
-        return layer.out_proj(
-            F.scaled_dot_product_attention(*parts, is_causal=True, enable_gqa=True).transpose(1, 2).flatten(2)
-        )
+    def result(*parts: torch.Tensor, causal: bool = True) -> torch.Tensor:
+        y = F.scaled_dot_product_attention(*parts, is_causal=causal, enable_gqa=True)
+        return layer.out_proj(y.transpose(1, 2).flatten(2))
 
     turn = [0, 1, 0, 1]
     slips = {
         "Shared keys repeated in the wrong order": result(r, s[:, turn], v[:, turn]),
         "the keys are not rotated": result(r, k, v),
-        "the values are rotated, too": result(r, s, rotate(v, AT, base=layer.base)),
-        "the default base": result(rotate(q, AT), rotate(k, AT), v),
+        "the values are rotated, too": result(r, s, rotate(v, 100.0)),
+        "the default base": result(rotate(q, 10_000.0), rotate(k, 10_000.0), v),
+        "later tokens are seen": result(r, s, v, causal=False),
     }
-    equal(layer(x, AT), result(r, s, v), slips)
+    equal(layer(x), result(r, s, v), slips)
 
 
-@check(RotaryAttention.forward, "Everything in one layer")
-def a_cache_changes_nothing() -> None:
-    """Word by word with a cache, the outputs are those of the whole text; keys are rotated once."""
-    layer, x, cache = RotaryAttention(sizes()), randn(2, 5, 16), KVCache()
-    got = torch.cat([layer(word, AT[t : t + 1], cache=cache) for t, word in enumerate(x.split(1, 1))], 1)
-    want, once = layer(x, AT), rotate(layer.project(x)[1], AT, base=layer.base)
-    equal(got, want, {"A rotated key that is rotated again": len(cache) == 5 and not same(got, want)})
-    equal(cache.k, once, {"the cache keeps keys that are not rotated": layer.project(x)[1]})
-
-
-@check(RotaryAttention.forward, "Everything in one layer")
+@check(Attention.forward, "Attention, with fewer heads of keys and values")
 def a_window() -> None:
-    """With a window of 2, each position sees itself and the one before."""
-    layer, x = RotaryAttention(sizes(window=2)), randn(1, 5, 16)
+    """With a window of 2, each token sees itself and the one before, and no other."""
+    layer, x = Attention(16, 4, 2, 100.0, 2), randn(1, 5, 16)
     far = torch.cat([x[:, :3] + 1, x[:, 3:]], 1)
-    equal(layer(far, AT)[:, 4], layer(x, AT)[:, 4])
+    equal(layer(far)[:, 4], layer(x)[:, 4], names="the first three changed / as they were")
     near = torch.cat([x[:, :3], x[:, 3:4] + 1, x[:, 4:]], 1)
-    holds(
-        not torch.allclose(layer(near, AT)[:, 4], layer(x, AT)[:, 4]), "the last position does not see the one before"
-    )
-    mask = torch.ones(1, 1, 1, 5, dtype=torch.bool)
-    mask[..., 3] = False
-    equal(layer(near, AT, mask=mask)[:, 4], layer(x, AT, mask=mask)[:, 4], names="a masked word / the same, changed")
+    holds(not torch.allclose(layer(near)[:, 4], layer(x)[:, 4]), "the last token does not see the one before")
 
 
-@check(RotaryAttention.forward, "Everything in one layer")
-def in_the_model() -> None:
-    """A Llama made of these layers gives the same logits step by step as for the whole text."""
-    model, tokens = Llama(sizes(n_layers=2)).eval(), tensor([[1, 5, 6, 7, 2]])
-    row, state = model.start(tokens[:, 1:3])  # after BOS
-    rows = [row]
-    for token in tokens[:, 3:].unbind(1):
-        row, state = model.step(token, state)
-        rows.append(row)
-    equal(torch.stack(rows, 1), model(tokens)[:, 2:])
+@check(Block.forward, "The whole model")
+def pre_norm() -> None:
+    """Each sublayer reads a normalised vector, and its result is added to the one that is not."""
+    block, x = model().layers[0], randn(2, 5, 16)
+    nn.init.normal_(block.norm1.weight)
+    nn.init.normal_(block.norm2.weight)
+    a = x + block.self_attn(block.norm1(x))
+    n = block.norm1(x + block.self_attn(x))
+    slips = {
+        "Post-norm in the text, pre-norm in the code": block.norm2(n + block.feed_forward(n)),
+        "one norm for both": a + block.feed_forward(block.norm1(a)),
+        "both sublayers read the same vector": a + block.feed_forward(block.norm2(x)),
+    }
+    equal(block(x), a + block.feed_forward(block.norm2(a)), slips)
 
 
-@check(Llama.embed, "Everything in one layer")
-def plain_tokens() -> None:
-    """Without a table of positions, a model embeds tokens alone, wherever they are."""
-    model, tokens = Llama(sizes()), tensor([[1, 5, 6, 7, 2]])
-    equal(model.embed(tokens, AT + 3), model.embedding(tokens))
+@check(Llama.forward, "The whole model")
+def whole() -> None:
+    """Tokens become vectors, pass through all layers and the last norm, and become logits (B, T, V)."""
+    for tied in (False, True):
+        llama = model(tied=tied)
+        nn.init.normal_(llama.norm.weight)
+        x = llama.embedding(TOKENS)
+        for layer in llama.layers:
+            x = layer(x)
+        equal(llama(TOKENS), llama.output(llama.norm(x)), {"the last norm is missing": llama.output(x)})
+
+
+@check(write, "The whole model")
+def greedy() -> None:
+    """The likeliest token is appended, up to the length or to the end token, which stays; no gradient is kept."""
+
+    class Counting(nn.Module):
+        """The likeliest token is the next number."""
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            """Logits (1, T, 12)."""
+            return F.one_hot((tokens + 1) % 12, 12).float().requires_grad_()
+
+    prompt = tensor([[7, 3]])
+    equal(write(Counting(), prompt, 3), tensor([[7, 3, 4, 5, 6]]))
+    got = write(Counting(), prompt, 9, end=5)
+    equal(got, tensor([[7, 3, 4, 5]]), {"the end token is cut off": same(got, tensor([[7, 3, 4]]))})

@@ -76,8 +76,7 @@ def measure(seed, budget, rate, layers=2, base=10_000.0):
 STUDY = Study(
     chapter="descendants/llama",
     equal="the trained model; only what it looks at, or what distances it is told, changes while it reads",
-    arms={"Llama": {}},
-    rates=(0.004, 0.008, 0.016, 0.032),
+    arms={"Llama": {"rate": 0.01}},  # that of the page
     measure=measure,
     metric="bits a letter, lower is better",
     budget=400,
@@ -104,17 +103,15 @@ STUDY = Study(
 
 CHECKS = {
     "longer": Check(
-        "1,000 updates; the best of two rates; seeds 100 to 105",
+        "1,000 updates; seeds 100 to 103",
         ("window", "without", "capped"),
-        range(100, 106),
+        range(100, 104),
         budget=1000,
-        rates=(0.008, 0.016),
     ),
     "deeper": Check(
-        "four layers rather than two, and a base of 500,000; the best of two rates; seeds 200 to 205",
+        "four layers rather than two, and a base of 500,000; seeds 200 to 203",
         ("window", "without", "capped"),
-        range(200, 206),
+        range(200, 204),
         settings={"layers": 4, "base": 500_000.0},
-        rates=(0.008, 0.016),
     ),
 }

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.xdist_group("device"),
     pytest.mark.skipif(NAME != "gpu" or torch.__version__ < "2.13", reason="the stand-in needs PyTorch 2.13"),
 ]
-ALONE = {gpu.tests, gpu.processes}  # start processes
+ALONE = {gpu.tests, gpu.processes, gpu.page_kernel}  # start processes, or need one in which nothing is imported yet
 
 
 @pytest.mark.parametrize("place", ["cpu", "gpu"])
@@ -122,6 +122,23 @@ def test_the_command_and_its_record(command, tmp_path, monkeypatch):
     assert "1 passed" in parts["tests"]["devices"] and parts["tests"]["failed, devices"] == []
     monkeypatch.setattr(results, "files", lambda _: tmp_path / "out")
     assert results.load("gpu")["parts"] == parts
+
+
+def test_the_kernel_of_the_page_in_the_interpreter(command):
+    pytest.importorskip("triton")
+    found = command("--device", "cpu", "--small", "--parts", "page_kernel")["page_kernel"]
+    differences = {name: value for name, value in found.items() if name.startswith("largest difference")}
+    assert len(differences) == 4
+    assert all(value < (1e-5 if "float32" in name else 1e-3) for name, value in differences.items())
+    assert "the page's kernel" in found["a forward pass"]
+
+
+def test_without_triton_the_kernel_is_left_out(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "flash_kernel", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    reasons = [found["left out"] for place in ("cpu", "gpu") for found in gpu.page_kernel(place, True)]
+    assert len(reasons) == 2 and "triton" in reasons[0]
 
 
 @pytest.mark.slow

@@ -58,6 +58,7 @@ from transformer_lib.plain import sampling as plain_sampling
 from transformer_lib.plain.attention import attention as plain_attention
 from transformer_lib.plain.deep_translator import DeepTranslator
 from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Residuals
+from transformer_lib.plain.flash_attention import Flash
 from transformer_lib.plain.masks import sees
 from transformer_lib.translation.translator import pretrained_names
 
@@ -1035,3 +1036,19 @@ def test_the_plain_llama_starts_like_the_library_s():
     assert deviations[0].keys() == deviations[1].keys()
     for name, spread in deviations[0].items():
         assert spread == pytest.approx(deviations[1][name], rel=0.1, abs=1e-6), name
+
+
+# ---- FlashAttention ----
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("size", [1, 7, 32, 100])
+def test_attention_in_tiles_has_the_results_and_gradients_of_the_librarys(size, dtype):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(n, w).to(dtype).requires_grad_() for n, w in ((33, 8), (50, 8), (50, 5)))
+    ours, expected = Flash.apply(q, k, v, size), kernel(q[None, None], k[None, None], v[None, None])[0, 0]
+    g = torch.randn(33, 5).to(dtype)
+    tolerance = {"atol": 1e-12 if dtype == torch.float64 else 1e-5, "rtol": 0}
+    torch.testing.assert_close(ours, expected, **tolerance)
+    for found, right in zip(*(torch.autograd.grad(x, (q, k, v), g) for x in (ours, expected)), strict=True):
+        torch.testing.assert_close(found, right, **tolerance)

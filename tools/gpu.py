@@ -23,12 +23,14 @@ and there: pip install --no-index --no-deps --target SITE FOLDER/*.whl; export P
 """
 
 import argparse
+import importlib
 import json
 import os
 import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from contextlib import nullcontext
@@ -41,6 +43,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
@@ -174,6 +179,45 @@ def masks(device, small):
             seconds(device, partial(attention, q, k, v, causal=True))
         kernels = sorted(event.key[:120] for event in watched.key_averages())
         yield {f"kernels, {name}": kernels, f"FlashAttention, {name}": any("flash" in one for one in kernels)}
+
+
+def page_kernel(device, small):
+    """The Triton kernel of the page on FlashAttention: what it computes, and its time beside the formula's."""
+    if device == "gpu":
+        yield {"left out": "the stand-in imitates no kernels"}
+        return
+    try:
+        kernel = kernel_of_the_page()
+    except ImportError as error:
+        yield {"left out": str(error)}
+        return
+    kinds = [
+        torch.float32,
+        torch.float16,
+        *[torch.bfloat16] * (device == "cuda"),
+    ]  # Triton's interpreter lacks the last
+    torch.manual_seed(0)
+    for dtype, length in ((kind, n) for kind in kinds for n in ((16, 50) if small else (1024, 1000))):
+        inputs = [torch.randn(2, length, 64, device=device, dtype=dtype) for _ in range(3)]
+        exact = F.scaled_dot_product_attention(*(x.double() for x in inputs))
+        yield {f"largest difference, {dtype}, {length}": (kernel(*inputs).double() - exact).abs().max().item()}
+    q, k, v = (torch.randn(2 if small else 64, 32 if small else 4096, 64, device=device).half() for _ in range(3))
+    calls = {
+        "formula": lambda: (q @ k.mT / 8).softmax(-1) @ v,
+        "PyTorch's kernel": lambda: F.scaled_dot_product_attention(q[None], k[None], v[None]),
+        "the page's kernel": lambda: kernel(q, k, v),
+    }
+    yield {"a forward pass": in_turns(device, calls, 2 if small else 15)}
+
+
+def kernel_of_the_page():
+    """The function ``attention`` of the file that the page writes."""
+    mark, folder = "%%writefile flash_kernel.py\n", tempfile.mkdtemp()
+    cells = json.loads((ROOT / "book/scale/flash_attention.ipynb").read_text(encoding="utf-8"))["cells"]
+    (text,) = (text for cell in cells if (text := "".join(cell["source"])).startswith(mark))
+    (Path(folder) / "flash_kernel.py").write_text(text.removeprefix(mark), encoding="utf-8")
+    sys.path.insert(0, folder)
+    return importlib.import_module("flash_kernel").attention
 
 
 def waits(device, small):
@@ -349,6 +393,7 @@ PARTS = {  # and the most seconds of each
     machine: 30,
     tests: 130,
     masks: 30,
+    page_kernel: 40,
     waits: 30,
     training: 70,
     decoding: 80,

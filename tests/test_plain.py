@@ -30,6 +30,7 @@ from transformer_lib.models import layers as library
 from transformer_lib.models.attention import attention as kernel
 from transformer_lib.models.attention import attention_weights
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
+from transformer_lib.models.bert import Bert, BertClassifier, BertConfig, mask_tokens
 from transformer_lib.models.hard_attention import HardConfig, HardSeq2Seq
 from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 from transformer_lib.models.llama import Llama, LlamaConfig, rotate
@@ -39,6 +40,7 @@ from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.plain import (
     bahdanau,
+    bert,
     encoder_decoder,
     layers,
     luong,
@@ -55,6 +57,7 @@ from transformer_lib.plain import latent_attention as latent
 from transformer_lib.plain import llama as plain_llama
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
+from transformer_lib.plain import vision_transformer as vision
 from transformer_lib.plain.attention import attention as plain_attention
 from transformer_lib.plain.deep_translator import DeepTranslator
 from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Residuals
@@ -935,6 +938,100 @@ def test_recipes_are_read_alone_as_beside_longer_ones(kind: type, encoder: type 
     together = model(torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0]]))
     for mine, both in zip(model(torch.tensor([[8, 6, 2]])), together, strict=True):
         torch.testing.assert_close(mine[0], both[1], atol=1e-12, rtol=0)
+
+
+# ---- BERT ----
+
+
+@pytest.mark.parametrize("classify", [False, True])
+def test_plain_bert_loads_the_weights_of_the_librarys(classify: bool) -> None:
+    """Names, logits, gradients, and the spread of the first weights, with segments, padding and a causal mask."""
+    torch.manual_seed(0)
+    sizes = BertConfig(90, d_model=48, n_heads=4, n_layers=2, d_ff=64, max_length=9)
+    ours, model = Bert(sizes), bert.Bert(90, 48, 4, 2, 64, max_length=9)
+    if classify:
+        ours, model = BertClassifier(ours, 3), bert.BertClassifier(model, 3)
+    ours, model = ours.double().eval(), model.double().eval()
+    for name, weight in ours.state_dict().items():
+        if weight.numel() > 400:  # with fewer, chance decides
+            torch.testing.assert_close(model.state_dict()[name].std(), weight.std(), rtol=0.1, atol=0)
+        elif name.endswith(("in_proj_bias", "out_proj.bias", "linear1.bias", "output.bias")):
+            assert not model.state_dict()[name].any() and not weight.any()
+    for weight in ours.parameters():
+        weight.data += 0.1 * torch.randn_like(weight)
+    model.load_state_dict(ours.state_dict())
+    tokens = torch.tensor([[1, 5, 80, 7, 9, 2], [1, 9, 4, 2, 0, 0]])
+    options = [{}, {"segments": torch.tensor([[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0]])}]
+    if not classify:
+        options.append({"mask": (tokens != PAD)[:, None, None] & torch.ones(6, 6, dtype=torch.bool).tril()})
+    for option in options:
+        mine, theirs = model(tokens, **option), ours(tokens, **option)
+        torch.testing.assert_close(mine, theirs, atol=1e-10, rtol=0)
+        mine.logsumexp(-1).sum().backward()
+        theirs.logsumexp(-1).sum().backward()
+    expected = dict(ours.named_parameters())
+    for name, weight in model.named_parameters():
+        if weight.grad is not None:  # a classifier guesses no words
+            torch.testing.assert_close(weight.grad, expected[name].grad, atol=1e-9, rtol=1e-6)
+
+
+def test_plain_masks_hide_the_same_words() -> None:
+    rows = torch.randint(0, 39, (40, 12), generator=torch.Generator().manual_seed(0))
+    plain_rng, rng = (torch.Generator().manual_seed(1) for _ in range(2))
+    for mine, theirs in zip(bert.mask_tokens(rows, 39, rng=plain_rng), mask_tokens(rows, 39, rng=rng), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+# ---- Vision transformers ----
+
+
+def test_the_plain_vision_transformer_is_hugging_faces() -> None:
+    """Outputs and gradients, with their weights under our names."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, "num_hidden_layers": 2}
+    config = transformers.ViTConfig(image_size=8, patch_size=2, num_channels=1, **sizes)
+    theirs = transformers.ViTModel(config, add_pooling_layer=False).double().eval()
+    for weight in theirs.parameters():
+        weight.data += 0.1 * torch.randn_like(weight)
+    names = {
+        "self_attn.out_proj": "attention.o_proj", "feed_forward.linear1": "mlp.fc1", "feed_forward.linear2": "mlp.fc2",
+        "norm1": "layernorm_before", "norm2": "layernorm_after", "class_token": "embeddings.cls_token",
+        "positions": "embeddings.position_embeddings", "patch.": "embeddings.patch_embeddings.projection.",
+    }  # fmt: skip
+    model, weights = vision.VisionTransformer(2, 16, 10, 32, 4, 2, 48).double().eval(), theirs.state_dict()
+
+    def find(name: str) -> Tensor:
+        if "in_proj_" in name:
+            start, kind = name.split("self_attn.in_proj_")
+            return torch.cat([weights[f"{start}attention.{one}_proj.{kind}"] for one in "qkv"])
+        for ours, other in names.items():
+            name = name.replace(ours, other)
+        return weights[f"layernorm{name.removeprefix('norm')}" if name.startswith("norm.") else name]
+
+    state = model.state_dict()
+    heads = {name: weight for name, weight in state.items() if name.startswith("head.")}
+    model.load_state_dict({name: find(name).view(state[name].shape) for name in state if name not in heads} | heads)
+    images = torch.rand(5, 8, 8).double().requires_grad_()
+    twins = images.detach().clone().requires_grad_()
+    found, expected = model.encode(images), theirs(twins[:, None]).last_hidden_state
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+    found.tanh().square().sum().backward()
+    expected.tanh().square().sum().backward()
+    torch.testing.assert_close(images.grad, twins.grad, atol=1e-10, rtol=0)
+
+
+def test_a_vision_transformer_without_positions_reads_a_bag_and_leaves_patches_out() -> None:
+    """Shuffled patches give the same answer; with positions, so does any order of those that are kept."""
+    torch.manual_seed(0)
+    model = vision.VisionTransformer(2, 16, 10).double().eval()
+    images, order = torch.rand(3, 8, 8).double(), torch.randperm(16)
+    kept = order[:9].expand(3, -1)
+    torch.testing.assert_close(model(images, kept), model(images, kept.flip(1)))
+    torch.testing.assert_close(model(images, order.expand(3, -1)), model(images))
+    model.positions.data.zero_()
+    tiles = vision.patches(images, 2)[:, order].view(3, 4, 4, 2, 2)
+    torch.testing.assert_close(model(tiles.transpose(2, 3).reshape(3, 8, 8)), model(images))
 
 
 # ---- An encoder-decoder ----

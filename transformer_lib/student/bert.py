@@ -45,7 +45,7 @@ def feed_forward() -> None:
     """The result is W2 gelu(W1 x + b1) + b2."""
     layer, x = FeedForward(8, 16), randn(2, 5, 8)
     inside = layer.linear1(x)
-    slips = {"the activation is missing": layer.linear2(inside), "ReLU, not GELU": layer.linear2(inside.relu())}
+    slips = {"the activation is missing": layer.linear2(inside), "the activation is ReLU": layer.linear2(inside.relu())}
     equal(layer(x), layer.linear2(F.gelu(inside)), slips)
 
 

@@ -587,6 +587,38 @@ def test_an_address_carries_model_and_sentence(site: Path, browser: Any) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["transformer", "bahdanau"])
+def test_a_translator_of_ones_own_joins_the_others(kind: str, site: Path, browser: Any, tmp_path: Path) -> None:
+    text, folder = "Two dogs are playing in the snow.", tmp_path / "my-own"
+    own = random_translator(kind, {}, folder, "int8")
+    (expected,) = own.translate([text])
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}light.html", reduced_motion="reduce")
+        page.fill("textarea", text)
+        chosen = page.locator(".tl-own input")
+        chosen.set_input_files(str(folder))
+        page.wait_for_function(
+            "() => document.querySelector('.tl-settings select').selectedOptions[0].text === 'Yours: my-own'"
+        )
+        page.wait_for_function(SPOKEN, arg=expected)
+        assert not page.is_visible(".tl-copy") and "#" not in page.url
+        assert page.inner_text(".tl-terms") == "Your own translator. It stays in your browser and is sent nowhere."
+        (folder / "target.json").unlink()
+        chosen.set_input_files(str(folder))
+        page.wait_for_function(
+            "() => document.querySelector('.tl-notice').textContent.includes('target.json is missing')"
+        )
+        (folder / "config.json").write_text("[1]", encoding="utf-8")
+        chosen.set_input_files(str(folder))
+        page.wait_for_function(
+            "() => document.querySelector('.tl-notice').textContent.includes('not that of a translator')"
+        )
+        assert page.locator(".tl-settings select").first.locator("option", has_text="Yours").count() == 1
+        assert problems == []
+        page.context.close()
+
+
+@pytest.mark.slow
 @both_ways
 @pytest.mark.parametrize("name", pretrained_names())
 def test_every_shipped_model_translates_as_in_python(name: str, plain: bool, extension: Any) -> None:

@@ -9,11 +9,13 @@ import {
   carried,
   carry,
   copies,
+  dropped,
   element,
   explain,
   firstSentence,
   knownWords,
   mostlyUnknown,
+  ownModel,
   pause,
   unknownAmong,
   unpack,
@@ -28,6 +30,7 @@ const PRONOUNS = ["er", "sie", "es"];
 class TranslatorInPage extends Widget {
   constructor(root) {
     super(root, ["source", "target", "says", "changes", "offers", "settings", "terms"]);
+    [this.copy, this.own] = ["copy", "own"].map((name) => root.querySelector(`.tl-${name}`));
     this.chosen = -1;
     this.lines = root.querySelector("svg");
     [this.model, this.search, this.heads] = root.querySelectorAll("select");
@@ -89,15 +92,43 @@ class TranslatorInPage extends Widget {
     this.target.addEventListener("keydown", (event) =>
       this.follow(event, [...this.target.querySelectorAll("button")]),
     );
-    const copy = this.root.querySelector(".tl-copy");
+    this.receive();
     copies(
-      copy,
+      this.copy,
       () => this.wanted.name,
       () => this.input.value.trim(),
     );
     addEventListener("hashchange", () => this.arrive());
     new ResizeObserver(() => this.arrange()).observe(this.root);
     document.fonts?.ready.then(() => this.arrange());
+  }
+
+  // ---- the reader's own model ----
+
+  // A folder is chosen with the button, or dropped anywhere on the widget.
+  receive() {
+    const [field, button] = this.own.children;
+    button.addEventListener("click", () => field.click());
+    field.addEventListener("change", () => this.add([...field.files]));
+    this.root.addEventListener("dragover", (event) => event.preventDefault());
+    this.root.addEventListener("drop", async (event) => {
+      event.preventDefault();
+      this.add(await dropped(event.dataTransfer));
+    });
+  }
+
+  // It joins the others, and translates what stands there.
+  async add(files) {
+    if (!files.length) return;
+    try {
+      const model = await ownModel(files);
+      this.models.push(model);
+      this.model.append(element("option", {}, model.label));
+      this.model.parentElement.hidden = false;
+      this.turn(this.models.length - 1, this.input.value);
+    } catch (error) {
+      this.say(`This is no translator that the page can read: ${error.message}.`);
+    }
   }
 
   // ---- the recorded example ----
@@ -163,7 +194,7 @@ class TranslatorInPage extends Widget {
   // Another model: it translates the sentence that stands there, if it reads its language.
   pick() {
     const { source, sentences } = this.wanted;
-    if (source !== this.input.lang) this.input.value = sentences[0];
+    if (sentences.length && source !== this.input.lang) this.input.value = sentences[0];
     this.picked = true;
     this.offer();
     this.clear("");
@@ -201,6 +232,7 @@ class TranslatorInPage extends Widget {
     const ready = this.loaded === this.wanted;
     this.settings.classList.toggle("tl-loaded", ready);
     this.search.disabled = this.heads.disabled = !ready;
+    this.copy.hidden = Boolean(this.wanted.read);
   }
 
   submit() {
@@ -286,7 +318,7 @@ class TranslatorInPage extends Widget {
         const { value, done } = steps.next();
         this.last = [text, value];
         if (done) {
-          carry(this.wanted.name, typed);
+          if (!this.wanted.read) carry(this.wanted.name, typed); // nobody else has yours
           return this.draw();
         }
         this.show(this.picture(), {});

@@ -58,6 +58,8 @@ def site(tmp_path_factory: pytest.TempPathFactory, extension: Any) -> Path:
     widget = extension.breaking(RECORD, BLEU, MEASURED["budget"], "files")
     for mode in ("light", "dark"):
         (folder / f"{mode}.html").write_text(PAGE.format(mode=mode, widget=widget), encoding="utf-8")
+        game = extension.guess(results.load("page-circuit"), "files")
+        (folder / f"guess-{mode}.html").write_text(PAGE.format(mode=mode, widget=game), encoding="utf-8")
     extension.copy_files(folder / "files", folder / "no models", {})
     shutil.copy(ROOT / "book" / "_static" / "book.css", folder)
     shutil.copytree(ROOT / "book" / "_static" / "fonts", folder / "fonts")
@@ -145,3 +147,56 @@ def test_rules_that_nothing_can_use_go_and_no_others(extension: Any) -> None:
     for gone in ("h1.gone", ".kept.gone", "#there", "@mediaprint"):
         assert gone not in squeezed, gone
     assert book_styles.trim(left, names) == left
+
+
+@pytest.mark.slow
+def test_the_reader_guesses_and_sixteen_heads_vote(site: Path, browser: Any) -> None:
+    import json
+
+    with serve(site) as root:
+        page, problems = opened(
+            browser,
+            f"{root}guess-light.html",
+            reduced_motion="reduce",
+            permissions=["clipboard-read", "clipboard-write"],
+        )
+        told = json.loads(page.text_content("script[type='application/json']"))
+        for place, one in enumerate(told["sentences"]):
+            assert one["words"][one["noun"]] not in ("it", "is") and len(one["votes"]) == 16
+            wrong = place == 3
+            page.locator(".gs-source button").nth(0 if wrong else one["noun"]).click()
+            count = one["votes"].count(one["noun"])
+            assert f"{count} of its 16 heads looked there" in page.inner_text(".gs-says")
+            assert page.inner_text(".gs-says").startswith("No: it is the dog" if wrong else "Right")
+            votes = [int(text) for text in page.locator(".gs-votes").all_inner_texts()]
+            assert sum(votes) == 16 and page.inner_text(".gs-target strong") == one["pronoun"]
+            if place < 5:
+                page.keyboard.press("Enter")  # on "Next", which has the focus
+                continue
+            page.locator(".gs-source button").nth(1).click()  # a second answer counts for nothing
+            if place < 9:
+                page.click(".gs-next")
+        heads = [sum(one["votes"][head] == one["noun"] for one in told["sentences"]) for head in range(16)]
+        assert page.inner_text(".gs-score") == f"You: 9 of 10. The best head: {max(heads)}."
+        assert "You found 9 of 10, layer 2, head 2 and layer 4, head 3 found 10" in page.inner_text(".gs-says")
+        page.click(".gs-copy")
+        link = page.evaluate("() => navigator.clipboard.readText()")
+        assert link == f"{root}guess-light.html#guess-9"
+        page.goto("about:blank")
+        page.goto(link)
+        assert page.inner_text(".gs-says") == "Somebody found 9 of 10. And you?"
+        page.locator(".gs-source button").first.focus()
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate("() => document.activeElement.textContent") == told["sentences"][0]["words"][1]
+        assert problems == []
+        page.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_the_game_fits_a_phone(site: Path, browser: Any, mode: str) -> None:
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}guess-{mode}.html", viewport=NARROW)
+        page.locator(".gs-source button").first.click()
+        assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth") and problems == []
+        page.context.close()

@@ -1,4 +1,4 @@
-"""``{live-translator}``, ``{museum}``, ``{circuit}`` and ``{breaking}``: translators that compute in the page, and the files that they load when asked.
+"""``{live-translator}``, ``{museum}``, ``{circuit}``, ``{guess}`` and ``{breaking}``: translators that compute in the page, and the files that they load when asked.
 
 The recorded examples come from ``page-translator.json``, ``page-museum.json`` and ``page-circuit.json`` in ``transformer_lib/results``. The scripts and the shipped
 models are copied from the package into the built book, so that nothing is committed twice; pages without the directives load none of it.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 import shutil
 from collections.abc import Callable
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,8 @@ SCRIPTS = (
     "translator.css",
     "breaking.js",
     "breaking.css",
+    "guess.js",
+    "guess.css",
 )
 MODEL_FILES = ("config.json", "source.json", "target.json", "weights.safetensors")
 FOLDER = "_static/translator"
@@ -268,6 +272,29 @@ def breaking(
     )
 
 
+GUESSES = 10
+
+
+def guess(record: dict[str, Any], files: str) -> str:
+    """A game with the sentences of the circuit as HTML: which word does the pronoun stand for, and where did each head look?"""
+    found = []
+    for one in chain.from_iterable(record["pairs"]):
+        pronoun = PRONOUNS[one["right"]]
+        before, after = one["texts"][0].split(f" {pronoun} ", 1)
+        votes = [max(row, key=lambda pair: pair[1])[0] for row in one["looks"]]
+        found.append({
+            "words": [*one["words"], "⟨end⟩"],
+            "german": [f"{before} ", f" {after}"],
+            "pronoun": pronoun,
+            "noun": one["words"].index(one["noun"]),
+            "votes": votes,
+        })  # fmt: skip
+    chosen = random.Random(0).sample(found, GUESSES)
+    names = [f"layer {n // 4 + 1}, head {n % 4 + 1}" for n in range(16)]
+    told = {"files": f"{files}/", "sentences": chosen, "names": names}
+    return widget("guess", [], told, first=chosen[0])
+
+
 class _Widget(SphinxDirective):
     """What the directives share: the records, and the place of the files."""
 
@@ -347,6 +374,14 @@ class Breaking(_Widget):
         return [nodes.raw("", text, format="html")]
 
 
+class Guess(_Widget):
+    """``{guess}``: ten sentences with a pronoun; the reader guesses, and sixteen heads vote."""
+
+    def run(self) -> list[nodes.Node]:
+        text = guess(self.record("page-circuit"), self.place(FOLDER))
+        return [nodes.raw("", text, format="html")]
+
+
 class Learning(_Widget):
     """``{learning}``: a layer of attention that learns in the page."""
 
@@ -394,6 +429,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("museum", Museum)
     app.add_directive("circuit", Circuit)
     app.add_directive("breaking", Breaking)
+    app.add_directive("guess", Guess)
     app.add_directive("learning", Learning)
     app.connect("build-finished", _copy_files)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

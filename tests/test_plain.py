@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import random
 import sys
+from collections import Counter
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -18,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib import Translator, plain
 from transformer_lib.data.batching import Batch
+from transformer_lib.data.bpe import join_at_random
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.everyday import load_everyday
 from transformer_lib.data.multi30k import load_multi30k
@@ -49,6 +52,7 @@ from transformer_lib.plain import (
     prediction,
     scale,
     self_attention,
+    subwords,
     transformer,
 )
 from transformer_lib.plain import beam_search as plain_search
@@ -1149,3 +1153,40 @@ def test_attention_in_tiles_has_the_results_and_gradients_of_the_librarys(size, 
     torch.testing.assert_close(ours, expected, **tolerance)
     for found, right in zip(*(torch.autograd.grad(x, (q, k, v), g) for x in (ours, expected)), strict=True):
         torch.testing.assert_close(found, right, **tolerance)
+
+
+# ---- Subword tokenization ----
+
+
+@pytest.mark.parametrize("name", [one for one in pretrained_names() if not one.startswith("captions")])
+def test_plain_pieces_are_those_of_every_shipped_translator(name):
+    tokenizer = shipped(name)[0].source_tokenizer
+    vocabulary = [*sorted(subwords.BYTES), *map("".join, tokenizer.merges)]
+    ids = {piece: 4 + i for i, piece in enumerate(dict.fromkeys(vocabulary))}
+    assert tuple(ids) == tokenizer.pieces
+    rng = random.Random(name)
+    odd = [*map(chr, range(32, 600)), *"\t\n\r\u3000我在 🐕\u0301²½Ⅷ"]
+    texts = [*sources(name), *("".join(rng.choices(odd, k=rng.randint(0, 40))) for _ in range(200))]
+    for text in texts:
+        pieces = subwords.cut(text, tokenizer.merges)
+        assert [ids[piece] for piece in pieces] == tokenizer.encode(text)
+        assert subwords.text_of(pieces) == text == tokenizer.decode([ids[piece] for piece in pieces])
+
+
+def test_plain_merges_are_those_that_the_library_learns():
+    for seed in range(3):
+        texts = [one.target for one in make_captions(300, seed=seed)]
+        counts = Counter(word for text in texts for word in subwords.words(text))
+        learned = Tokenizer.train(texts, 4 + 256 + 120)
+        assert subwords.learn_merges(counts, 120) == list(learned.merges)
+    assert subwords.learn_merges({"ab": 2}, 9) == [("a", "b")]
+
+
+@pytest.mark.parametrize("skip", [0.0, 0.1, 0.5, 0.9])
+def test_plain_cuts_at_random_are_those_of_the_library(skip):
+    tokenizer = Tokenizer.train([one.source for one in make_captions(300, seed=0)], 500)
+    rank = {pair: place for place, pair in enumerate(tokenizer.merges)}
+    mine, ours = random.Random(1), random.Random(1)
+    for text in ("the grandmother laughs at the zebra", "ha ha ha!", "unbelievable"):
+        for word in subwords.words(text):
+            assert subwords.cut_at_random(word, rank, skip, mine) == join_at_random([*word], rank, skip, ours)

@@ -12,6 +12,8 @@
 //   { learn: [settings], steps, example } the losses of layers that learn, and what they make of an example
 //   { masks, layers }                     what is known through layers of attention, the lamps, and the way to each;
 //                                         and the masks from which a reader starts
+//   { cut: { packed, alphabet }, texts, limits }  the pieces of texts with so many merges, as one reads them, and all
+//                                         their swaps
 //   { folder, experiments }               logits and attention while source and target ids are read under a change;
 //                                         a swapped vector is { place, layer, from: ids, at: place }
 import { readFileSync } from "node:fs";
@@ -19,6 +21,7 @@ import { change, encode, run, write } from "../transformer_lib/viz/kit.js";
 import { outcome, study } from "../transformer_lib/viz/circuit.js";
 import { learner } from "../transformer_lib/viz/learning.js";
 import { known, lamps, path, PRESETS } from "../transformer_lib/viz/masks.js";
+import { cut, readable, swaps, unpack } from "../transformer_lib/viz/pieces.js";
 import { makeRoom, product } from "../transformer_lib/viz/product.js";
 import { meanOfLayer, Tokenizer, Translator } from "../transformer_lib/viz/translator.js";
 
@@ -101,6 +104,15 @@ if (asked.learn) {
     presets: Object.fromEntries(Object.entries(PRESETS).map(table)),
   };
   process.stdout.write(JSON.stringify(answer));
+} else if (asked.cut) {
+  const merges = unpack(asked.cut.packed, asked.cut.alphabet);
+  const rank = new Map(merges.map((one, i) => [one.join(" "), i]));
+  const answers = asked.texts.map((text) => ({
+    swaps: swaps(text),
+    pieces: asked.limits.map((limit) => cut(text, rank, limit)),
+    read: cut(text, rank, asked.limits.at(-1)).map(readable),
+  }));
+  process.stdout.write(JSON.stringify({ merges, answers }));
 } else if (asked.products) {
   const answers = asked.products.map(({ rows, x, bias }) => {
     const room = makeRoom([[rows.length, x.length], [rows.length]]);

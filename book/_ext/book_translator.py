@@ -32,6 +32,7 @@ RESULTS = PACKAGE / "results"
 WORDS = Path(__file__).parent / "words"
 SCRIPTS = (
     "translator.js",
+    "pieces.js",
     "product.js",
     "kit.js",
     "page_parts.js",

@@ -3,6 +3,7 @@
 // vector is a Float32Array, a sequence an array of vectors, and a linear map
 // { weight, bias } has one row for each output.
 
+import { BYTES, cut, LETTERS } from "./pieces.js";
 import { makeRoom, product } from "./product.js";
 
 export const [PAD, BOS, EOS, UNK] = [0, 1, 2, 3];
@@ -475,22 +476,6 @@ function grow(tensors) {
 // What Python's str.split() splits at.
 const SPACES = /[\p{White_Space}\x1c-\x1f]+/u;
 
-// The words of byte-level BPE (GPT-2's rule): endings like 's; a space may lead
-// letters, digits or signs; spaces, but for the one that leads.
-const S = "\\p{White_Space}";
-const WORDS = new RegExp(
-  `'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^${S}\\p{L}\\p{N}]+|${S}+(?!\\P{White_Space})|${S}+`,
-  "gu",
-);
-
-// The letter that stands for each byte: itself if it can be seen, or the next of
-// those from code point 256 on.
-let hidden = 256;
-const LETTERS = Array.from({ length: 256 }, (_, byte) =>
-  String.fromCharCode(/[!-~¡-¬®-ÿ]/.test(String.fromCharCode(byte)) ? byte : hidden++),
-);
-const BYTES = new Map(LETTERS.map((letter, byte) => [letter, byte]));
-
 // What nobody sees is no text. Three blanks are spaces, and what Unicode calls default
 // ignorable, control characters, and signs around digits or letters that aren't there
 // are nothing. Both zero-width joiners stay where they change what is seen: in Arabic to
@@ -539,23 +524,7 @@ export class Tokenizer {
   encode(text) {
     if (this.level === "word")
       return split(oneLine(text)).map((word) => this.ids.get(word) ?? UNK);
-    if (!text) return [];
-    const words = ` ${text}`.match(WORDS); // so the first word is like the others
-    return words.flatMap((word) => this.merge(word)).map((piece) => this.ids.get(piece));
-  }
-
-  // The bytes of a word, joined pair by pair, in the order of learning.
-  merge(word) {
-    const pieces = [...new TextEncoder().encode(word)].map((byte) => LETTERS[byte]);
-    for (;;) {
-      let [first, at] = [Infinity, -1];
-      for (let i = 0; i + 1 < pieces.length; i++) {
-        const rank = this.rank.get(`${pieces[i]} ${pieces[i + 1]}`);
-        if (rank < first) [first, at] = [rank, i];
-      }
-      if (at < 0) return pieces;
-      pieces.splice(at, 2, pieces[at] + pieces[at + 1]);
-    }
+    return cut(text, this.rank).map((piece) => this.ids.get(piece));
   }
 
   // The places of the tokens of each word. A comma, and a piece that does not begin

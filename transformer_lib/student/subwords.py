@@ -93,7 +93,7 @@ def words_one_by_one() -> None:
     """The words are cut one after the other, and no piece crosses the border between two of them."""
     merges = [("Ġ", "a"), ("a", "b"), ("b", "Ġ"), ("Ġa", "b")]
     equal(cut("ab ab", merges), ["Ġab", "Ġab"])
-    equal(cut("b a", merges), ["Ġ", "b", "Ġa"], {"a piece across the border": ["Ġ", "bĠ", "a"]})
+    equal(cut("b a", [("b", "Ġ")]), ["Ġ", "b", "Ġ", "a"], {"a piece across the border": ["Ġ", "bĠ", "a"]})
 
 
 @check(text_of, "Bytes: any text can be written")
@@ -110,6 +110,8 @@ def without_skipping_as_before() -> None:
     for word in (*COUNTS, "runder", "unter"):
         equal(cut_at_random(word, RANK, 0.0, random.Random(0)), cut_word(word, RANK))
         equal(cut_at_random(word, RANK, 1.0, random.Random(0)), list(word))
+    slips = {"from left to right, not in the order of learning": ["ab", "c"]}
+    equal(cut_at_random("abc", {("b", "c"): 0, ("a", "b"): 1}, 0.0, random.Random(0)), ["a", "bc"], slips)
 
 
 @check(cut_at_random, "Typing errors and BPE-dropout")

@@ -1,7 +1,8 @@
-"""``{results-index}`` and ``{study}``: what was measured, read from ``transformer_lib/results`` when the book is built."""
+"""Tables that are made when the book is built: what was measured, and what published models chose."""
 
 from __future__ import annotations
 
+import inspect
 import json
 from html import escape
 from pathlib import Path
@@ -9,8 +10,10 @@ from statistics import fmean
 from typing import Any
 
 from docutils import nodes
+from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+from transformer_lib.data.published import load_published
 
 ORIGIN = (
     "command",
@@ -232,8 +235,49 @@ class StudyTable(_Records):
         return out
 
 
+SORT = """<script>
+document.querySelectorAll(".published th").forEach((head) => {
+  const name = head.textContent.trim(), button = document.createElement("button");
+  button.textContent = name;
+  head.replaceChildren(button);
+  button.addEventListener("click", () => {
+    const table = head.closest("table"), column = head.cellIndex, body = table.tBodies[0];
+    const up = head.getAttribute("aria-sort") !== "ascending";
+    const value = (row) => row.cells[column].textContent.trim();
+    const size = (row) => parseFloat(value(row).replace(/,/g, ""));
+    const by = (a, b) => (isNaN(size(a)) || isNaN(size(b)) ? value(a).localeCompare(value(b)) : size(a) - size(b));
+    const unknown = (row) => value(row) === "\u2013" || value(row) === "";
+    const rows = [...body.rows].sort((a, b) => unknown(a) - unknown(b) || (up ? by(a, b) : by(b, a)));
+    body.append(...rows);
+    table.querySelectorAll("th").forEach((one) => one.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", up ? "ascending" : "descending");
+  });
+});
+</script>"""
+
+
+class PublishedModels(SphinxDirective):
+    """``{published-models}``: what published models chose, a table that can be sorted."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(inspect.getfile(load_published))
+        heads = "model", "year", "attention", "positions", "also", "feed-forward"
+        heads += "KB a token", "source"
+        lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+        for name, row in load_published().items():
+            kept = sum(layers * numbers for layers, numbers in row.get("cache", []))
+            size = f"{2 * kept / 1000:,.1f}" if kept else "\N{EN DASH}"
+            parts = (row[key] for key in ("attention", "positions", "extras"))
+            cells = name, str(row["year"]), *parts, row["feed_forward"], size
+            lines.append(f"| {' | '.join(cells)} | {{cite}}`{row['source']}` |")
+        out = nodes.container(classes=["published"])
+        self.state.nested_parse(StringList(lines, "published"), 0, out)
+        return [out, nodes.raw("", SORT, format="html")]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add the directives."""
     app.add_directive("results-index", ResultsIndex)
     app.add_directive("study", StudyTable)
+    app.add_directive("published-models", PublishedModels)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

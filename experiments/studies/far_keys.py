@@ -103,15 +103,15 @@ STUDY = Study(
 
 CHECKS = {
     "longer": Check(
-        "1,000 updates; seeds 100 to 103",
+        "800 updates; seeds 100 to 102",
         ("window", "without", "capped"),
-        range(100, 104),
-        budget=1000,
+        range(100, 103),
+        budget=800,
     ),
     "deeper": Check(
-        "four layers rather than two, and a base of 500,000; seeds 200 to 203",
+        "four layers rather than two, and a base of 500,000; seeds 200 to 202",
         ("window", "without", "capped"),
-        range(200, 204),
+        range(200, 203),
         settings={"layers": 4, "base": 500_000.0},
     ),
 }

@@ -573,8 +573,7 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_notebook(tmp_path / "book" / "translation" / "decoding.ipynb", EARLIER)
     write_notebook(tmp_path / "book" / "translation" / "translating_real_sentences.ipynb", SAMPLE)
     (tmp_path / "book" / "index.md").write_text(
-        "# Book\n\n```{chapter-table}\n```\n\n```{results-index}\n```\n\n"
-        "```{study} never-run\n```\n\n```{bibliography}\n```\n",
+        "# Book\n\n```{chapter-table}\n```\n\n```{results-index}\n```\n\n```{bibliography}\n```\n",
         encoding="utf-8",
     )
     pages = [{"file": f"book/translation/{name}"} for name in ("decoding", "translating_real_sentences")]

@@ -1,14 +1,16 @@
-"""Tables that are made when the book is built: what was measured, and what published models chose."""
+"""Tables and charts that are made when the book is built: what was measured, and what published models chose."""
 
 from __future__ import annotations
 
 import inspect
 import json
+import math
 from html import escape
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
@@ -210,29 +212,52 @@ class ResultsIndex(_Records):
         return out
 
 
-class StudyTable(_Records):
-    """``{study} NAME``: the numbers of one study, or a note that it has not been run."""
+LEFT, RIGHT = 0.1, 2.5  # the ends of the axis of ratios
+MARKS = (1 / 8, 1 / 4, 1 / 2, 1, 2)
 
-    required_arguments = 1
+
+def along(value: float) -> str:
+    """Where a ratio lies on the logarithmic axis."""
+    return f"{100 * math.log(value / LEFT, RIGHT / LEFT):.1f}%"
+
+
+def compared(record: dict[str, Any], ours: str, theirs: str) -> tuple[float, ...]:
+    """Geometric mean, least and greatest of the ratios, theirs to ours, round by round."""
+    seconds = {
+        (row["arm"], row["seed"]): row["milliseconds"] for row in record["rows"]
+    }
+    found = [
+        seconds[theirs, seed] / seconds[ours, seed] for seed in record["seeds"]
+    ]
+    return math.exp(fmean(map(math.log, found))), min(found), max(found)
+
+
+class Ratios(_Records):
+    """``{ratios}``: how long others take, as multiples of our time. Its content names groups, records and variants."""
+
+    has_content = True
 
     def run(self) -> list[nodes.Node]:
-        path = self.folder() / f"{self.arguments[0]}.json"
-        command = f"python -m experiments run {path.stem}"
-        if not path.exists():
-            return [
-                nodes.paragraph(
-                    "", "Not measured yet: ", nodes.literal("", command)
+        folder, parts = self.folder(), []
+        for group, given in yaml.safe_load("\n".join(self.content)).items():
+            record = json.loads(
+                (folder / f"{given['record']}.json").read_text(encoding="utf-8")
+            )
+            rows = []
+            for name, (ours, theirs) in given["rows"].items():
+                mean, low, high = compared(record, ours, theirs)
+                rows.append(
+                    f'<li><span>{escape(name)}</span> <span class="track" aria-hidden="true"><i style="left: {along(low)}; '
+                    f'right: calc(100% - {along(high)})"></i><b style="left: {along(mean)}"></b></span> '
+                    f"<span>{show(mean)}</span></li>"
                 )
-            ]
-        record = json.loads(path.read_text(encoding="utf-8"))
-        out: list[nodes.Node] = [table(*rows_of(record))]
-        ratios = {
-            one["how"]: one for one in record["findings"].values()
-        }  # a claim and its successor share a ratio
-        for how, finding in ratios.items():
-            ends = f"{number(finding['value'])} ({number(finding['low'])} to {number(finding['high'])})"
-            out.append(nodes.paragraph("", f"{how[0].upper()}{how[1:]}: {ends}."))
-        return out
+            parts.append(f"<p>{escape(group)}</p><ul>{''.join(rows)}</ul>")
+        marks = "".join(
+            f'<span style="left: {along(mark)}">{"1/" * (mark < 1)}{max(mark, 1 / mark):g}</span>'
+            for mark in MARKS
+        )
+        text = f'<figure class="ratios" style="--one: {along(1)}">{"".join(parts)}<div class="marks" aria-hidden="true">{marks}</div></figure>'
+        return [nodes.raw("", text, format="html")]
 
 
 SORT = """<script>
@@ -278,6 +303,6 @@ class PublishedModels(SphinxDirective):
 def setup(app: Sphinx) -> dict[str, Any]:
     """Add the directives."""
     app.add_directive("results-index", ResultsIndex)
-    app.add_directive("study", StudyTable)
+    app.add_directive("ratios", Ratios)
     app.add_directive("published-models", PublishedModels)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

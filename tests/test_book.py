@@ -31,6 +31,8 @@ from browser import NARROW, launch, serve  # noqa: E402
 from docutils import nodes  # noqa: E402
 from docutils.utils import new_document  # noqa: E402
 
+from transformer_lib import results  # noqa: E402
+
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
 CSS = (STATIC / "book.css").read_text(encoding="utf-8")
@@ -337,6 +339,23 @@ def test_a_study_is_shown_with_the_mean_and_range_of_each_variant_at_its_own_rat
     other = [row | {"seed": 1, "loss": 2.0}, row | {"rate": 0.2, "loss": 9}, row | {"tuning": True, "loss": 9}]
     record = {"findings": {}, "tuned": {"a": {"rate": 0.1}}, "budget": 5, "rows": [row, *other]}
     assert book_results.rows_of(record) == (["Variant", "Rate", "loss"], [["a", "0.1", "1.50 (1 to 2)"]])
+
+
+def test_the_chart_of_speeds_is_drawn_from_the_findings() -> None:
+    page = (BOOK / "appendix" / "how_fast.md").read_text(encoding="utf-8")
+    groups = yaml.safe_load(re.search(r"```\{ratios\}\n(.*?)```", page, re.S)[1])
+    found = {}
+    for group in groups.values():
+        record = results.load(group["record"])
+        for ours, theirs in group["rows"].values():
+            mean, low, high = book_results.compared(record, ours, theirs)
+            assert book_results.LEFT < low <= mean <= high < book_results.RIGHT, theirs  # on the axis
+            found[f"{theirs} divided by {ours}"] = mean
+    known = [one for name in ("speed", "decoding_speed") for one in results.load(name)["findings"].values()]
+    shared = {one["how"].rpartition(",")[0]: one["value"] for one in known if one["how"].rpartition(",")[0] in found}
+    assert len(shared) == 2 and {how: found[how] for how in shared} == pytest.approx(shared)
+    places = [float(book_results.along(value)[:-1]) for value in (book_results.LEFT, 0.5, 1, book_results.RIGHT)]
+    assert places[0] == 0 and places[-1] == 100 and places[1] == pytest.approx(50, abs=0.1) and places[2] > 71
 
 
 # ---- references, figures ----
@@ -657,7 +676,6 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
     assert 'href="translation/translating_real_sentences.html"' in index
     assert re.search(r'class="right-next"\s+href="translation/decoding.html"', index)  # not to what comes before it
     assert '<details id="run-first-run">' in index and "Scores &lt;compared&gt;" in index and "24.31" in index
-    assert "Not measured yet" in index and "never-run" in index
     assert "Neural Machine Translation by Jointly Learning to Align and Translate" in index
     found = (built / "searchindex.js").read_text(encoding="utf-8")
     terms = json.loads(found.removeprefix("Search.setIndex(").removesuffix(")"))["terms"]

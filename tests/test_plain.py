@@ -28,7 +28,7 @@ from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.decoding.sampling import sample, sampling_probabilities
-from transformer_lib.metrics import perplexity, sequence_log_probability
+from transformer_lib.metrics import bleu, perplexity, sequence_log_probability
 from transformer_lib.models import layers as library
 from transformer_lib.models.attention import attention as kernel
 from transformer_lib.models.attention import attention_weights
@@ -54,8 +54,10 @@ from transformer_lib.plain import (
     self_attention,
     subwords,
     transformer,
+    trust,
 )
 from transformer_lib.plain import beam_search as plain_search
+from transformer_lib.plain import bleu as plain_bleu
 from transformer_lib.plain import hard_attention as hard
 from transformer_lib.plain import latent_attention as latent
 from transformer_lib.plain import llama as plain_llama
@@ -1190,3 +1192,32 @@ def test_plain_cuts_at_random_are_those_of_the_library(skip):
     for text in ("the grandmother laughs at the zebra", "ha ha ha!", "unbelievable"):
         for word in subwords.words(text):
             assert subwords.cut_at_random(word, rank, skip, mine) == join_at_random([*word], rank, skip, ours)
+
+
+# ---- BLEU, and when to trust a translation ----
+
+
+def test_plain_bleu_is_that_of_sacrebleu():
+    rng, matched = random.Random(0), 0
+    for size in (1, 3, 40):
+        for _ in range(30):
+            texts = [[" ".join(rng.choices("abc", k=rng.randint(4, 12))) for _ in range(size)] for _ in range(2)]
+            mine, ours = plain_bleu.corpus_bleu(*texts), bleu(*texts, tokenize="none").score
+            assert mine == 0 or math.isclose(mine, ours, rel_tol=1e-9)
+            matched += mine > 0
+    assert matched > 60
+
+
+@pytest.mark.parametrize("name", ["multi30k-en-de", "everyday-en-de", "multi30k-de-en-luong"])
+def test_plain_probabilities_are_those_of_the_search(name):
+    ours, _ = shipped(name)
+    texts, eos = sources(name)[:12], [trust.EOS]
+    found = [best[0] for best in ours.search(texts)]
+    one, other = ours.source_tokenizer, ours.target_tokenizer
+    read = pad_sequence([torch.tensor([*one.encode(ours.prepare(text)), *eos]) for text in texts], True)
+    wrote = pad_sequence([torch.tensor([trust.BOS, *other.encode(best.text), *eos]) for best in found], True)
+    log_p = trust.log_probabilities(ours.model, read, wrote)
+    expected = torch.tensor([best.log_probability for best in found])
+    assert torch.allclose(log_p.sum(1), expected, atol=1e-3)
+    lengths = torch.tensor([len(other.encode(best.text)) + 1 for best in found])
+    assert torch.allclose(trust.confidence(ours.model, read, wrote), (expected / lengths).exp(), atol=1e-4)

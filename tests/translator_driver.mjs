@@ -14,6 +14,7 @@
 //                                         and the masks from which a reader starts
 //   { cut: { packed, alphabet }, texts, limits }  the pieces of texts with so many merges, as one reads them, and all
 //                                         their swaps
+//   { bleu: [[hypothesis, reference]] }   BLEU of single sentences, and what it is made of
 //   { folder, experiments }               logits and attention while source and target ids are read under a change;
 //                                         a swapped vector is { place, layer, from: ids, at: place }
 import { readFileSync } from "node:fs";
@@ -21,6 +22,7 @@ import { change, encode, run, write } from "../transformer_lib/viz/kit.js";
 import { outcome, study } from "../transformer_lib/viz/circuit.js";
 import { learner } from "../transformer_lib/viz/learning.js";
 import { known, lamps, path, PRESETS } from "../transformer_lib/viz/masks.js";
+import { score } from "../transformer_lib/viz/ngrams.js";
 import { cut, readable, swaps, unpack } from "../transformer_lib/viz/pieces.js";
 import { makeRoom, product } from "../transformer_lib/viz/product.js";
 import { meanOfLayer, Tokenizer, Translator } from "../transformer_lib/viz/translator.js";
@@ -113,6 +115,8 @@ if (asked.learn) {
     read: cut(text, rank, asked.limits.at(-1)).map(readable),
   }));
   process.stdout.write(JSON.stringify({ merges, answers }));
+} else if (asked.bleu) {
+  process.stdout.write(JSON.stringify(asked.bleu.map(([mine, right]) => score(mine, right))));
 } else if (asked.products) {
   const answers = asked.products.map(({ rows, x, bias }) => {
     const room = makeRoom([[rows.length, x.length], [rows.length]]);

@@ -52,7 +52,7 @@ def measure(seed, budget, name="multi30k-en-de", parts=FIFTHS, swap=False, alike
 
 
 STUDY = Study(
-    chapter="translation/translating_real_sentences",
+    chapter="translation/when_can_you_trust",
     equal="one translator and its own search; the sentences; the median of the probability per token on the validation set as the threshold",
     arms={"probability per token": {}},
     measure=measure,

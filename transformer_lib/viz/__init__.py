@@ -3,6 +3,7 @@
 from .diagrams import Box, canvas, draw_arrow, draw_boxes, draw_tokens
 from .learning import learning_viewer
 from .masks import mask_viewer
+from .ngrams import bleu_viewer
 from .pieces import subword_viewer
 from .plots import PALETTE, attention_colours, bars, heatmap, use_style
 from .steps import beam_viewer, decoding_viewer, translation_viewer
@@ -12,7 +13,7 @@ from .viewer import Viewer, attention_viewer
 __all__ = ["PALETTE", "attention_colours", "bars", "heatmap", "use_style"]
 __all__ += ["Box", "canvas", "draw_arrow", "draw_boxes", "draw_tokens"]
 __all__ += ["Viewer", "attention_viewer", "beam_viewer", "decoding_viewer", "translation_viewer"]
-__all__ += ["learning_viewer", "mask_viewer", "subword_viewer", "touch"]
+__all__ += ["learning_viewer", "mask_viewer", "subword_viewer", "bleu_viewer", "touch"]
 
 
 def __getattr__(name: str) -> object:

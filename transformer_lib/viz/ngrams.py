@@ -1,0 +1,45 @@
+"""A translation to edit: the reader types, and sees its BLEU move, n-gram by n-gram."""
+
+import html
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from transformer_lib.metrics import bleu
+from transformer_lib.viz.viewer import Viewer
+
+__all__ = ["bleu_viewer"]
+
+STYLE, SCRIPT, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
+PAGE = Path(__file__).with_name("ngrams_page.js").read_text("utf-8")
+HTML: dict[str, str] = dict(re.findall(r"<!-- (.+?) -->\n(.*?)\n(?=<!-- |\Z)", TEXT, re.DOTALL))
+NAMES = ("single words", "pairs", "triples", "fours", "brevity penalty")
+
+
+def bleu_viewer(reference: str, hypotheses: Mapping[str, str]) -> Viewer:
+    """A translation to edit beside its reference, and which of its n-grams match.
+
+    It needs no library and no network. Where no script runs, the score of the first hypothesis stands there.
+
+    Args:
+        hypotheses: translations to begin from, with a name for each; tokens are what stands between spaces.
+    """
+    first, title = next(iter(hypotheses.values())), "Edit the translation"
+    found = bleu([first], [reference], tokenize="none")
+    values = [f"{p:.0f} %" for p in found.precisions] + [f"{found.brevity_penalty:.3f}"]
+    parts = "".join(HTML["part"].format(name=one, value=value) for one, value in zip(NAMES, values, strict=True))
+    samples = [(html.escape(name), html.escape(text)) for name, text in hypotheses.items()]
+    engine = re.sub(r"(?m)^export ", "", SCRIPT)
+    script = f"function engine() {{\n{engine}return {{ score, tokens }};\n}}\n{PAGE}"
+    script = "(() => {\n" + re.sub(r"(?m)^ *//.*\n|^\s+", "", script) + "})();"
+    figure = HTML["figure"].format(
+        title=title,
+        style=STYLE,
+        script=script,
+        parts=parts,
+        reference=html.escape(reference),
+        hypothesis=html.escape(first),
+        score=f"{found.score:.1f}, smoothed",
+        samples="".join(HTML["sample"].format(name=name, text=text) for name, text in samples),
+    )
+    return Viewer(f"{title}. {reference} / {first}: BLEU {found.score:.1f}", figure)

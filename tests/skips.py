@@ -14,6 +14,7 @@ import pytest
 LISTED = {
     r"real (data|recipes) cannot be had": "their terms keep them out of the repository; set TRANSFORMER_LIB_DATA",
     r"the stand-in needs PyTorch 2\.13": "older versions are for the library; the pinned job has 2.13",
+    r"PyTorch has Muon since 2\.9": "older versions are for the library; the pinned job has 2.13",
     "not a git repository": "an archive has no files to list; a clone has",
     "could not import 'triton'": "it comes with PyTorch for CUDA; tools/gpu.py runs the page's kernel where it is",
     r"needs a GPU": "no service has one; tools/gpu.py is for the day one is there",

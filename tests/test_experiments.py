@@ -45,6 +45,7 @@ UNFINISHED = {
     "eight_bits",
     "far_keys",
     "mask_predict",
+    "muon",
 }  # their trainings go on for hours or days; they have no record yet, and no page quotes them
 RECORDED = [name for name in names() if name not in UNFINISHED]
 

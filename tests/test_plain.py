@@ -63,12 +63,15 @@ from transformer_lib.plain import latent_attention as latent
 from transformer_lib.plain import llama as plain_llama
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
+from transformer_lib.plain import training as plain_training
 from transformer_lib.plain import vision_transformer as vision
 from transformer_lib.plain.attention import attention as plain_attention
 from transformer_lib.plain.deep_translator import DeepTranslator
 from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Residuals
 from transformer_lib.plain.flash_attention import Flash
 from transformer_lib.plain.masks import sees
+from transformer_lib.training.loss import r_drop_loss
+from transformer_lib.training.trainer import Trainer, TrainingConfig, rate_factor
 from transformer_lib.translation.translator import pretrained_names
 
 FILES = sorted(set(Path(next(iter(plain.__path__))).glob("*.py")) - {Path(plain.__file__)})
@@ -1225,3 +1228,106 @@ def test_plain_probabilities_are_those_of_the_library(name):
     assert same.sum() >= 11
     lengths = torch.tensor([len(other.encode(best.text)) + 1 for best in found])
     assert torch.allclose(trust.confidence(ours.model, read, wrote), (expected / lengths).exp(), atol=1e-4)
+
+
+# ---- Training ----
+
+
+@pytest.mark.parametrize("schedule", ["linear", "inverse-sqrt", "constant"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_plain_loop_trains_as_the_librarys_trainer(schedule, smoothing):
+    """The same batches give the same fifty losses, and the same weights after them."""
+    torch.manual_seed(0)
+    words = torch.randint(4, 12, (60, 6), generator=torch.Generator().manual_seed(0)).tolist()
+    pairs = [([*row[: 1 + i % 6], 2], [1, *row[: 1 + i % 6], 2]) for i, row in enumerate(words)]
+    sizes = {"d_model": 8, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1, "d_ff": 16}
+    ours = Transformer(TransformerConfig(12, 12, dropout=0.0, tie_embeddings="target", **sizes)).double()
+    model = transformer.Transformer(12, 12, 8, 2, 16, 1, 1, dropout=0.0).double()
+    model.load_state_dict(ours.state_dict())
+    config = TrainingConfig(
+        epochs=10, max_tokens=48, learning_rate=0.01, warmup=12, schedule=schedule, smoothing=smoothing, average=0,
+        betas=(0.9, 0.98), eps=1e-9,
+    )  # fmt: skip
+    trainer, seen, expected = Trainer(ours, pairs, pairs[:6], config), [], []
+    trainer.update = lambda group: seen.extend(group) or Trainer.update(trainer, group)
+    trainer.fit(watch=lambda loss: expected.append(loss.item()) or len(expected) == 50)
+    found = plain_training.train(
+        model,
+        [plain_training.AdamW(model.parameters())],
+        [(batch.source, batch.target) for batch in seen],
+        lambda update, updates: rate_factor(update, config, updates),
+        peak=0.01,
+        updates=trainer.total,
+        smoothing=smoothing,
+    )
+    torch.testing.assert_close(list(found), expected, atol=1e-6, rtol=1e-6)
+    assert len(expected) == 50
+    weights = dict(ours.named_parameters())
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight, weights[name], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("updates", [1, 9, 40])
+def test_the_page_s_warm_up_is_the_library_s(updates):
+    config = TrainingConfig(epochs=1, warmup=10, schedule="linear", learning_rate=1.0)
+    assert plain_training.warmup(updates, 40, 10) == pytest.approx(rate_factor(updates, config, 40))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_plain_adamw_is_pytorchs(decay, dtype):
+    rng = torch.Generator().manual_seed(0)
+    start = torch.randn(4, 3, generator=rng).to(dtype)
+    ours, theirs = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    mine = plain_training.AdamW([ours], decay=decay)
+    adam = torch.optim.AdamW([theirs], lr=0.01, betas=(0.9, 0.98), eps=1e-9, weight_decay=decay)
+    for _ in range(30):
+        gradient = torch.randn(4, 3, generator=rng).to(dtype) * 10 ** torch.randn(1, generator=rng).to(dtype)
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        mine.step(0.01)
+        adam.step()
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="PyTorch has Muon since 2.9")
+@pytest.mark.parametrize("shape", [(6, 6), (12, 4), (4, 12)], ids=str)
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_plain_muon_is_pytorchs(shape, decay):
+    """Up to bfloat16, in which PyTorch computes the five steps."""
+    rng = torch.Generator().manual_seed(0)
+    start = torch.randn(shape, generator=rng)
+    ours, theirs = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    mine = plain_training.Muon([ours], decay=decay)
+    muon = torch.optim.Muon([theirs], lr=0.01, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+    for _ in range(10):
+        gradient = torch.randn(shape, generator=rng) + 3 * torch.eye(*shape)
+        before = ours.detach().clone()
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        mine.step(0.01)
+        muon.step()
+        assert (ours - theirs).norm() < 0.06 * (ours - before).norm()
+        theirs.data.copy_(ours.data)
+
+
+def test_plain_r_drop_is_the_librarys():
+    """A mean over the tokens instead of a sum; without dropout, so that both passes are alike in both, and with it."""
+    sizes = {"d_model": 8, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1, "d_ff": 16}
+    source, target = torch.tensor([[4, 9, 7, 2], [8, 2, 0, 0]]), torch.tensor([[1, 11, 8, 2], [1, 9, 2, 0]])
+    ours = Transformer(TransformerConfig(12, 12, dropout=0.0, tie_embeddings="target", **sizes)).double().train()
+    expected = r_drop_loss(ours, Batch(source, target), smoothing=0.1, weight=3.0).mean
+    torch.testing.assert_close(plain_training.r_drop_loss(ours, source, target, 0.1, 3.0), expected)
+
+    class Two(torch.nn.Module):
+        """What one pass gives, and then what the next gives: as the two halves of the library's batch."""
+
+        def forward(self, source, target):
+            self.halves = getattr(self, "halves", None) or list(both.chunk(2))
+            return self.halves.pop(0)
+
+    both = torch.randn(4, 3, 12).double()
+    p, q = (half[target[:, 1:] != 0].log_softmax(-1) for half in both.chunk(2))
+    nll = cross_entropy(both.mT, target.repeat(2, 1)[:, 1:], ignore_index=0)
+    kl = torch.nn.functional.kl_div(p, q, log_target=True, reduction="sum")
+    kl = kl + torch.nn.functional.kl_div(q, p, log_target=True, reduction="sum")
+    found = plain_training.r_drop_loss(Two(), source, target, 0.0, 3.0)
+    torch.testing.assert_close(found, nll + 1.5 * kl / len(p))

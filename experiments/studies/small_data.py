@@ -95,7 +95,7 @@ ARMS = {
     "BPE-dropout": {"transform": cut_anew},
 }
 STUDY = Study(
-    chapter="translation/more_from_29000_pairs",
+    chapter="translation/training",
     equal="1,500 pairs of at most 12 words from Multi30k, German to English, 2,000 subwords, batches of 32, dropout 0.2, smoothing 0.1, Adam, clipping at 1, learning rate 0.008 after a warm-up of 100 updates and its inverse square root from then on, 500 sentences to validate and 500 to test",
     arms={name: {"rate": 0.008} | settings for name, settings in ARMS.items()},
     measure=measure,

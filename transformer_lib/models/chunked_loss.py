@@ -1,9 +1,10 @@
-"""A loss that never holds the logits of all positions at once.
+"""A loss that never holds the logits of all positions at once, and with it the loss of a translator.
 
 Chapter: Training.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,9 +12,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.data.batching import SPECIAL
+from transformer_lib.data.batching import SPECIAL, Batch, special_ids
+from transformer_lib.models.loss import Loss
 
-__all__ = ["chunked_loss"]
+__all__ = ["chunked_loss", "hidden_states", "translation_loss"]
 
 LossOfRows = Callable[[Tensor, Tensor], Tensor]
 
@@ -79,3 +81,26 @@ def _in_chunks(loss: LossOfRows, hidden: Tensor, output: nn.Linear, target: Tens
     dtype = torch.promote_types(hidden.dtype, torch.float32)
     parts = zip(hidden.split(rows), target.split(rows), strict=True)
     return torch.stack([loss(output(h).to(dtype), t) for h, t in parts]).sum()
+
+
+def hidden_states(model: nn.Module, batch: Batch) -> Float[Tensor, "B T D"]:
+    """The decoder's hidden states under teacher forcing."""
+    states: Tensor = model.hidden(batch.target_input, model.encode(batch.source))  # type: ignore[operator]
+    return states
+
+
+def translation_loss(model: nn.Module, batch: Batch, smoothing: float = 0.0) -> Loss:
+    """The cross-entropy of the target tokens, in nats.
+
+    Labels are smoothed in training mode only. A translator without a loss of its own has this one as its ``loss``.
+    What is padding, the model says.
+
+    Source: Szegedy et al. (2016), section 7; Vaswani et al. (2017), section 5.4.
+    """
+    smoothing = smoothing if model.training else 0.0
+    padding = special_ids(model).padding
+    entropy = partial(F.cross_entropy, reduction="sum", ignore_index=padding, label_smoothing=smoothing)
+    target = batch.target_output.flatten().long()
+    hidden = hidden_states(model, batch).flatten(0, 1)
+    nats = chunked_loss(entropy, hidden, model.output, target, padding)  # type: ignore[arg-type]
+    return Loss(nats, (target != padding).sum())

@@ -1,179 +1,242 @@
 """Tests for chapter "Training"."""
 
-import random
-from dataclasses import replace
-
 import torch
-from torch import nn, tensor
+from torch import Tensor, nn, randn, tensor
 from torch.nn import functional as F
 
-from transformer_lib.data.batching import Batch
-from transformer_lib.models.loss import hidden_states, translation_loss
-from transformer_lib.models.transformer import Transformer, TransformerConfig
+from transformer_lib.plain.training import (
+    AdamW,
+    Muon,
+    accumulate,
+    hidden_matrices,
+    loss,
+    orthogonal,
+    r_drop_loss,
+    smoothed_loss,
+    train,
+    warmup,
+)
+from transformer_lib.plain.transformer import Transformer
 from transformer_lib.student.checks import check, equal, holds
-from transformer_lib.training.trainer import Trainer, TrainingConfig, rate_factor
 
-SOURCE, TARGET = tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), tensor([[1, 8, 9, 2], [1, 10, 0, 0]])
-BATCHES = [Batch(SOURCE, TARGET), Batch(SOURCE[1:, :2], TARGET[1:, :2])]
-CONFIG = TrainingConfig(epochs=2, max_tokens=24, learning_rate=1e-2, warmup=3, average=0, smoothing=0.0)
+BATCHES = [
+    (tensor([[4, 5, 6, 2], [7, 2, 0, 0]]), tensor([[1, 8, 9, 2], [1, 10, 0, 0]])),
+    (tensor([[7, 2]]), tensor([[1, 10, 0, 0]])),
+]
 
 
 def model(dropout: float = 0.0) -> Transformer:
-    """A small model."""
-    sizes = {"d_model": 8, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1, "d_ff": 16}
-    return Transformer(TransformerConfig(12, 12, dropout=dropout, **sizes))
+    """A small Transformer."""
+    torch.manual_seed(0)
+    sizes = {"d_model": 8, "n_heads": 2, "d_ff": 16, "encoder_layers": 1, "decoder_layers": 1}
+    return Transformer(12, 12, dropout=dropout, **sizes)
 
 
-def trainer(config: TrainingConfig = CONFIG, dropout: float = 0.0) -> Trainer:
-    """A run that learns to copy short sentences."""
-    rng = random.Random(0)
-    rows = [[rng.randrange(4, 12) for _ in range(rng.randrange(1, 5))] for _ in range(24)]
-    pairs = [([*row, 2], [1, *row, 2]) for row in rows]
-    return Trainer(model(dropout), pairs[:18], pairs[18:], config)
+def gradients(one: nn.Module) -> Tensor:
+    """All gradients as one vector."""
+    return torch.cat([torch.zeros(0), *(p.grad.flatten() for p in one.parameters() if p.grad is not None)])
 
 
-@check(rate_factor, "The library's trainer")
-def warm_up() -> None:
-    """Over the warm-up the rate rises in equal steps; the first update is number 1 and has a rate above zero."""
-    config = TrainingConfig(learning_rate=1.0, warmup=4)
-    got = [rate_factor(step, config, 100) for step in (1, 2, 3, 4)]
-    equal(got, [0.25, 0.5, 0.75, 1.0], {"The first update is number zero": got[0] == 0})
+@check(loss, "The whole loop")
+def per_token() -> None:
+    """The model reads the target without its last token; the mean is over the tokens that follow, without padding."""
+    one, (source, target) = model(), BATCHES[0]
+    logits = one(source, target[:, :-1]).mT
+    want, padded = (F.cross_entropy(logits, target[:, 1:], ignore_index=pad).detach() for pad in (0, -1))
+    slips = {
+        "padding is counted, too": padded,
+        "The answer among the inputs": F.cross_entropy(logits, target[:, :-1], ignore_index=0).detach(),
+    }
+    equal(loss(one, source, target).detach(), want, slips)
 
 
-@check(rate_factor, "The library's trainer")
-def inverse_square_root() -> None:
-    """After four times the warm-up, the rate is half of the highest."""
-    config = TrainingConfig(learning_rate=1.0, warmup=4)
-    equal(
-        [rate_factor(16, config, 100), rate_factor(64, config, 100)],
-        [0.5, 0.25],
-        {"1 / step without the root": [0.25, 1 / 16]},
-    )
+@check(loss, "The whole loop")
+def smoothed() -> None:
+    """With smoothing, it is PyTorch's cross-entropy with this label smoothing."""
+    one, (source, target) = model(), BATCHES[0]
+    logits = one(source, target[:, :-1]).mT
+    want = F.cross_entropy(logits, target[:, 1:], ignore_index=0, label_smoothing=0.3).detach()
+    equal(loss(one, source, target, 0.3).detach(), want)
 
 
-@check(rate_factor, "The library's trainer")
-def linear_and_constant() -> None:
-    """The schedule "linear" falls in equal steps and would be zero after the last update; "constant" stays.
+class Watched:
+    """An optimizer that notes what it gets, and changes nothing."""
 
-    With a cooldown, any schedule falls like this in its last epochs.
-    """
-    linear = TrainingConfig(learning_rate=1.0, warmup=4, schedule="linear")
-    equal([rate_factor(step, linear, 9) for step in (4, 7, 9)], [1.0, 0.5, 1 / 6])
-    constant = TrainingConfig(learning_rate=1.0, warmup=4, schedule="constant", epochs=2)
-    equal(rate_factor(9, constant, 9), 1.0)
-    falling = replace(constant, cooldown=1)  # the last epoch of two, so the last 10 of 20 updates
-    equal([rate_factor(step, falling, 20) for step in (9, 15, 20)], [1.0, 6 / 11, 1 / 11])
+    def __init__(self, one: nn.Module) -> None:
+        self.one = one
+        self.rates: list[float] = []
+        self.norms: list[float] = []
+        self.modes: list[bool] = []
 
-
-@check(Trainer.learning_rate, "The library's trainer")
-def of_the_next_update() -> None:
-    """The first update has the rate of update 1; without a learning rate, the highest is the paper's.
-
-    All rates are multiplied by `progress.lr_scale`.
-    """
-    run = trainer()
-    equal(run.learning_rate(), 0.01 / 3, {"The first update is number zero": 0.0})
-    run.progress.step, run.progress.lr_scale = 1, 0.5
-    equal(run.learning_rate(), 0.01 / 3, {"the scale is ignored": 0.02 / 3, "always the rate of the first": 0.01 / 6})
-    run = trainer()
-    run.config = TrainingConfig(warmup=3)
-    equal(run.learning_rate(), (8 * 3) ** -0.5 / 3)
+    def step(self, rate: float) -> None:
+        """Note the rate, the norm of the gradient, and the mode of the model; then clear the gradients."""
+        self.rates.append(rate)
+        self.norms.append(float(gradients(self.one).norm()))
+        self.modes.append(self.one.training)
+        for p in self.one.parameters():
+            p.grad = None
 
 
-@check(Trainer.batch_loss, "The library's trainer")
-def a_sum() -> None:
-    """The loss of a batch is the sum over its target tokens."""
-    run = trainer()
-    equal(run.batch_loss(BATCHES[0]).sum.detach(), translation_loss(run.model, BATCHES[0]).sum.detach())
-
-
-@check(Trainer.update, "The library's trainer")
-def gradient_of_all_tokens() -> None:
-    """Two batches in one update give the gradient of the mean over all their tokens, and the mean is returned."""
-    run = trainer()
-    twin = model()
-    twin.load_state_dict(run.model.state_dict())
-    losses = [translation_loss(twin, batch).sum for batch in BATCHES]
-    want, slip = sum(losses) / 5, (losses[0] / 4 + losses[1]) / 2
-    equal(run.update(BATCHES), want.detach(), {"A mean of means": slip.detach()})
-    want.backward()
-    nn.utils.clip_grad_norm_(twin.parameters(), 1.0)
-    optimizer = torch.optim.Adam(twin.parameters(), 0.01 / 3, CONFIG.betas, CONFIG.eps)
-    optimizer.step()
-    apart = max(
-        float((a - b).detach().abs().max()) for a, b in zip(run.model.parameters(), twin.parameters(), strict=True)
-    )
-    holds(apart < 1e-4, f"the weights after the update are up to {apart:.2g} away from those of Adam's step")
-
-
-@check(Trainer.update, "The library's trainer")
-def no_gradient_is_left() -> None:
-    """An update is made in training mode; after it, the gradients are cleared and the update is counted."""
-    run = trainer()
-    run.model.eval()
-    run.update(BATCHES)
-    holds(run.model.training, "the model is in evaluation mode")
-    left = sum(float(p.grad.abs().sum()) for p in run.model.parameters() if p.grad is not None)
-    equal((run.progress.step, left), (1, 0.0))
-
-
-@check(Trainer.fit, "The library's trainer")
-def to_the_end() -> None:
-    """A run makes all its updates, reports each epoch, and ends with a lower loss."""
-    run, lines = trainer(), []
-    before = run.evaluate()
-    holds(run.fit(lines.append, watch=lambda loss: False), "fit() returned False, as if it had been stopped")
-    equal((run.progress.step, len(lines)), (run.total, 2))
-    holds(run.evaluate() < before, f"loss before {before:.3f}, after {run.evaluate():.3f}")
-
-
-@check(Trainer.fit, "The library's trainer")
-def stopped() -> None:
-    """If ``watch`` returns True, the run stops after that update, and fit returns False."""
-    run = trainer()
-    holds(run.fit(watch=lambda loss: True) is False, "fit() returned True, as if it had come to the end")
-    equal(run.progress.step, 1)
-
-
-@check(Trainer.evaluate, "The library's trainer")
-def mean_per_token() -> None:
-    """The validation loss is a mean over all tokens, whatever the batches are, and without dropout."""
-    run = trainer(dropout=0.5)
-    run.validation_batches = BATCHES
-    losses = [float(translation_loss(run.model.eval(), batch).sum.detach()) for batch in BATCHES]
-    run.model.train()
-    equal(run.evaluate(), sum(losses) / 5, {"A mean of means": (losses[0] / 4 + losses[1]) / 2})
-
-
-@check(hidden_states, "The loss of a translator")
-def under_teacher_forcing() -> None:
-    """The decoder reads the target without its last token; its states give the model's logits."""
+@check(train, "The whole loop")
+def a_step_for_each_batch() -> None:
+    """Each optimizer steps once for each batch, with the peak times the schedule; updates count from 1."""
     one = model().eval()
-    equal(one.output(hidden_states(one, BATCHES[0])), one(SOURCE, TARGET[:, :-1]))
+    both = [Watched(one), Watched(one)]
+    losses = list(train(one, both, BATCHES * 2, lambda u, n: u / n, 0.4, 4))
+    rates = [0.1, 0.2, 0.3, 0.4]
+    equal(both[0].rates, rates, {"The first update is number zero": [0.0, 0.1, 0.2, 0.3]})
+    equal(len(both[1].rates), 4)
+    holds(all(both[0].modes), "the model is in evaluation mode")
+    equal(losses[0], loss(model(), *BATCHES[0], 0.1).item(), {"without smoothing": loss(model(), *BATCHES[0]).item()})
 
 
-@check(translation_loss, "The loss of a translator")
-def summed_cross_entropy() -> None:
-    """The loss is the summed cross-entropy of the target tokens: each state predicts the next token."""
-    one = model().eval()
-    logits = one(SOURCE, TARGET[:, :-1]).mT
-    want, shifted = (
-        F.cross_entropy(logits, t, ignore_index=0, reduction="sum") for t in (TARGET[:, 1:], TARGET[:, :-1])
-    )
-    slips = {"a mean, not a sum": want / 4, "The answer among the inputs": shifted}
-    nats, n_tokens = translation_loss(one, BATCHES[0])
-    equal(nats.detach(), want.detach(), {name: x.detach() for name, x in slips.items()})
-    equal(int(n_tokens), 4, {"padding is counted, too": n_tokens == 6})
+@check(train, "The whole loop")
+def stops_and_clips() -> None:
+    """There are as many updates as asked for, and no gradient's norm is above 1."""
+    one = model()
+    with torch.no_grad():
+        for p in one.parameters():
+            p.mul_(4)
+    watched = Watched(one)
+    losses = list(train(one, [watched], BATCHES * 5, lambda u, n: 1.0, 0.1, 3))
+    equal(len(losses), 3)
+    holds(max(watched.norms) < 1.001, f"a gradient has the norm {max(watched.norms):.2f}: it isn't clipped")
 
 
-@check(translation_loss, "The loss of a translator")
-def smoothing_in_training_only() -> None:
-    """Labels are smoothed in training, and not in evaluation."""
-    one = model().train()
-    logits = one(SOURCE, TARGET[:, :-1]).mT
-    plain, smooth = (
-        F.cross_entropy(logits, TARGET[:, 1:], ignore_index=0, reduction="sum", label_smoothing=s).detach()
-        for s in (0, 0.1)
-    )
-    equal(translation_loss(one, BATCHES[0], 0.1).sum.detach(), smooth, {"the labels are not smoothed": plain})
-    equal(translation_loss(one.eval(), BATCHES[0], 0.1).sum.detach(), plain, {"smoothed in evaluation mode": smooth})
+@check(warmup, "A run that gets stuck")
+def up_and_down() -> None:
+    """The share rises in equal steps to 1 at the end of the warm-up, and falls in equal steps; after the last update
+    it would be zero.
+    """
+    got = [warmup(u, 9, length=4) for u in (1, 2, 4, 7, 9)]
+    slips = {"The first update is number zero": [0.0, 0.25, 0.75, 0.5, 1 / 6]}
+    equal(got, [0.25, 0.5, 1.0, 0.5, 1 / 6], slips)
+
+
+@check(AdamW.step, "The suspect: Adam's first step")
+def like_pytorchs() -> None:
+    """Five updates give what PyTorch's AdamW gives, with and without decay."""
+    for decay in (0.0, 0.3):
+        ours, theirs = (nn.Parameter(tensor([1.0, -2.0, 3.0])) for _ in range(2))
+        mine = AdamW([ours], betas=(0.8, 0.9), eps=1e-3, decay=decay)
+        adam = torch.optim.AdamW([theirs], lr=0.1, betas=(0.8, 0.9), eps=1e-3, weight_decay=decay)
+        for u in range(1, 6):
+            gradient = tensor([5.0, -0.01, 0.5 * (-1) ** u])
+            ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+            mine.step(0.1)
+            adam.step()
+            if u == 1 and not decay:
+                biased = tensor([1.0, -2.0, 3.0]) - 0.1 * 0.2 * gradient / ((0.1 * gradient**2).sqrt() + 1e-3)
+                equal(ours.detach(), theirs.detach(), {"the bias of the means is not corrected": biased})
+        equal(ours.detach(), theirs.detach())
+
+
+@check(AdamW.step, "The suspect: Adam's first step")
+def leaves_no_gradient() -> None:
+    """After a step, the gradients are cleared."""
+    p = nn.Parameter(torch.ones(2))
+    p.grad = torch.ones(2)
+    AdamW([p]).step(0.1)
+    holds(p.grad is None or not p.grad.any(), "the gradient is still there, and the next one is added to it")
+
+
+@check(orthogonal, "Muon: one step for a whole matrix")
+def each_singular_value() -> None:
+    """A step turns each singular value s of G / |G| into 3.4445 s - 4.775 s³ + 2.0315 s⁵, in the same directions."""
+    U, _ = torch.linalg.qr(randn(4, 3))
+    V, _ = torch.linalg.qr(randn(5, 3))
+    s = tensor([0.8, 0.6, 0.0])
+    for steps in (1, 2):
+        s = 3.4445 * s - 4.775 * s**3 + 2.0315 * s**5
+        equal(orthogonal(7 * U @ tensor([0.8, 0.6, 0.0]).diag() @ V.mT, steps), U @ s.diag() @ V.mT)
+
+
+@check(orthogonal, "Muon: one step for a whole matrix")
+def five_steps() -> None:
+    """After the usual five steps, all but the smallest singular values are between 0.6 and 1.3, for any shape."""
+    for shape in ((6, 6), (3, 8), (8, 3)):
+        values = torch.linalg.svdvals(orthogonal(randn(shape) + 3 * torch.eye(*shape)))
+        holds(bool((values > 0.6).all() and (values < 1.3).all()), f"of a matrix of {shape}, they are {values}")
+
+
+@check(Muon.step, "Muon: one step for a whole matrix")
+def momentum_and_size() -> None:
+    """The mean of gradients looks ahead, is made orthogonal, and gets entries of about 0.2."""
+    p, G = nn.Parameter(randn(6, 3)), [randn(6, 3), randn(6, 3)]
+    want, M = p.detach().clone(), torch.zeros(6, 3)
+    one = Muon([p], momentum=0.8, decay=0.5)
+    flat = want.clone()
+    for g in G:
+        M = 0.8 * M + 0.2 * g
+        step = 0.2 * 6**0.5 * orthogonal(0.2 * g + 0.8 * M)
+        flat = flat - 0.1 * (0.2 * 6**0.5 * orthogonal(M) + 0.5 * flat)
+        want = want - 0.1 * (step + 0.5 * want)
+        p.grad = g.clone()
+        one.step(0.1)
+    equal(p.detach(), want, {"without Nesterov's look ahead": flat})
+    holds(p.grad is None or not p.grad.any(), "the gradient is still there, and the next one is added to it")
+
+
+@check(hidden_matrices, "Muon: one step for a whole matrix")
+def inside() -> None:
+    """The matrices of attention and feed-forward layers: no embedding, no bias, no norm."""
+    one = model()
+    want = {name for name, p in one.named_parameters() if p.ndim == 2 and name.startswith(("encoder", "decoder"))}
+    names = {id(p): name for name, p in one.named_parameters()}
+    equal({names[id(p)] for p in hidden_matrices(one)}, want)
+
+
+@check(smoothed_loss, "Label smoothing")
+def pytorchs_smoothing() -> None:
+    """The mean over all rows equals PyTorch's, for any amount of smoothing."""
+    logits, target = randn(5, 7), tensor([0, 6, 3, 3, 1])
+    for eps in (0.0, 0.1, 0.5):
+        entropy = F.cross_entropy(logits, target)
+        rest = -logits.log_softmax(-1).mean(-1).mean()
+        other = (1 - eps) * entropy + eps * (7 * rest - entropy) / 6
+        slips = {"the share is spread over the other tokens only": other} if eps else {}
+        equal(smoothed_loss(logits, target, eps), F.cross_entropy(logits, target, label_smoothing=eps), slips)
+
+
+@check(accumulate, "Clipping and accumulation")
+def as_one_batch() -> None:
+    """The gradients add up to that of one batch of all sentences: each batch counts with its share of the tokens."""
+    one, parts = model(), []
+    for source, target in BATCHES:
+        one.zero_grad()
+        loss(one, source, target, 0.1).backward()
+        parts.append(gradients(one))
+    one.zero_grad()
+    accumulate(one, BATCHES)
+    want, slip = (4 * parts[0] + parts[1]) / 5, (parts[0] + parts[1]) / 2
+    equal(gradients(one), want, {"A mean of means": slip, "a sum of means": 2 * slip})
+
+
+@check(r_drop_loss, "Two passes that should agree: R-Drop")
+def without_dropout() -> None:
+    """Without dropout both passes agree, so the loss is the smoothed cross-entropy."""
+    one, (source, target) = model(), BATCHES[0]
+    want = loss(one, source, target, 0.1).detach()
+    equal(r_drop_loss(one, source, target).detach(), want, {"both entropies are added, not averaged": 2 * want})
+
+
+@check(r_drop_loss, "Two passes that should agree: R-Drop")
+def two_passes() -> None:
+    """With dropout, the divergence of both passes, the mean of both directions, is added with its weight."""
+    one, (source, target) = model(0.3).train(), BATCHES[0]
+    torch.manual_seed(3)
+    passes = [one(source, target[:, :-1]) for _ in range(2)]
+    options = {"ignore_index": 0, "label_smoothing": 0.1}
+    entropy = sum(F.cross_entropy(logits.mT, target[:, 1:], **options) for logits in passes) / 2
+    p, q = (logits.log_softmax(-1) for logits in passes)
+    apart = ((p.exp() * (p - q)).sum(-1) + (q.exp() * (q - p)).sum(-1)) / 2
+    real = apart[target[:, 1:] != 0].mean()
+    slips = {
+        "the divergence of padding is added, too": entropy + 3 * apart.mean(),
+        "the weight is forgotten": entropy + real,
+        "the weight is always 2": entropy + 2 * real,
+        "both directions are added, not averaged": entropy + 6 * real,
+    }
+    torch.manual_seed(3)
+    got = r_drop_loss(one, source, target, weight=3.0).detach()
+    equal(got, (entropy + 3 * real).detach(), {name: x.detach() for name, x in slips.items()})

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from transformer_lib.data.published import load_published
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "book" / "_ext"))
+import book_results
 
 transformers = pytest.importorskip("transformers")
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,6 +81,13 @@ def test_every_row_says_where_it_comes_from_and_they_stand_in_order():
         assert name in CLASSES or row["source"] != "transformers2026" or name == "MiniMax-M3"
     years = [row["year"] for row in rows.values()]
     assert years == sorted(years) and json.dumps(rows)
+
+
+def test_the_page_s_table_has_every_model_and_what_it_keeps():
+    heads, _, *rows = (re.findall(r"[^|]+", line) for line in book_results.published_lines())
+    assert [row[0].strip() for row in rows] == [*load_published()] and {len(row) for row in rows} == {len(heads)}
+    sizes = {row[0].strip(): row[-2].strip() for row in rows}
+    assert sizes["GPT-3"] == "4,718.6" and sizes["Llama 3 8B"] == "131.1" and sizes["Kimi K3"] == "–"
 
 
 def test_callers_can_not_change_the_table():

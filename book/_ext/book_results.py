@@ -281,22 +281,28 @@ document.querySelectorAll(".published th").forEach((head) => {
 </script>"""
 
 
+def published_lines() -> list[str]:
+    """What published models chose, as the lines of a table in Markdown."""
+    heads = "model", "year", "attention", "positions", "also", "feed-forward"
+    heads += "KB a token", "source"
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for name, row in load_published().items():
+        kept = sum(layers * numbers for layers, numbers in row.get("cache", []))
+        size = f"{2 * kept / 1000:,.1f}" if kept else "\N{EN DASH}"
+        parts = (row[key] for key in ("attention", "positions", "extras"))
+        cells = name, str(row["year"]), *parts, row["feed_forward"], size
+        lines.append(f"| {' | '.join(cells)} | {{cite}}`{row['source']}` |")
+    return lines
+
+
 class PublishedModels(SphinxDirective):
     """``{published-models}``: what published models chose, a table that can be sorted."""
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(inspect.getfile(load_published))
-        heads = "model", "year", "attention", "positions", "also", "feed-forward"
-        heads += "KB a token", "source"
-        lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-        for name, row in load_published().items():
-            kept = sum(layers * numbers for layers, numbers in row.get("cache", []))
-            size = f"{2 * kept / 1000:,.1f}" if kept else "\N{EN DASH}"
-            parts = (row[key] for key in ("attention", "positions", "extras"))
-            cells = name, str(row["year"]), *parts, row["feed_forward"], size
-            lines.append(f"| {' | '.join(cells)} | {{cite}}`{row['source']}` |")
         out = nodes.container(classes=["published"])
-        self.state.nested_parse(StringList(lines, "published"), 0, out)
+        lines = StringList(published_lines(), "published")
+        self.state.nested_parse(lines, 0, out)
         return [out, nodes.raw("", SORT, format="html")]
 
 

@@ -44,6 +44,7 @@ UNFINISHED = {
     "depth",
     "eight_bits",
     "far_keys",
+    "induction_fresh",
     "mask_predict",
     "muon",
 }  # their trainings go on for hours or days; they have no record yet, and no page quotes them

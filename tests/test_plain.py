@@ -34,17 +34,20 @@ from transformer_lib.models.attention import attention as kernel
 from transformer_lib.models.attention import attention_weights
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.bert import Bert, BertClassifier, BertConfig, mask_tokens
+from transformer_lib.models.gpt import GPT, GPTConfig
 from transformer_lib.models.hard_attention import HardConfig, HardSeq2Seq
 from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 from transformer_lib.models.llama import Llama, LlamaConfig, rotate
 from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
+from transformer_lib.models.seq2seq import SpecialIds
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.plain import (
     bahdanau,
     bert,
     encoder_decoder,
+    gpt,
     layers,
     luong,
     multi_head,
@@ -1331,3 +1334,64 @@ def test_plain_r_drop_is_the_librarys():
     kl = kl + torch.nn.functional.kl_div(q, p, log_target=True, reduction="sum")
     found = plain_training.r_drop_loss(Two(), source, target, 0.0, 3.0)
     torch.testing.assert_close(found, nll + 1.5 * kl / len(p))
+
+
+# ---- GPT ----
+
+SIZES_OF_GPT = [(8, 2, 1, None), (12, 3, 2, 20), (16, 4, 3, 16), (6, 1, 2, None)]
+NO_SPECIAL_IDS = SpecialIds(None, None, (), None, ())
+
+
+def both_gpts(d_model: int, n_heads: int, n_layers: int, d_ff: int | None) -> tuple[GPT, gpt.GPT]:
+    """The library's, with random biases and norms too, and the page's with its weights."""
+    torch.manual_seed(d_model)
+    sizes = {"d_model": d_model, "n_heads": n_heads, "n_layers": n_layers, "d_ff": d_ff, "max_length": 16}
+    ours = GPT(GPTConfig(11, **sizes, special=NO_SPECIAL_IDS)).double().eval()
+    for weight in ours.parameters():
+        weight.data += 0.3 * torch.randn_like(weight)
+    model = gpt.GPT(11, d_model, n_heads, n_layers, 16, d_ff).double()
+    model.load_state_dict(ours.state_dict())
+    return ours, model
+
+
+@pytest.mark.parametrize("sizes", SIZES_OF_GPT, ids=str)
+def test_the_plain_gpt_loads_the_librarys_of_any_size(sizes):
+    """Parameter names, logits and gradients."""
+    ours, model = both_gpts(*sizes)
+    assert {*dict(model.named_parameters())} == {*dict(ours.named_parameters())}
+    tokens = torch.randint(11, (3, 16))
+    torch.testing.assert_close(model(tokens), ours(tokens), atol=1e-10, rtol=0)
+    torch.testing.assert_close(model.float()(tokens), ours.float()(tokens), atol=1e-5, rtol=1e-5)
+    for one in (model, ours):
+        cross_entropy(one(tokens[:, :-1]).mT, tokens[:, 1:]).backward()
+    expected = dict(ours.named_parameters())
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.grad, expected[name].grad, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("sizes", SIZES_OF_GPT, ids=str)
+def test_the_plain_writer_goes_on_as_the_library_does(sizes):
+    """Greedily, from each of several prompts; the library reads each at once and then token by token."""
+    ours, model = both_gpts(*sizes)
+    for prompt in ([3], [5, 1, 10, 2], [7, 7, 7, 0, 4, 9]):
+        expected = greedy_decode(ours, torch.tensor([prompt]), max_length=10)[0]
+        assert len(expected) >= 10
+        assert gpt.write(model, prompt, len(expected) - len(prompt), temperature=1e-6) == expected.tolist()
+
+
+def test_the_plain_gpt_starts_as_the_librarys_does():
+    torch.manual_seed(0)
+    ours, model = GPT(GPTConfig(90, 64, 4, 2, max_length=80)).state_dict(), gpt.GPT(90, 64, 4, 2, 80).state_dict()
+    for name in ("embedding.weight", "positions.weight", "layers.1.self_attn.in_proj_weight"):
+        torch.testing.assert_close(model[name].std(), ours[name].std(), rtol=0.1, atol=0)
+    assert all((model[name] == ours[name]).all() for name in model if "norm" in name or name.endswith("in_proj_bias"))
+    assert gpt.GPT(90, 64, 4, 2, 80).output.weight.shape == (90, 64)
+
+
+def test_a_plain_gpt_learns_a_text():
+    """It knows what comes next where one letter says it, and is told of every update."""
+    torch.manual_seed(1)
+    model, seen = gpt.GPT(5, 16, 2, 2, 10), []
+    gpt.train(model, torch.arange(300) % 5, 80, 0.01, seen.append)
+    assert seen == [*range(81)]
+    assert gpt.write(model, [2], 12, temperature=0.01) == [(2 + i) % 5 for i in range(13)]

@@ -1,157 +1,140 @@
 """Tests for chapter "GPT"."""
 
 import torch
-from torch import nn, randn, tensor
+from torch import Tensor, nn, randn, tensor
+from torch.nn.functional import scaled_dot_product_attention as kernel
 
-from transformer_lib.models.gpt import GPT, Block, CausalAttention, GPTConfig
-from transformer_lib.models.multi_head import KVCache
-from transformer_lib.student.checks import check, equal, holds, refuses, same
+from transformer_lib.plain.gpt import GPT, Attention, Layer, train, write
+from transformer_lib.student.checks import check, equal, holds, same
 
-SIZES = GPTConfig(vocab_size=12, d_model=8, n_heads=2, n_layers=2, d_ff=16, dropout=0.0, max_length=12)
 TOKENS = tensor([[1, 5, 6, 7, 2], [1, 8, 9, 4, 2]])
 
 
-@check(CausalAttention.forward, "Half a Transformer")
-def causal() -> None:
-    """No position attends to a later one."""
-    layer, x = CausalAttention(8, 2), randn(2, 5, 8)
-    whole, part = layer(x, torch.arange(5)), layer(x[:, :4], torch.arange(4))
-    equal(whole[:, :4], part, {"A decoder that sees the answer during evaluation": not same(whole[:, :4], part)})
+@check(Attention.forward, "Half a Transformer")
+def attention() -> None:
+    """Every position attends to itself and to all before it, in each head, and ``out_proj`` joins the heads."""
+    layer, x = Attention(8, 2), randn(2, 5, 8)
+    nn.init.normal_(layer.in_proj_bias)
+    wide = [
+        y.unflatten(2, (2, -1)).transpose(1, 2) for y in (x @ layer.in_proj_weight.T + layer.in_proj_bias).chunk(3, 2)
+    ]
+    q, k, v = wide
+    want, leaks = (layer.out_proj(kernel(q, k, v, is_causal=on).transpose(1, 2).flatten(2)) for on in (True, False))
+    narrow = [y.reshape(2, 2, 5, 4) for y in (x @ layer.in_proj_weight.T + layer.in_proj_bias).chunk(3, 2)]
+    cut = layer.out_proj(kernel(*narrow, is_causal=True).transpose(1, 2).flatten(2))
+    upside = layer.out_proj(kernel(q, k, v, torch.ones(5, 5, dtype=torch.bool).triu()).transpose(1, 2).flatten(2))
+    slips = {
+        "A decoder that sees the answer during evaluation": leaks,
+        "True means the opposite": upside,
+        "Heads cut without the transpose": cut,
+        "the scores aren't divided by the root of d_k": layer.out_proj(
+            kernel(q, k, v, is_causal=True, scale=1.0).transpose(1, 2).flatten(2)
+        ),
+    }
+    equal(layer(x), want, slips)
 
 
-@check(Block.forward, "Half a Transformer")
-@check(CausalAttention.forward, "Half a Transformer")
-def options_go_along() -> None:
-    """A mask and a cache are handed on to the attention."""
-    attention, x = CausalAttention(8, 2), randn(1, 5, 8)
-    layer = Block(attention, nn.Linear(8, 8), (nn.LayerNorm(8), nn.LayerNorm(8))).eval()
-    for part in (attention, layer):
-        mask, other, cache = torch.arange(5)[None, None, None] != 1, x + (torch.arange(5) == 1)[:, None], KVCache()
-        one, two = (part(y, torch.arange(5), mask=mask)[:, 2:] for y in (x, other))
-        equal(two, one, names="a masked word / the same, changed")
-        words = [part(word, torch.tensor([t]), cache=cache) for t, word in enumerate(x.split(1, 1))]
-        equal(torch.cat(words, 1), part(x, torch.arange(5)), names="the whole text / word by word with a cache")
-
-
-@check(Block.forward, "Half a Transformer")
+@check(Layer.forward, "Half a Transformer")
 def pre_norm() -> None:
-    """The norms come before attention and feed-forward, and both results are added to x, after a dropout."""
-    block = Block(CausalAttention(8, 2), nn.Linear(8, 8), (nn.LayerNorm(8), nn.LayerNorm(8))).eval()
-    for norm in (block.norm1, block.norm2):
+    """The norms come before attention and feed-forward, and both results are added to x."""
+    layer, x = Layer(8, 2, 16), randn(2, 5, 8)
+    for norm in (layer.norm1, layer.norm2):
         nn.init.normal_(norm.bias)
-    x, at = randn(2, 5, 8), torch.arange(5)
-    y = x + block.dropout(block.self_attn(block.norm1(x), at))
-    post = block.norm1(x + block.self_attn(x, at))
-    want, both = (y + block.dropout(block.feed_forward(block.norm2(z))) for z in (y, x))
-    slips = {"Post-norm in the text, pre-norm in the code": block.norm2(post + block.feed_forward(post))}
-    equal(block(x, at), want, slips | {"both parts read x": both})
-
-
-def language_model() -> GPT:
-    """A small model."""
-    return GPT(SIZES).eval()
+    y = x + layer.self_attn(layer.norm1(x))
+    post = layer.norm1(x + layer.self_attn(x))
+    want, both = (y + layer.feed_forward(layer.norm2(z)) for z in (y, x))
+    slips = {"Post-norm in the text, pre-norm in the code": layer.norm2(post + layer.feed_forward(post))}
+    equal(layer(x), want, slips | {"both parts read x": both})
 
 
 @check(GPT.forward, "Half a Transformer")
 def logits() -> None:
-    """There are logits of the next token at each position."""
-    model = language_model()
-    equal(model(TOKENS), model.output(model.hidden(TOKENS)))
-
-
-@check(GPT.hidden, "Half a Transformer")
-def through_all_blocks() -> None:
-    """Vectors of tokens and positions pass through a dropout, all blocks, and then through the last norm."""
-    model, at = language_model(), torch.arange(5)
-    x = model.dropout(model.embedding(TOKENS) + model.positions(at))
+    """Vectors of tokens and positions are added, pass through all layers and the last norm, and become logits."""
+    model = GPT(12, 8, 2, 2, 12, 16)
+    nn.init.normal_(model.norm.bias)
+    x = model.embedding(TOKENS) + model.positions(torch.arange(5))
     for layer in model.layers:
-        x = layer(x, at)
-    equal(model.hidden(TOKENS), model.norm(x), {"the last norm is missing": x})
+        x = layer(x)
+    equal(model(TOKENS), model.output(model.norm(x)), {"the last norm is missing": model.output(x)})
 
 
-@check(GPT.hidden, "Half a Transformer")
+@check(GPT.forward, "Half a Transformer")
+@check(Attention.forward, "Half a Transformer")
 def no_leak() -> None:
     """If the last token changes, no earlier logit does."""
-    model, other = language_model(), torch.cat([TOKENS[:, :-1], TOKENS[:, :1]], 1)
+    model, other = GPT(12, 8, 2, 2, 12), torch.cat([TOKENS[:, :-1], TOKENS[:, :1]], 1)
     equal(model(other)[:, :-1], model(TOKENS)[:, :-1])
 
 
-@check(GPT.hidden, "Half a Transformer")
-def positions_go_on_after_the_cache() -> None:
-    """Tokens that follow a cache have the positions behind it."""
-    model = language_model()
-    caches = [KVCache(), KVCache()]
-    first, rest = model.hidden(TOKENS[:, :2], caches), model.hidden(TOKENS[:, 2:], caches)
-    want = model.hidden(TOKENS)
-    caches = [KVCache(), KVCache()]
-    model.hidden(TOKENS[:, :2], caches)
-    slip = model.hidden(TOKENS[:, 2:], caches, first=0)
-    equal(torch.cat([first, rest], 1), want, {"Every cached token at position zero": torch.cat([first, slip], 1)})
+@check(write, "Half a Transformer")
+def writes() -> None:
+    """The list that comes back begins with the tokens, and goes on with draws from softmax(logits / temperature)."""
+    torch.manual_seed(0)
+    model = GPT(12, 8, 2, 2, 6)
+    model.embedding.weight.data *= 2
+    begin = [1, 5, 6]
+    for temperature in (1.0, 0.5):
+        tokens, rng = list(begin), torch.Generator().manual_seed(0)
+        for _ in range(20):
+            last = model(tensor([tokens[-6:]]))[0, -1].detach()
+            tokens.append(int(torch.multinomial((last / temperature).softmax(-1), 1, generator=rng)))
+        equal(write(model, begin, 20, temperature, torch.Generator().manual_seed(0)), tokens)
+    equal(begin, [1, 5, 6], names="the list that was given, afterwards / as it was")
+    holds(len(write(model, list(range(10)), 3)) == 13, "it sees at most as many tokens as the model has positions")
 
 
-@check(GPT.hidden, "Half a Transformer")
-def where_and_what_to_read() -> None:
-    """``first`` moves the positions, a mask hides tokens, and a text beyond ``max_length`` raises a ValueError."""
-    model, other = language_model(), TOKENS.clone()
-    other[:, 1] = 11
-    mask = torch.arange(5)[None, None, None] != 1
-    one, two = (model.hidden(tokens, mask=mask)[:, 2:] for tokens in (TOKENS, other))
-    equal(two, one, names="a masked token / the same, changed")
-    moved = language_model()
-    moved.load_state_dict(model.state_dict())
-    moved.positions.weight.data = model.positions.weight.data.roll(-3, 0)
-    equal(model.hidden(TOKENS, first=3), moved.hidden(TOKENS))
-    equal(model.hidden(TOKENS, first=7).shape, torch.Size([2, 5, 8]))
-    refuses(ValueError, lambda: model.hidden(TOKENS, first=8))
-
-
-@check(GPT.start, "Write faster")
-def prompt_at_once() -> None:
-    """BOS and the whole prompt are read in one pass: logits of the next token, and a full cache for each layer."""
-    model = language_model()
-    logits, state = model.start(TOKENS[:, 1:4])
-    slips = {"without BOS at the beginning": model(TOKENS[:, 1:4])[:, -1]}
-    equal(logits, model(TOKENS[:, :4])[:, -1], slips)
-    equal([len(cache) for cache in state.caches], [4, 4])
-    holds(state.caches[0] is not state.caches[1], "both layers share one cache")
-
-
-@check(GPT.start, "Write faster")
-@check(GPT.step, "Write faster")
-@check(GPT.hidden, "Half a Transformer")
-def prompts_of_two_lengths() -> None:
-    """Shorter prompts end with padding, and go on as each alone: `padding` masks columns, and moves positions."""
-    model, nine = language_model(), tensor([9])
-    logits, state = model.start(tensor([[5, 6, 7], [8, 0, 0]]))
-    following, _ = model.step(tensor([9, 9]), state)
-    for row, prompt in enumerate(([5, 6, 7], [8])):
-        alone, own = model.start(tensor([prompt]))
-        equal(logits[row], alone[0], names="alone / beside another")
-        equal(following[row], model.step(nine, own)[0][0], names="a step alone / a step beside another")
-
-
-@check(GPT.step, "Write faster")
-def step_by_step() -> None:
-    """Token by token, the logits are those of the whole text, and the old state stays as it was."""
-    model = language_model()
-    one, state = model.start(TOKENS[:, 1:2])
-    rows = [one]
-    for token in TOKENS[:, 2:].unbind(1):
-        old = len(state.caches[0])
-        one, after = model.step(token, state)
-        equal(len(state.caches[0]), old)
-        rows.append(one)
-        state = after
-    equal(torch.stack(rows, 1), model(TOKENS)[:, 1:])
-
-
-@check(GPT.embed, "Half a Transformer")
-def tokens_and_positions() -> None:
-    """Vectors of positions are added to those of tokens."""
-    model, at = language_model(), torch.arange(3, 8)
-    want = model.embedding(TOKENS) + model.positions.weight[3:8]
-    equal(
-        model.embed(TOKENS, at),
-        want,
-        {"Every cached token at position zero": model.embedding(TOKENS) + model.positions.weight[:5]},
+@check(train, "Learning by guessing")
+def learns() -> None:
+    """A text without surprises is learned: after each token, the next one is nearly certain."""
+    torch.manual_seed(0)
+    model, ids, seen = GPT(4, 16, 2, 1, 8), torch.arange(200) % 4, []
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    train(model, ids, 100, 0.01, seen.append, rows=8)
+    right = model(ids[None, :8])[0].softmax(-1)[range(1, 8), ids[2:9]]
+    holds(bool((right > 0.9).all()), f"the probabilities of the right tokens are {right.tolist()}")
+    equal(seen, [*range(101)], names="the updates before which watch was called / all of them, and the end")
+    holds(
+        not same(before["layers.0.self_attn.in_proj_weight"], model.state_dict()["layers.0.self_attn.in_proj_weight"]),
+        "the attention learned nothing",
     )
+
+
+def steps_of(model: GPT, ids: Tensor, updates: int, rate: float) -> list[tuple[float, tuple[float, float], float]]:
+    """Rate, betas, and the gradient's norm at every step of a training."""
+    seen, adam = [], torch.optim.Adam
+    step = adam.step
+
+    def watched(self: torch.optim.Adam, *arguments: object, **options: object) -> object:
+        (group,) = self.param_groups
+        norm = sum(float(p.grad.square().sum()) for p in group["params"]) ** 0.5
+        seen.append((float(group["lr"]), tuple(group["betas"]), norm))
+        return step(self, *arguments, **options)
+
+    adam.step = watched  # type: ignore[method-assign, assignment]
+    try:
+        train(model, ids, updates, rate)
+    finally:
+        adam.step = step  # type: ignore[method-assign]
+    return seen
+
+
+@check(train, "Learning by guessing")
+def follows_the_recipe() -> None:
+    """Adam with betas 0.9 and 0.98, 50 updates of warm-up, a linear decay, and gradients of norm 1 at most."""
+    rates, betas, norms = zip(*steps_of(GPT(4, 8, 2, 1, 8), torch.arange(100) % 4, 100, 0.1), strict=True)
+    equal({*betas}, {(0.9, 0.98)})
+    holds(max(norms) < 1.001, f"a gradient has the norm {max(norms):.2f}")
+    slip = tensor([0.1 * min(u / 50, 1 - u / 100) for u in range(100)])
+    want = tensor([0.1 * min((u + 1) / 50, 1 - u / 100) for u in range(100)])
+    equal(tensor(rates), want, {"The first update is number zero": slip})
+
+
+@check(train, "Learning by guessing")
+def forgets_old_gradients() -> None:
+    """Where all windows are alike and the rate is zero, the gradient is the same at every update."""
+    model, ids = GPT(4, 8, 2, 1, 8), torch.zeros(100, dtype=torch.long)
+    train(model, ids, 100, 0.01)  # so that no gradient is clipped
+    model.zero_grad()
+    *_, first, _, third = (norm for *_, norm in steps_of(model, ids, 3, 0.0))
+    slips = {"gradients of earlier updates are still there": third > 1.5 * first}
+    equal(third / first, 1.0, slips, "norm at the third update / at the first: 1")

@@ -70,7 +70,8 @@ def measure(seed, budget, rate, layers=2, base=10_000.0):
         for part in parts:
             part.forward = capped(part, cap)
         found[f"capped at {cap}"] = bits(model, new)[3 * WINDOW :].mean().item()
-    return numbers | found | {f"rise, {name}": value - numbers["inside"] for name, value in found.items()}
+    # beside the same letters, read alone: other letters cost something else
+    return numbers | found | {f"rise, {name}": value - found["alone"] for name, value in found.items()}
 
 
 STUDY = Study(
@@ -82,7 +83,7 @@ STUDY = Study(
     budget=400,
     findings={
         "window": Finding(
-            "With a window of the 64 letters it was trained on, set only when it reads, a letter at three to four times that length costs at most 0.1 bits more than within it.",
+            "With a window of the 64 letters it was trained on, set only when it reads, a letter at three to four times that length costs at most 0.1 bits more than in the same 64 letters, read alone.",
             level("rise, window 64", "Llama"),
             ("high", "<", 0.1),
             line="With a window of its training length, set only when it reads, a small rotary model reads four times as far.",
@@ -103,15 +104,15 @@ STUDY = Study(
 
 CHECKS = {
     "longer": Check(
-        "800 updates; seeds 100 to 102",
+        "800 updates; seeds 300 to 304",
         ("window", "without", "capped"),
-        range(100, 103),
+        range(300, 305),
         budget=800,
     ),
     "deeper": Check(
-        "four layers rather than two, and a base of 500,000; seeds 200 to 202",
+        "four layers rather than two, and a base of 500,000; seeds 400 to 404",
         ("window", "without", "capped"),
-        range(200, 203),
+        range(400, 405),
         settings={"layers": 4, "base": 500_000.0},
     ),
 }

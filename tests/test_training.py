@@ -585,7 +585,7 @@ def test_stopping_after_any_update_changes_nothing(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", ["save_tensors", "write_atomically"])
 def test_a_crash_while_writing_is_harmless(tmp_path, monkeypatch, crash):
-    import transformer_lib.training.run_state as module
+    import transformer_lib.training.trainer as module
 
     whole = trainer(tmp_path / "whole")
     whole.fit()

@@ -3,19 +3,47 @@
 Chapter: Training.
 """
 
-__all__ = ["rate_factor", "Trainer"]
+__all__ = ["Trainer", "rate_factor"]
 
+import json
 import math
-from collections.abc import Callable, Sequence
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm
 
-from transformer_lib.data.batching import Batch
+from transformer_lib.data.batching import Batch, Example
+from transformer_lib.data.files import write_atomically
 from transformer_lib.models.loss import Loss, add_up
+from transformer_lib.models.seq2seq import unwrapped
+from transformer_lib.training.checkpoints import average_run, load_tensors, load_weights, save_tensors
 from transformer_lib.training.config import TrainingConfig
-from transformer_lib.training.distributed import process, total
-from transformer_lib.training.run_state import RunState, skipping
+from transformer_lib.training.distributed import process, share, total, whole, whole_weights
+from transformer_lib.training.loss import r_drop_loss
+from transformer_lib.training.run_state import (
+    Interrupt,
+    LossFunction,
+    Objective,
+    Progress,
+    completed,
+    fingerprint,
+    own_loss,
+    own_random_state,
+    parallel,
+    plain,
+    settings_of,
+    skipping,
+)
+from transformer_lib.training.transforms import Transform, batch_loader
 
 
 def rate_factor(step: int, config: TrainingConfig, total: int) -> float:
@@ -39,15 +67,65 @@ def rate_factor(step: int, config: TrainingConfig, total: int) -> float:
     return max(0.0, factor)
 
 
-class Trainer(RunState):
+class Trainer:
     """Trains a model from the weights it has, and can be stopped and resumed.
 
-    A resumed run ends as if it had never been stopped, on a CPU to the bit. The folder keeps
-    ``last.safetensors`` (all it takes to go on), ``best.safetensors`` (the weights
-    with the lowest validation loss), ``epoch-N.safetensors`` and their mean
-    ``averaged.safetensors``, and ``log.jsonl``. In a process group, all processes
-    make one update together.
+    A resumed run ends as if it had never been stopped, on a CPU to the bit. The folder keeps ``last.safetensors`` (all
+    it takes to go on), ``best.safetensors`` (the weights with the lowest validation loss), ``epoch-N.safetensors`` and
+    their mean ``averaged.safetensors``, and ``log.jsonl``. In a process group, all processes make one update together,
+    and only rank 0 writes.
+
+    Args:
+        loss: returns the sum over the target tokens of a batch, and their number; None for ``model.loss``, or for
+            R-Drop if the configuration asks for it.
+        transforms: what changes the training examples, such as noise; see ``training.transforms``.
+        optimizer: None for Adam, and with ``shard=True``. The schedule sets its learning rate.
+
+    Raises:
+        ValueError: if every parameter is frozen, the optimiser holds parameters of another model, or nothing follows
+            the warm-up.
     """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train: Sequence[Example],
+        validation: Sequence[Example],
+        config: Any,
+        folder: Path | str | None = None,
+        *,
+        loss: LossFunction | None = None,
+        transforms: Sequence[Transform] = (),
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> None:
+        self.model, self.config, self.progress = unwrapped(model), config, Progress()
+        self.train, self.validation = train, validation
+        self.folder = None if folder is None else Path(folder)
+        self.device = next(model.parameters()).device
+        r_drop = partial(r_drop_loss, smoothing=config.smoothing, weight=config.consistency)
+        default = r_drop if config.consistency else own_loss(config.smoothing)
+        self.objective = parallel(Objective(model, loss or default), config)
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        adam = partial(torch.optim.Adam, lr=0.0, betas=config.betas, eps=config.eps, fused=True)
+        self.optimizer = optimizer or adam(self.parameters)
+        own = set(map(id, model.parameters()))
+        if any(id(p) not in own for group in self.optimizer.param_groups for p in group["params"]):
+            raise ValueError("the optimizer holds parameters of another model")
+        self.batches = batch_loader(train, config, model, transforms, self.device, shuffle=True)
+        self.validation_batches = batch_loader(validation, config, model, (), self.device)
+        self.total = config.epochs * math.ceil(len(self.batches) / config.accumulate)
+        if config.warmup >= self.total:
+            raise ValueError(f"warmup={config.warmup} must be less than the {self.total} updates")
+        # not AveragedModel, which copies the module: a sharded one cannot be copied
+        self.ema = [p.detach().clone() for p in self.parameters] if config.ema else None
+        self.loss = torch.zeros((), device=self.device)  # not yet in the progress
+        # the first update whose gradient was not finite
+        self.first_bad = torch.full_like(self.loss, math.inf)
+        self.clock, self._fingerprint = time.perf_counter(), ""
+        # a checksum of the configuration that the weights belong to
+        self.translator: str | None = None
+
+    # ------------------------------------------------------------ training
 
     def update(self, group: Sequence[Batch]) -> Tensor:
         """One update with the mean gradient over some batches; their mean loss.
@@ -85,7 +163,7 @@ class Trainer(RunState):
         config, progress = self.config, self.progress
         peak = config.learning_rate
         if peak is None:
-            peak = (self.model.config.d_model * config.warmup) ** -0.5
+            peak = (self.model.config.d_model * config.warmup) ** -0.5  # type: ignore[union-attr]
         factor = rate_factor(progress.step + 1, config, self.total)
         return peak * progress.lr_scale * factor
 
@@ -131,3 +209,260 @@ class Trainer(RunState):
                 losses.append(self.objective(batch))
         loss, n_tokens = total(*add_up(losses))
         return loss / n_tokens
+
+    # ------------------------------------------------------------ during an epoch
+
+    def groups(self, progress_bar: bool = False) -> Iterator[list[Batch]]:
+        """The rest of this epoch, in groups of the batches whose gradients are added up for one update."""
+        progress, data = self.progress, self.batches.dataset
+        sampler: Any = self.batches.batch_sampler
+        sampler.epoch = data.epoch = progress.epoch  # type: ignore[attr-defined]
+        sampler.start = done = progress.batch
+        label, silent = f"epoch {progress.epoch + 1}", not progress_bar or process()[0] > 0
+        bar = tqdm(self.batches, label, len(sampler), False, initial=done, unit=" batches", disable=silent)
+        batches = iter(bar)
+        while group := list(islice(batches, self.config.accumulate)):
+            yield group
+
+    def in_turn(self, group: Sequence[Batch]) -> Iterator[Batch]:
+        """The batches of an update. With DDP, processes exchange gradients only at the last of them.
+
+        With sharding they do so at each, because none of them has room for all gradients.
+        """
+        for number, batch in enumerate(group, start=1):
+            objective: Any = self.objective
+            waits = hasattr(objective, "no_sync") and number < len(group)
+            with objective.no_sync() if waits else nullcontext():
+                yield batch
+
+    def seed_dropout(self) -> None:
+        """Random numbers of an update, the same when the run is resumed."""
+        draw = random.Random(f"{self.config.seed} {self.progress.step} {process()[0]}")
+        torch.manual_seed(draw.getrandbits(63))
+
+    def advance(self, batches: int) -> None:
+        """Count an update, and move the running average."""
+        progress = self.progress
+        progress.step, progress.batch = progress.step + 1, progress.batch + batches
+        if self.ema is not None:
+            decay = min(self.config.ema, progress.step / (progress.step + 10))
+            torch._foreach_lerp_(self.ema, [p.data for p in self.parameters], 1 - decay)
+
+    def record(self, loss: Tensor, n_tokens: int, norm: Tensor) -> Tensor:
+        """Note the loss of an update; whether its gradient is not finite, in which case it must not be made.
+
+        Raises:
+            ValueError: for such an update: at once on a CPU; on a GPU, which does not wait, at the next save.
+        """
+        bad = ~whole(norm).isfinite()
+        self.loss += loss
+        update = torch.full_like(self.first_bad, self.progress.step + 1)
+        self.first_bad = torch.where(bad.to(self.device), self.first_bad.minimum(update), self.first_bad)
+        self.progress.tokens += n_tokens
+        if (bad.device.type == "cpu" or not self.optimizer.defaults.get("fused")) and bad:
+            self.flush()
+        return bad
+
+    def flush(self) -> None:
+        """Read the sums from the device; this is what makes the host wait."""
+        loss, first_bad = torch.stack([self.loss, self.first_bad]).tolist()
+        self.progress.loss += total(loss)[0]
+        self.loss.zero_()
+        now = time.perf_counter()
+        self.progress.seconds, self.clock = self.progress.seconds + now - self.clock, now
+        if first_bad < math.inf:
+            self.optimizer.zero_grad()
+            raise ValueError(
+                f"update {first_bad:.0f}: the gradient is not finite (loss {loss}): try a lower learning rate"
+            )
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """A block in which the model has its averaged weights, if there is a running average."""
+
+        @torch.no_grad()
+        def swap() -> None:
+            for parameter, average in zip(self.parameters, self.ema or (), strict=False):
+                current = parameter.clone()
+                parameter.copy_(average)
+                average.copy_(current)
+
+        swap()
+        try:
+            yield
+        finally:
+            objective: Any = self.objective
+            if hasattr(objective, "reshard"):
+                objective.reshard()  # FSDP2 itself does this only after a backward pass
+            swap()
+
+    # ------------------------------------------------------------ epochs
+
+    def finished(self) -> bool:
+        """True if all epochs are done, or patience has run out."""
+        patience = math.inf if self.config.patience is None else self.config.patience
+        return self.progress.epoch >= self.config.epochs or self.progress.bad_epochs >= patience
+
+    def begin(self) -> None:
+        """Save before the first update, so that there is always something to resume from.
+
+        Raises:
+            ValueError: if the folder holds a run that has begun and was not resumed.
+        """
+        if self.device.type == "cuda":
+            torch.set_float32_matmul_precision("high")  # TF32
+        self.clock = time.perf_counter()
+        if self.folder is None or self.progress.step:
+            return
+        last = self.folder / "last.safetensors"
+        if last.exists() and load_tensors(last)[1].get("progress", {}).get("step"):
+            raise ValueError(f"{last} is of a run that has begun: resume(), or take another folder")
+        self.save()
+
+    @contextmanager
+    def running(self) -> Iterator[Interrupt]:
+        """A block in which Ctrl-C and SIGTERM are noticed, and after which random numbers go on as before."""
+        self.begin()
+        with Interrupt() as interrupt, own_random_state(self.device):
+            yield interrupt
+
+    def stopping(self, stop: bool, save_every: int) -> bool:
+        """Whether any process wants to stop; saves then, and every so many updates."""
+        stop = total(float(stop))[0] > 0
+        if stop or self.progress.step % save_every == 0:
+            self.save()
+        return stop
+
+    def close_epoch(self, measured: float) -> str:
+        """Log an epoch, keep its weights, and slow down if the schedule says so; the line to report."""
+        self.flush()
+        config, progress = self.config, self.progress
+        line = {
+            "epoch": progress.epoch + 1,
+            "updates": progress.step,
+            "loss": round(progress.loss / progress.tokens, 4),
+            "validation_loss": round(measured, 4),
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "target_tokens_per_second": round(progress.tokens / progress.seconds),
+            "seconds": round(progress.seconds, 1),
+        }
+        better = measured < progress.best
+        progress.best = min(progress.best, measured)  # which NaN never is
+        progress.bad_epochs = 0 if better else progress.bad_epochs + 1
+        if config.schedule == "plateau" and not better:
+            progress.lr_scale /= 2
+        progress.epoch, progress.batch = progress.epoch + 1, 0
+        progress.loss, progress.tokens, progress.seconds = 0.0, 0, 0.0
+        progress.log.append(line)
+        self._keep(line, better)
+        self.clock = time.perf_counter()
+        return (
+            f"epoch {line['epoch']}: loss {line['loss']:.3f}, validation {measured:.3f} "
+            f"(perplexity {math.exp(min(measured, 700)):.2f}), {line['target_tokens_per_second']} tokens/s, "
+            f"{line['seconds']:.0f} s{'  (best)' if better else ''}"
+        )
+
+    def _keep(self, line: dict[str, Any], better: bool) -> None:
+        """The files of an epoch; ``last`` comes after the rest, so that a kill in between is harmless."""
+        if self.folder is None:
+            return
+        names = ["best"] if better else []
+        if self.config.average:
+            names.append(f"epoch-{self.progress.epoch}")
+        with self.averaged():
+            weights = whole_weights(self.model) if names else {}
+            for name in names if process()[0] == 0 else ():
+                notes = line | {"translator": self.translator}
+                save_tensors(self.folder / f"{name}.safetensors", weights, notes)
+        if process()[0] == 0:
+            log = "".join(json.dumps(entry) + "\n" for entry in self.progress.log)
+            write_atomically(self.folder / "log.jsonl", log.encode())
+            (self.folder / "averaged.safetensors").unlink(missing_ok=True)  # of fewer epochs
+        self._write(self.folder / "last.safetensors")
+        for old in range(1, self.progress.epoch - self.config.average + 1):
+            (self.folder / f"epoch-{old}.safetensors").unlink(missing_ok=True)
+
+    def average_epochs(self) -> None:
+        """Average the last epochs into one file, when training has ended."""
+        last, n = self.progress.epoch, self.config.average
+        if self.folder is None or process()[0] > 0 or not n:
+            return
+        average_run(self.folder, range(max(1, last - n + 1), last + 1))
+
+    # ------------------------------------------------------------ checkpoints
+
+    def save(self) -> None:
+        """Write all that it takes to go on exactly from here to ``last.safetensors``, if there is a folder.
+
+        All processes of a group call it together.
+        """
+        self.flush()
+        if self.folder is not None:
+            self._write(self.folder / "last.safetensors")
+
+    def _write(self, path: Path) -> None:
+        state, plain = self.optimizer.state_dict(), {}
+        tensors = {f"model/{name}": tensor for name, tensor in whole_weights(self.model).items()}
+        tensors |= {f"ema/{index}": whole(tensor) for index, tensor in enumerate(self.ema or ())}
+        for index, slots in state["state"].items():
+            for name, value in slots.items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer/{index}/{name}"] = whole(value)
+                else:
+                    plain[f"{index}/{name}"] = value
+        notes = {"progress": asdict(self.progress), "groups": state["param_groups"], "plain": plain}
+        if process()[0] == 0:
+            save_tensors(path, tensors, notes | {"identity": self.identity()})
+
+    def resume(self) -> None:
+        """Go on from ``last.safetensors``.
+
+        Raises:
+            ValueError: if it cannot be read, or belongs to another model, corpus or configuration.
+        """
+        if self.folder is None:
+            raise ValueError("folder is None: this run keeps nothing that it could resume from")
+        total(0.0)  # rank 0 may still be writing
+        path = self.folder / "last.safetensors"
+        tensors, notes = load_tensors(path)
+        identity = self.identity()
+        # version 0.2 did not note the translator
+        stored = {"translator": self.translator} | notes.get("identity", {})
+        configs = {"configuration": self.config, "model": getattr(self.model, "config", None)}
+        for name, config in configs.items():
+            stored[name] = completed(stored.get(name, {}), identity[name], config)
+        if differs := [name for name in identity if stored.get(name) != identity[name]]:
+            raise ValueError(f"{path} is of a run with another {' and another '.join(differs)}")
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "ema": {}, "optimizer": {}}
+        for name, tensor in tensors.items():
+            kind, _, rest = name.partition("/")
+            parts[kind][rest] = tensor
+        load_weights(self.model, parts["model"], path)
+        for index, average in enumerate(self.ema or ()):
+            average.copy_(share(parts["ema"][str(index)], average))
+        slots: dict[int, dict[str, Any]] = {}
+        # every process in the same order
+        for name, value in sorted((parts["optimizer"] | notes["plain"]).items()):
+            index, slot = name.split("/")
+            parameter = self.parameters[int(index)]
+            same = isinstance(value, Tensor) and value.shape == parameter.shape
+            slots.setdefault(int(index), {})[slot] = share(value, parameter) if same else value
+        self.optimizer.load_state_dict({"state": slots, "param_groups": notes["groups"]})
+        self.progress = Progress(**notes["progress"])
+        for part in self.folder.glob(f"*.{'[0-9a-f]' * 32}.part") if process()[0] == 0 else ():
+            part.unlink(missing_ok=True)  # what a killed process was writing
+
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint belongs to. Epochs, patience, workers, compile and shard may change when it is resumed."""
+        self._fingerprint = self._fingerprint or f"{fingerprint(self.train)} {fingerprint(self.validation)}"
+        free = ("epochs", "patience", "workers", "compile", "shard")
+        config = getattr(self.model, "config", None)
+        model = settings_of(config) or {"config": repr(config)}
+        settings = {name: value for name, value in asdict(self.config).items() if name not in free}
+        return {
+            "configuration": plain(settings),
+            "model": plain({"class": type(self.model).__name__} | model),
+            "optimizer": type(self.optimizer).__name__,
+            "corpus": self._fingerprint,
+            "translator": self.translator,
+        }

@@ -34,19 +34,24 @@ from transformer_lib.models.attention import attention as kernel
 from transformer_lib.models.attention import attention_weights
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.bert import Bert, BertClassifier, BertConfig, mask_tokens
+from transformer_lib.models.experts import Experts
 from transformer_lib.models.gpt import GPT, GPTConfig
 from transformer_lib.models.hard_attention import HardConfig, HardSeq2Seq
 from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
+from transformer_lib.models.linear_attention import LinearAttention as FastLinearAttention
+from transformer_lib.models.linear_attention import linear_attention
 from transformer_lib.models.llama import Llama, LlamaConfig, rotate
 from transformer_lib.models.luong import LuongConfig, LuongSeq2Seq
 from transformer_lib.models.multi_head import MultiHeadAttention
 from transformer_lib.models.recurrent import RecurrentConfig, RecurrentSeq2Seq
 from transformer_lib.models.seq2seq import SpecialIds
+from transformer_lib.models.sparse_attention import IndexedAttention, Indexer, choose
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.plain import (
     bahdanau,
     bert,
     encoder_decoder,
+    experts,
     gpt,
     layers,
     luong,
@@ -63,9 +68,11 @@ from transformer_lib.plain import beam_search as plain_search
 from transformer_lib.plain import bleu as plain_bleu
 from transformer_lib.plain import hard_attention as hard
 from transformer_lib.plain import latent_attention as latent
+from transformer_lib.plain import linear_attention as linear
 from transformer_lib.plain import llama as plain_llama
 from transformer_lib.plain import mask_predict as masks
 from transformer_lib.plain import sampling as plain_sampling
+from transformer_lib.plain import sparse_attention as sparse
 from transformer_lib.plain import training as plain_training
 from transformer_lib.plain import vision_transformer as vision
 from transformer_lib.plain.attention import attention as plain_attention
@@ -1044,6 +1051,99 @@ def test_a_vision_transformer_without_positions_reads_a_bag_and_leaves_patches_o
     model.positions.data.zero_()
     tiles = vision.patches(images, 2)[:, order].view(3, 4, 4, 2, 2)
     torch.testing.assert_close(model(tiles.transpose(2, 3).reshape(3, 8, 8)), model(images))
+
+
+# ---- Linear attention ----
+
+
+@pytest.mark.parametrize("n_heads", [1, 3])
+@pytest.mark.parametrize("rule", ["sum", "decay", "delta", "gated"])
+def test_plain_linear_attention_is_the_librarys_word_by_word(rule: str, n_heads: int) -> None:
+    torch.manual_seed(0)
+    fast = FastLinearAttention(12, n_heads, rule=rule, d_key=5, d_value=5)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        mine = linear.LinearAttention(12, n_heads, rule=rule, d_head=5)
+    for name, weights in fast.state_dict().items():  # they begin alike, too
+        torch.testing.assert_close(mine.state_dict()[name], weights, atol=0, rtol=0)
+    fast.gates.weight.data.normal_()
+    mine.load_state_dict(fast.state_dict())
+    x = torch.randn(2, 70, 12, requires_grad=True)  # more than one of the library's chunks
+    for found, expected in zip(*(gradients_of(layer, x) for layer in (mine, fast)), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def gradients_of(layer: torch.nn.Module, x: Tensor) -> tuple[Tensor, ...]:
+    """Outputs, and the gradients of their squares by the input and all weights."""
+    y = layer(x)
+    y = y[0] if isinstance(y, tuple) else y
+    return y, *torch.autograd.grad(y.square().mean(), (x, *layer.parameters()))
+
+
+def test_the_forms_of_linear_attention_are_the_librarys() -> None:
+    q, k, v = (torch.randn(20, n) for n in (4, 4, 5))
+    beta, unit = torch.rand(20), torch.nn.functional.normalize(k, dim=-1)
+    expected, _ = linear_attention(q, k, v)
+    for found in (linear.recurrent(q, k, v), linear.parallel(q, k, v), linear.chunked(q, k, v, 6)):
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    expected, _ = linear_attention(q, unit, v, beta=beta, delta=True)
+    torch.testing.assert_close(linear.delta_rule(q, unit, v, beta), expected, atol=1e-5, rtol=1e-4)
+
+
+# ---- Sparse attention ----
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("k", [1, 3, 7, 9])
+def test_both_choose_the_same(k: int) -> None:
+    scores, mask = numbers(4, 5, 7).round(), numbers(5, 7, seed=1) > 0  # rounded: many are equal
+    scores[0, 0, 2] = -torch.inf
+    for allowed in (None, mask):
+        assert torch.equal(sparse.choose(scores, k, allowed), choose(scores, k, allowed))
+
+
+@pytest.mark.parametrize("k", [None, 1, 3])
+def test_plain_indexed_attention_loads_the_librarys(k: int | None) -> None:
+    theirs = IndexedAttention(8, 2, Indexer(8, n_heads=3, width=4), k)
+    mine = sparse.IndexedAttention(8, 2, sparse.Indexer(8, n_heads=3, width=4), k)
+    mine.load_state_dict(theirs.state_dict())
+    x = numbers(2, 9, 8)
+    for found, expected in zip(mine.pick(x), theirs.pick(x), strict=True):
+        torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(mine(x), theirs(x), atol=1e-5, rtol=1e-5)
+    losses = [layer.index_loss(x) for layer in (mine, theirs)]
+    torch.testing.assert_close(*losses, atol=1e-5, rtol=1e-5)
+    found, expected = (
+        torch.autograd.grad(loss, tuple(layer.indexer.parameters()))
+        for loss, layer in zip(losses, (mine, theirs), strict=True)
+    )
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+# ---- Mixture of experts ----
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_plain_experts_load_the_librarys(k: int) -> None:
+    theirs, mine = Experts(6, 4, n=5, k=k), experts.Experts(6, 4, n=5, k=k)
+    mine.load_state_dict(theirs.state_dict())
+    x = numbers(2, 9, 6).requires_grad_()
+    for step in (0.5, 0.1):  # the second time with biases
+        found, expected = (gradients_of(layer, x) for layer in (mine, theirs))
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+        for layer in (mine, theirs):
+            layer.balance(layer.route(x.flatten(0, 1))[1], step)
+        assert torch.equal(mine.bias, theirs.bias) and mine.bias.any() == (k < 5)
+
+
+def test_the_balance_loss_is_one_if_all_shares_are_equal_and_grows_with_a_crowd() -> None:
+    visits = torch.eye(4, dtype=torch.bool) | torch.eye(4, dtype=torch.bool).roll(1, 1)
+    assert experts.balance_loss(torch.full((4, 4), 0.25), visits).item() == 1
+    crowd = torch.tensor([True, True, False, False]).expand(4, 4)
+    assert experts.balance_loss(torch.tensor([[0.4, 0.4, 0.1, 0.1]]).expand(4, 4), crowd).item() > 1.5
 
 
 # ---- An encoder-decoder ----

@@ -1,23 +1,20 @@
-"""Tests for chapter "Mixture of experts and sparse attention"."""
+"""Tests for chapter "Sparse attention"."""
 
 import math
 
 import torch
-from torch import nn, randn, tensor
+from torch import randn, tensor
 from torch.nn import functional as F
 
-from transformer_lib.models.attention import attention_weights
-from transformer_lib.models.experts import Experts
-from transformer_lib.models.llama import rotate
-from transformer_lib.models.multi_head import MultiHeadAttention
-from transformer_lib.models.sparse_attention import IndexedAttention, Indexer, choose
+from transformer_lib.plain.multi_head import Attention
+from transformer_lib.plain.sparse_attention import IndexedAttention, Indexer, choose
 from transformer_lib.student.checks import check, equal, holds
 
 SCORES = tensor([[0.3, -1.0, 2.0, 0.1], [5.0, 4.0, 3.0, 6.0]])
 MASK = tensor([[True, True, False, True], [False, True, False, False]])
 
 
-@check(choose, "Two tokens a head are enough")
+@check(choose, "Two words a head are enough")
 def the_best_of_each_row() -> None:
     """The k largest scores of each row are True, all others False; a large k chooses everything."""
     want = tensor([[True, False, True, False], [True, False, False, True]])
@@ -25,7 +22,7 @@ def the_best_of_each_row() -> None:
     equal(choose(SCORES.clone(), 9), torch.ones(2, 4, dtype=torch.bool))
 
 
-@check(choose, "Two tokens a head are enough")
+@check(choose, "Two words a head are enough")
 def never_what_is_masked() -> None:
     """Where the mask is False, nothing is chosen, even if fewer than k are left."""
     want = tensor([[True, False, False, True], [False, True, False, False]])
@@ -34,7 +31,7 @@ def never_what_is_masked() -> None:
     equal(choose(SCORES - 9, 2, MASK), want, {"masked scores become 0, and the others are negative": True})
 
 
-@check(choose, "Two tokens a head are enough")
+@check(choose, "Two words a head are enough")
 def of_equal_scores_the_earliest() -> None:
     """Of equal scores, the earliest are chosen: never more than k, and what follows a row changes nothing."""
     scores = tensor([[0.0, 2, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0], [3, 1, 3, 3, 0, 3]])
@@ -55,7 +52,7 @@ def of_equal_scores_the_earliest() -> None:
     equal(choose(scores, 2, mask)[:, :4], choose(scores[:, :4], 2), names="the row alone / with more behind it, hidden")
 
 
-@check(choose, "Two tokens a head are enough")
+@check(choose, "Two words a head are enough")
 def scores_stay_as_they_are() -> None:
     """The scores and the mask that are given are not changed."""
     scores, mask = tensor([[3.0, 1.0, 2.0]]), tensor([[True, True, False]])
@@ -87,38 +84,18 @@ def weighted_votes() -> None:
 
 
 @check(Indexer.forward, "The indexer: a small score for each word")
-def both_are_turned() -> None:
-    """Queries and keys are turned by their positions; the keys are normalised before."""
-    index, x = Indexer(8, n_heads=3, width=4, d_rotary=4), randn(2, 5, 8)
-    q, k = index.wq(x).unflatten(2, (3, -1)).transpose(1, 2), index.wk(x)[:, None]
+def keys_are_normalised() -> None:
+    """The keys pass through their layer norm, the queries don't."""
+    index, x = Indexer(8, n_heads=3, width=4), randn(2, 5, 8)
+    q, k, norm = index.wq(x).unflatten(2, (3, -1)).transpose(1, 2), index.wk(x)[:, None], index.k_norm
     weights = index.weights_proj(x).mT[..., None] / math.sqrt(3)
 
     def votes(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         return (weights * F.relu(q @ k.mT / 2)).sum(1)
 
-    turned, norm = index.turn(q), index.k_norm
-    slips = {
-        "nothing is turned": votes(q, norm(k)),
-        "only the queries are turned": votes(turned, norm(k)),
-        "the keys are normalised after turning": votes(turned, norm(index.turn(k))),
-    }
-    equal(index(x), votes(turned, index.turn(norm(k))), slips)
-
-
-@check(Indexer.turn, "The indexer: a small score for each word")
-def partly_rotated() -> None:
-    """The first columns turn by their position, in pairs as in ``rotate``, and the others stay.
-
-    So their products depend on distances.
-    """
-    index, z = Indexer(8, width=6, d_rotary=4), randn(1, 1, 1, 6).expand(1, 1, 7, 6)
-    turned = index.turn(z)
-    equal(turned[..., 4:], z[..., 4:])
-    products = turned[0, 0] @ turned[0, 0].mT
-    equal(products[0, 2], products[4, 6], {"the vectors are not turned": bool((turned == z).all())})
-    holds((turned[..., 1, :] - turned[..., 0, :]).abs().max() > 1e-3, "neighbours got the same vector")
-    want, other = (rotate(z[..., :4], torch.arange(7), interleaved=pairs) for pairs in (False, True))
-    equal(turned[..., :4], want, {"Two layouts of rotary positions": other})
+    slips = {"nothing is normalised": votes(q, k), "the queries are normalised, too": votes(norm(q), norm(k))}
+    slips |= {"the heads are cut the wrong way": votes(index.wq(x).unflatten(2, (-1, 3)).movedim(3, 1), norm(k))}
+    equal(index(x), votes(q, norm(k)), slips)
 
 
 @check(IndexedAttention.pick, "The indexer: a small score for each word")
@@ -140,12 +117,19 @@ def a_detached_copy_is_read() -> None:
     holds(x.grad is None, "the gradient of the scores reaches x: the indexer should read a detached copy")
 
 
+def attend(layer: IndexedAttention, x: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and weights of plain multi-head attention with a mask."""
+    return Attention.forward(layer, x, x, mask), layer.weights
+
+
 @check(IndexedAttention.forward, "The indexer: a small score for each word")
 def reads_the_picks() -> None:
     """The layer is multi-head attention with the picks as its mask, for all heads."""
     layer, x = IndexedAttention(8, 2, Indexer(8), k=2), randn(2, 5, 8)
-    want = MultiHeadAttention.forward(layer, x, mask=layer.pick(x)[1][:, None])
-    equal(layer(x), want, {"everything is read": MultiHeadAttention.forward(layer, x, causal=True)})
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()
+    want, _ = attend(layer, x, layer.pick(x)[1][:, None])
+    everything, _ = attend(layer, x, causal)
+    equal(layer(x), want, {"everything is read": everything})
 
 
 @check(IndexedAttention.index_loss, "The indexer: a small score for each word")
@@ -156,15 +140,19 @@ def imitate_the_attention() -> None:
     """
     layer, x = IndexedAttention(8, 2, Indexer(8), k=3), randn(2, 5, 8)
     scores, read = layer.pick(x)
-    q, k, _ = layer.project(x)
-    p = attention_weights(q, k, read[:, None]).mean(1)
+    p = attend(layer, x, read[:, None])[1].mean(1)
     index = scores.masked_fill(~read, -1e9).log_softmax(-1)
     want = (torch.special.xlogy(p, p) - p * index).sum(-1).mean()
     turned = (index.exp() * (index - p.clamp(min=1e-30).log())).masked_fill(~read, 0).sum(-1).mean()
     slips = {"the two distributions are swapped": turned.detach(), "averaged over positions, too": want.detach() / 5}
-    everywhere = attention_weights(q, k, causal=True).mean(1)
+    everywhere = attend(layer, x, torch.ones(5, 5, dtype=torch.bool).tril())[1].mean(1)
     all_read = (torch.special.xlogy(everywhere, everywhere) - everywhere * index).sum(-1).mean().detach()
-    slips |= {"the attention reads more than the picks": all_read}
+    one = attend(layer, x, read[:, None])[1][:, 0]
+    slips |= {
+        "the attention reads more than the picks": all_read,
+        "only the first head is imitated": (torch.special.xlogy(one, one) - one * index).sum(-1).mean().detach(),
+    }
+    layer.weights = torch.zeros(2, 2, 5, 5)  # of a call long ago
     equal(layer.index_loss(x).detach(), want.detach(), slips)
 
 
@@ -176,69 +164,3 @@ def only_the_indexer_learns() -> None:
     holds(layer.in_proj_weight.grad is None, "the attention got a gradient: the target should be a constant")
     holds(x.grad is None, "x got a gradient: in pick, the indexer should read a detached copy")
     holds(layer.indexer.wq.weight.grad is not None, "the indexer got no gradient")
-
-
-@check(Experts.route, "Mixture of experts: which weights should a word visit?")
-def scores_and_visits() -> None:
-    """Scores are a softmax, or sigmoids; the k best are visited; the bias counts for the choice only."""
-    for sigmoid in (False, True):
-        layer, x = Experts(8, 4, 5, 2, sigmoid=sigmoid), randn(6, 8)
-        layer.bias[3] = 4.0
-        logits = layer.router(x)
-        scores = logits.sigmoid() if sigmoid else logits.softmax(-1)
-        want = (scores, choose(scores + layer.bias, 2))
-        slips = {"the bias is part of the scores": (scores + layer.bias, want[1])}
-        equal(layer.route(x), want, slips | {"the bias is ignored": (scores, choose(scores, 2))})
-
-
-@check(Experts.forward, "Mixture of experts: which weights should a word visit?")
-def a_weighted_sum() -> None:
-    """Each token gets the average of its visited experts, with weights that sum to 1, and without the bias."""
-    layer, x = Experts(8, 4, 5, 2), randn(2, 3, 8)
-    layer.bias += torch.rand(5)
-    scores, visits = layer.route(x.flatten(0, 1))
-    results = torch.stack([expert(x.flatten(0, 1)) for expert in layer.experts], 1)  # (N, n, D)
-    plain = (scores * visits)[..., None] * results
-    want = plain.sum(1) / (scores * visits).sum(-1, keepdim=True)
-    both = (scores + layer.bias) * visits
-    biased = ((both / both.sum(-1, keepdim=True))[..., None] * results).sum(1)
-    slips = {
-        "the bias is part of the weights": biased.view(2, 3, 8),
-        "the weights don't sum to 1": plain.sum(1).view(2, 3, 8),
-        "all experts are visited": (scores[..., None] * results).sum(1).view(2, 3, 8),
-        "all visited experts count the same": (visits[..., None] * results).sum(1).view(2, 3, 8) / 2,
-    }
-    equal(layer(x), want.view(2, 3, 8), slips)
-
-
-class Counting(nn.Module):
-    """An expert that counts the tokens it gets."""
-
-    tokens = 0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The same vectors; they are counted."""
-        self.tokens += len(x)
-        return x
-
-
-@check(Experts.forward, "Mixture of experts: which weights should a word visit?")
-def only_visited_experts_work() -> None:
-    """An expert computes for the tokens that visit it, and for no others: 6 tokens with k = 2 are 12 visits."""
-    layer, x = Experts(8, 4, 5, 2), randn(6, 8)
-    layer.experts = nn.ModuleList(Counting() for _ in range(5))
-    visits = layer.route(x)[1].sum(0).tolist()
-    layer(x)
-    got = [expert.tokens for expert in layer.experts]
-    everything = {"every expert computes for all tokens, and most of it is multiplied by zero": sum(got) == 30}
-    equal(got, visits, everything, names="visits of each expert / tokens that it computed for")
-
-
-@check(Experts.balance, "Some experts get most of the work")
-def idle_up_busy_down() -> None:
-    """The bias of an expert with too few visits rises by a step, and that of one with too many falls."""
-    layer = Experts(8, 4, 3, 1)
-    visits = nn.functional.one_hot(tensor([0, 0, 0, 1, 2, 0]), 3).bool()
-    layer.balance(visits, step=0.25)
-    want = tensor([-0.25, 0.25, 0.25])
-    equal(layer.bias, want, {"the wrong way round": -want})

@@ -85,14 +85,14 @@ def by_place(encoder, train, test, guess=False):
     return shares | {side: sum(shares[name] for name in names) / 4 for side, names in sides.items()}
 
 
-def photographs(seed, trained, guess=False):
+def photographs(seed, trained, guess=False, split="test_2016_flickr"):
     """The museum's encoder, or an untrained one; a random half of the long captions trains the probe."""
     model, german, _ = museum()
     encoder, full_stop, parts = model.encoder, german(".")[-1], []
     if not trained:
         encoder = Encoder(encoder.embedding.num_embeddings, encoder.embedding.embedding_dim, encoder.gru.hidden_size)
-    for split in ("train", "test_2016_flickr"):
-        long = between(multi30k(split, "de", "en"), *(1, 999) if SMOKE else LENGTHS["17 words or more"])
+    for part in ("train", split):
+        long = between(multi30k(part, "de", "en"), *(1, 999) if SMOKE else LENGTHS["17 words or more"])
         rows = [german(pair.source) for pair in long]
         parts.append([row[:-1] if row[-1] == full_stop else row for row in rows])
     train = random.Random(seed).sample(parts[0], len(parts[0]) // 2)
@@ -158,6 +158,7 @@ STUDY = Study(
             "For at least three long captions in ten, there is a vector from which the decoder writes the reference translation word for word.",
             level("found", LONG),
             ("low", ">", 30),
+            line="One vector isn't too small for many long captions: there is one from which the decoder writes every word.",
         ),
         "language": Finding(
             "With the same words in a random order, there is hardly ever such a vector.",
@@ -168,6 +169,7 @@ STUDY = Study(
             "A linear probe reads the first four words of a long caption from the trained encoder's vector far more often than from an untrained one's.",
             difference("front", "trained encoder", "untrained encoder"),
             ("low", ">", 20),
+            line="A trained encoder with one vector keeps the first words best, an untrained one the last.",
         ),
         "back": Finding(
             "The last four words it reads far less often.",
@@ -188,5 +190,12 @@ CHECKS = {
         range(100, 103),
         {name: {"split": "val", "steps": 200} for name in (LONG, "its words shuffled, 17 words or more")}
         | {arm: {} for arm in ("trained encoder", "untrained encoder")},
-    )
+    ),
+    "longest": Check(
+        "only captions of 20 words or more, with three times the steps; for the probe, the validation set, other halves and other untrained encoders",
+        ("room", "language", "front", "back"),
+        range(200, 205),
+        {name: {"lengths": (20, 999), "steps": 300} for name in (LONG, "its words shuffled, 17 words or more")}
+        | {arm: {"split": "val"} for arm in ("trained encoder", "untrained encoder")},
+    ),
 }

@@ -293,6 +293,7 @@ STUDY = Study(
             "If the head is silent, and one word is exchanged for one of another gender, more pronouns follow an exchanged English noun than an exchanged German article; more than 20 points lie between them.",
             difference("follow", "the head, English noun exchanged", "the head, German article exchanged"),
             ("low", ">", 20),
+            line="What the second way finds at the German article is mostly the English noun.",
         ),
         "random": Finding(
             "Without the head and two others, drawn at random, more than 10 % are left.",

@@ -15,10 +15,12 @@
 //   { cut: { packed, alphabet }, texts, limits }  the pieces of texts with so many merges, as one reads them, and all
 //                                         their swaps
 //   { bleu: [[hypothesis, reference]] }   BLEU of single sentences, and what it is made of
+//   { costs: { cases, numbers } }         what models cost, each as [model, device, settings]; and numbers as they are shown
 //   { folder, experiments }               logits and attention while source and target ids are read under a change;
 //                                         a swapped vector is { place, layer, from: ids, at: place }
 import { readFileSync } from "node:fs";
 import { change, encode, run, write } from "../transformer_lib/viz/kit.js";
+import { costs, power, short, size, time } from "../transformer_lib/viz/costs.js";
 import { outcome, study } from "../transformer_lib/viz/circuit.js";
 import { learner } from "../transformer_lib/viz/learning.js";
 import { known, lamps, path, PRESETS } from "../transformer_lib/viz/masks.js";
@@ -94,6 +96,9 @@ if (asked.learn) {
     return { losses, ...(asked.example && layer.show(asked.example)) };
   });
   process.stdout.write(JSON.stringify(answers));
+} else if (asked.costs) {
+  const words = asked.costs.numbers.map((number) => [short(number), size(number), time(number), power(number)]);
+  process.stdout.write(JSON.stringify({ found: asked.costs.cases.map((one) => costs(...one)), words }));
 } else if (asked.masks) {
   const { masks, layers } = asked;
   const eight = [0, 1, 2, 3, 4, 5, 6, 7];

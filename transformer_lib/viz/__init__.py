@@ -1,5 +1,6 @@
 """The pictures of the book: plots, diagrams, and viewers to play with."""
 
+from .costs import cost_calculator
 from .diagrams import Box, canvas, draw_arrow, draw_boxes, draw_tokens
 from .learning import learning_viewer
 from .masks import mask_viewer
@@ -13,7 +14,7 @@ from .viewer import Viewer, attention_viewer
 __all__ = ["PALETTE", "attention_colours", "bars", "heatmap", "use_style"]
 __all__ += ["Box", "canvas", "draw_arrow", "draw_boxes", "draw_tokens"]
 __all__ += ["Viewer", "attention_viewer", "beam_viewer", "decoding_viewer", "translation_viewer"]
-__all__ += ["learning_viewer", "mask_viewer", "subword_viewer", "bleu_viewer", "touch"]
+__all__ += ["cost_calculator", "learning_viewer", "mask_viewer", "subword_viewer", "bleu_viewer", "touch"]
 
 
 def __getattr__(name: str) -> object:

@@ -106,4 +106,13 @@ CHECKS = {
         range(100, 105),
         arms={"one head": {}, "four heads": {}},
     ),
+    "wide": Check(
+        "vectors of width 128, seeds 200 to 204, 400 updates, rates tuned again",
+        ("faster",),
+        range(200, 205),
+        arms={"one head": {}, "four heads": {}},
+        budget=400,
+        settings={"d_model": 128},
+        rates={"one head": (0.005, 0.01, 0.02), "four heads": (0.005, 0.01, 0.02)},
+    ),
 }

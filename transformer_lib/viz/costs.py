@@ -13,8 +13,13 @@ __all__ = ["cost_calculator"]
 STYLE, SCRIPT, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
 PAGE = Path(__file__).with_name("costs_page.js").read_text("utf-8")
 HTML: dict[str, str] = dict(re.findall(r"<!-- (.+?) -->\n(.*?)\n(?=<!-- |\Z)", TEXT, re.DOTALL))
-MODEL = ("billion parameters", "of these used for a token", "layers", "numbers cached (token, layer)")
-MODEL += ("billion tokens to train on",)
+MODEL = (
+    "billion parameters",
+    "of these used for a token",
+    "layers",
+    "numbers cached (token, layer)",
+    "billion tokens to train on",
+)
 DEVICE = ("trillion operations a second", "TB a second", "GB of memory")
 WORK = {"length": ("tokens of a text", 8000), "rows": ("texts at once", 1)}
 TRAINING = {"operations": "operations", "hours": "time", "training": "weights, gradients and Adam"}

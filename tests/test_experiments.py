@@ -42,7 +42,6 @@ CALLS = []
 MEASURE_AGAIN: set[str] = set()  # measured beside changes that were committed only later
 UNFINISHED = {
     "depth",
-    "eight_bits",
     "far_keys",
     "induction_fresh",
     "mask_predict",

@@ -94,6 +94,7 @@ STUDY = Study(
             "Within 500 updates, and each at its own learning rate, four heads get more pronouns right than one.",
             difference("pronouns", "four heads", "one head"),
             ("low", ">", 0),
+            line="Four heads learn the pronouns sooner than one head of the same size.",
             earlier="That one head catches up with four times the updates fell when both learned from 2,000 captions instead of 8,000.",
         ),
     },

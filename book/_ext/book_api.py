@@ -190,8 +190,9 @@ def _docstring(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
     """Before napoleon: a module's page begins with the same words, so they need not stand twice."""
-    if what == "module":
-        lines[:] = []
+    inherits = what == "method" and not getattr(obj, "__doc__", None)
+    if what == "module" or (inherits and f"{PACKAGE}.plain." in name):
+        lines[:] = []  # PyTorch's words for a method of its own
     elif what in ("property", "attribute", "data"):
         PLAIN[name] = list(lines)
 

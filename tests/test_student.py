@@ -30,6 +30,22 @@ KEPT = {  # what learners get, beside constructors, properties, and functions wi
     "bleu": "corpus_bleu, by sacreBLEU",
 }
 SLIPS = [  # a function, what is written right, what wrong, and the slip that the learner reads
+    ("what_training_costs/training_operations", "6 *", "2 *", None),
+    ("what_training_costs/training_operations", "6 *", "4 *", None),
+    ("what_training_costs/training_seconds", "(peak * utilisation)", "peak", None),
+    ("what_training_costs/training_seconds", "(peak * utilisation)", "peak * utilisation", None),
+    ("what_training_costs/training_bytes", "16 *", "8 *", None),
+    ("what_training_costs/training_bytes", "16 *", "12 *", None),
+    ("what_training_costs/cache_bytes", "2 *", "4 *", None),
+    ("what_training_costs/cache_bytes", " * rows", "", None),
+    ("what_training_costs/cache_bytes", "layers * ", "", None),
+    ("what_training_costs/reading_seconds", "2 *", "6 *", None),
+    ("what_training_costs/reading_seconds", "(peak * utilisation)", "peak", None),
+    ("what_training_costs/step_seconds", " + cache", "", None),
+    ("what_training_costs/step_seconds", "min(parameters, used * rows)", "parameters", None),
+    ("what_training_costs/step_seconds", "min(parameters, used * rows)", "used * rows", None),
+    ("what_training_costs/step_seconds", "max(", "min(", None),
+    ("what_training_costs/step_seconds", "2 * used * rows", "2 * used", None),
     (
         "scaled_dot_product_attention/attention",
         "math.sqrt(q.shape[-1])",

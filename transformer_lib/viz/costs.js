@@ -1,9 +1,14 @@
-// What a model costs: the formulas of the chapter, in its units (billions of parameters and tokens, TB and TFLOPs a second).
+// What a model costs: the formulas of the chapter, in its units (billions of parameters and
+// tokens, TB and TFLOPs a second).
 
 // Everything that is shown of a model on some devices of a kind, with what a reader has set.
 export function costs(model, device, set) {
-  const [parameters, used, layers, kept, tokens] = model.map((number, i) => number * [1e9, 1e9, 1, 1, 1e9][i]);
-  const [peak, bandwidth, memory] = device.map((number, i) => number * [1e12, 1e12, 1e9][i] * set.devices);
+  const [parameters, used, layers, kept, tokens] = model.map(
+    (number, i) => number * [1e9, 1e9, 1, 1, 1e9][i],
+  );
+  const [peak, bandwidth, memory] = device.map(
+    (number, i) => number * [1e12, 1e12, 1e9][i] * set.devices,
+  );
   const operations = 6 * used * tokens;
   const seconds = operations / (peak * set.utilisation);
   const weights = parameters * set.bytes;
@@ -31,7 +36,8 @@ const UNITS = ["", " thousand", " million", " billion", " trillion"];
 export function short(number, units = UNITS, step = 1000) {
   let unit = 0;
   while (number >= 999.5 && unit < units.length - 1) [number, unit] = [number / step, unit + 1];
-  const shown = number < 999.5 ? Number(number.toPrecision(3)) : Math.round(number).toLocaleString("en");
+  const whole = Math.round(number).toLocaleString("en");
+  const shown = number < 999.5 ? Number(number.toPrecision(3)) : whole;
   return `${shown}${units[unit]}`;
 }
 
@@ -39,7 +45,13 @@ export const size = (bytes) => short(bytes / 1e6, [" MB", " GB", " TB", " PB"]);
 
 // A time in the largest unit that it fills.
 export function time(seconds) {
-  const units = [["years", 31557600], ["days", 86400], ["hours", 3600], ["minutes", 60], ["seconds", 1]];
+  const units = Object.entries({
+    years: 31557600,
+    days: 86400,
+    hours: 3600,
+    minutes: 60,
+    seconds: 1,
+  });
   const [name, length] = units.find(([, one]) => seconds >= one) ?? ["milliseconds", 0.001];
   return `${short(seconds / length)} ${name}`;
 }

@@ -7,7 +7,8 @@ const { costs, power, short, size, time } = engine();
 
 function begin(root) {
   root.dataset.ready = "yes";
-  const { models, devices } = JSON.parse(root.querySelector("script[type='application/json']").textContent);
+  const data = root.querySelector("script[type='application/json']");
+  const { models, devices } = JSON.parse(data.textContent);
   const one = (name) => root.querySelector(`[name="${name}"]`);
   const several = (kind) => [...root.querySelectorAll(`[data-of="${kind}"] input`)];
   const fields = { model: several("model"), device: several("device") };
@@ -21,7 +22,9 @@ function begin(root) {
 
   function bar(name, parts, memory, all) {
     const row = root.querySelector(`[data-bar="${name}"]`);
-    row.querySelectorAll("i").forEach((part, i) => (part.style.width = `${(100 * parts[i]) / all}%`));
+    row.querySelectorAll("i").forEach((part, i) => {
+      part.style.width = `${(100 * parts[i]) / all}%`;
+    });
     row.querySelector("b").style.left = `${(100 * memory) / all}%`;
   }
 
@@ -50,7 +53,8 @@ function begin(root) {
     bar("training", [training / 8, training / 8, (3 * training) / 4], memory, all);
     bar("inference", [weights, cache], memory, all);
     const fits = (bytes) => (bytes <= memory ? "fits" : "doesn't fit");
-    says.textContent = `${size(memory)} of memory: training ${fits(training)}, running ${fits(weights + cache)}.`;
+    const both = `training ${fits(training)}, running ${fits(weights + cache)}`;
+    says.textContent = `${size(memory)} of memory: ${both}.`;
   }
 
   root.addEventListener("change", ({ target }) => {
@@ -61,7 +65,8 @@ function begin(root) {
   });
   root.addEventListener("input", ({ target }) => {
     const kind = target.closest("[data-of]")?.dataset.of;
-    if (kind && target.name !== "devices") one(kind).selectedIndex = -1; // a model of the reader's own
+    // a model of the reader's own
+    if (kind && target.name !== "devices") one(kind).selectedIndex = -1;
     show();
   });
   show();

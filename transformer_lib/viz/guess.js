@@ -55,7 +55,8 @@ class Guess {
     this.target.querySelector("strong").textContent = pronoun;
     const own = found ? "Right" : `No: it is the ${words[noun]}`;
     const last = this.place + 1 === this.sentences.length;
-    this.says.textContent = `${own}. When the translator wrote ${pronoun}, ${count} of its 16 heads looked there.`;
+    const looked = `${count} of its 16 heads looked there`;
+    this.says.textContent = `${own}. When the translator wrote ${pronoun}, ${looked}.`;
     if (last) return this.end();
     this.next.hidden = false;
     this.tell();
@@ -78,7 +79,8 @@ class Guess {
     const first = this.names.filter((_, head) => this.heads[head] === best);
     const others = this.heads.filter((one) => one < best);
     this.says.textContent +=
-      ` You found ${this.right} of ${this.sentences.length}, ${first.join(" and ")} found ${best},` +
+      ` You found ${this.right} of ${this.sentences.length},` +
+      ` ${first.join(" and ")} found ${best},` +
       ` and the next best head ${Math.max(...others)}.`;
   }
 

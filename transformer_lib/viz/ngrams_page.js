@@ -50,7 +50,8 @@ class Editing {
     [...this.table.children].forEach((cell, n) => {
       cell.lastChild.textContent = n < 4 ? parts[n] : penalty.toFixed(3);
     });
-    const again = bleu.toFixed(1) === smoothed.toFixed(1) ? "" : `, smoothed ${smoothed.toFixed(1)}`;
+    const [plain, smooth] = [bleu, smoothed].map((one) => one.toFixed(1));
+    const again = plain === smooth ? "" : `, smoothed ${smooth}`;
     this.says.textContent = `BLEU ${bleu.toFixed(1)}${again}`;
   }
 }

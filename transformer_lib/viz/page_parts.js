@@ -84,7 +84,8 @@ export async function ownModel(files) {
     const gone = those.filter((name) => !file(name));
     if (!gone.length) return;
     throw new Error(
-      `${gone.join(" and ")} ${gone.length > 1 ? "are" : "is"} missing: this needs all files of a folder that transformer-lib export wrote`,
+      `${gone.join(" and ")} ${gone.length > 1 ? "are" : "is"} missing: this needs all` +
+        " files of a folder that transformer-lib export wrote",
     );
   };
   missing(names);

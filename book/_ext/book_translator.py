@@ -254,7 +254,7 @@ def breaking(
         kept = state["kept"]
         says = f"{len(kept)} of the {len(whole)} words of its translation are still there."
         if words == whole:
-            says = "All words, each as much as it likes. Point at an English word to see where the translator looked."
+            says = "All words, each as much as it likes. Choose an English word to see where the translator looked."
         if len(words) > SHOWN:
             words = [*words[:SHOWN], "…"]
         states.append({

@@ -43,7 +43,6 @@ MEASURE_AGAIN = {"one_head_or_four"}  # measured beside changes that were commit
 UNFINISHED = {
     "depth",
     "far_keys",
-    "induction_fresh",
     "mask_predict",
     "muon",
 }  # their trainings go on for hours or days; they have no record yet, and no page quotes them

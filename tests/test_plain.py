@@ -71,6 +71,7 @@ from transformer_lib.plain import latent_attention as latent
 from transformer_lib.plain import linear_attention as linear
 from transformer_lib.plain import llama as plain_llama
 from transformer_lib.plain import mask_predict as masks
+from transformer_lib.plain import preferences as plain_preferences
 from transformer_lib.plain import sampling as plain_sampling
 from transformer_lib.plain import sparse_attention as sparse
 from transformer_lib.plain import training as plain_training
@@ -80,7 +81,8 @@ from transformer_lib.plain.deep_translator import DeepTranslator
 from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Residuals
 from transformer_lib.plain.flash_attention import Flash
 from transformer_lib.plain.masks import sees
-from transformer_lib.training.loss import r_drop_loss
+from transformer_lib.training import preferences
+from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss
 from transformer_lib.training.trainer import Trainer, TrainingConfig, rate_factor
 from transformer_lib.translation.translator import pretrained_names
 
@@ -1495,3 +1497,70 @@ def test_a_plain_gpt_learns_a_text():
     gpt.train(model, torch.arange(300) % 5, 80, 0.01, seen.append)
     assert seen == [*range(81)]
     assert gpt.write(model, [2], 12, temperature=0.01) == [(2 + i) % 5 for i in range(13)]
+
+
+# ---- From prediction to assistant ----
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_plain_losses_of_preferences_and_rewards_are_the_librarys(seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    model = GPT(GPTConfig(vocab_size=12, d_model=8, n_heads=2, n_layers=2, dropout=0.0, max_length=12)).eval()
+    copied = gpt.GPT(12, 8, 2, 2, 12)
+    copied.load_state_dict(model.state_dict())
+    prompts = torch.randint(3, 12, (6, 3), generator=rng)
+    tokens = plain_preferences.answer(copied, prompts, rng, longest=8)
+    assert torch.equal(tokens[:, :3], prompts) and tokens.shape[1] <= 11
+    ours, written = plain_preferences.answer_log_probs(copied, tokens, 3)
+    log_probs, counted = preferences.answer_log_probs(model, tokens, 3)
+    assert torch.equal(written, counted)
+    torch.testing.assert_close(ours, log_probs)
+
+    old, reference = (ours + torch.randn(ours.shape, generator=rng) / 3 for _ in range(2))
+    rewards = torch.randint(3, (2, 3), generator=rng).float()
+    advantages = plain_preferences.group_advantages(rewards)
+    torch.testing.assert_close(advantages, preferences.group_advantages(rewards))
+    for beta, clip in ((0.0, 0.2), (0.3, 0.1)):
+        given = ours, old, reference, advantages.flatten(), written
+        torch.testing.assert_close(
+            plain_preferences.grpo_loss(*given, clip=clip, beta=beta),
+            preferences.grpo_loss(*given, clip=clip, beta=beta),
+        )
+    four = [ours.sum(1)[:3], ours.sum(1)[3:], old.sum(1)[:3], old.sum(1)[3:]]
+    torch.testing.assert_close(plain_preferences.dpo_loss(*four, 0.3), preferences.dpo_loss(*four, 0.3))
+    for correct, k in product(range(8), range(1, 8)):
+        assert plain_preferences.pass_at_k(7, correct, k) == pytest.approx(preferences.pass_at_k(7, correct, k))
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 200.0])
+def test_plain_minimum_risk_is_the_librarys(temperature: float) -> None:
+    rng = torch.Generator().manual_seed(0)
+    sizes = {"source_vocab_size": 9, "target_vocab_size": 9, "dropout": 0.0}
+    model = Transformer(TransformerConfig.tiny(**sizes))  # in training, where the risk counts
+    source, samples = torch.randint(3, 9, (4, 5), generator=rng), torch.randint(3, 9, (4, 3, 6), generator=rng)
+    samples[..., 0], costs = 1, torch.rand(4, 3, generator=rng)
+    batch = Batch(source, samples[:, 0])  # five words to predict in each
+    found = minimum_risk_loss(model, batch, lambda *_: samples, lambda *_: costs, 1 / temperature)
+    repeated = source.repeat_interleave(3, 0), samples.flatten(0, 1)
+    log_p = model(repeated[0], repeated[1][:, :-1]).log_softmax(-1)
+    log_p = log_p.gather(2, repeated[1][:, 1:, None])[..., 0].sum(1).view(4, 3)
+    torch.testing.assert_close(plain_preferences.minimum_risk(log_p, costs, temperature), found.mean)
+
+
+def test_a_student_that_is_its_teacher_has_nothing_to_learn() -> None:
+    """The divergence of equal models is 0 with a gradient of 0, and every other teacher changes the student."""
+    torch.manual_seed(0)
+    model, other = gpt.GPT(12, 8, 2, 1, 12), gpt.GPT(12, 8, 2, 1, 12)
+    prompts, seen = torch.tensor([[1, 5, 3], [1, 6, 3]]), []
+    plain_preferences.distil(model, model, prompts, 1, lambda n, student: seen.append(student))
+    assert all(p.grad.abs().max() < 1e-6 for p in seen[-1].parameters())
+    plain_preferences.distil(model, other, prompts, 1, lambda n, student: seen.append(student))
+    assert max(p.grad.abs().max() for p in seen[-1].parameters()) > 1e-3
+
+
+def test_rewards_that_are_all_equal_change_nothing() -> None:
+    torch.manual_seed(0)
+    model, seen = gpt.GPT(12, 8, 2, 1, 12), []
+    reward, prompts = (lambda tokens: tokens[:, 1] * 0 + 2), torch.tensor([[1, 5, 3], [1, 6, 3]])
+    plain_preferences.improve(model, prompts, reward, 0.5, 1, lambda n, trained: seen.append(trained))
+    assert all(p.grad.abs().max() < 1e-6 for p in seen[-1].parameters())

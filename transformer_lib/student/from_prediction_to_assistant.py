@@ -3,30 +3,83 @@
 import math
 
 import torch
-from torch import nn, randn, tensor
+from torch import Tensor, randn, tensor
 from torch.nn import functional as F
 
-from transformer_lib.data.batching import SpecialIds
-from transformer_lib.models.gpt import GPT, GPTConfig
-from transformer_lib.student.checks import check, equal, holds, refuses, same
-from transformer_lib.training.preferences import (
+from transformer_lib.plain.gpt import GPT
+from transformer_lib.plain.preferences import (
+    answer,
     answer_log_probs,
-    check_shapes,
+    distil,
     dpo_loss,
     group_advantages,
     grpo_loss,
+    improve,
+    minimum_risk,
     pass_at_k,
 )
+from transformer_lib.student.checks import check, equal, holds
 
+GRPO, DPO = "Rewards: GRPO", "When people judge: DPO"
+TEACHER = "A teacher that marks every token: on-policy distillation"
+PROMPTS = tensor([[1, 5, 3], [1, 6, 3], [1, 7, 3]])
 TOKENS = tensor([[1, 5, 6, 7, 8, 2], [1, 9, 6, 4, 2, 0]])
 WRITTEN = tensor([[True, True, True], [True, False, False]])
 
 
-@check(answer_log_probs, "Preferences: DPO")
+def small(seed: int = 0) -> GPT:
+    """A model of twelve tokens."""
+    torch.manual_seed(seed)
+    return GPT(12, 8, 2, 1, 32)
+
+
+def certain(tokens: Tensor) -> Tensor:
+    """Logits of a model that is sure: after 5 and the colon it ends at once, else it counts down and ends after 4."""
+    last = tokens[:, -1]
+    following = torch.where((last == 3) & (tokens[:, 1] == 5) | (last == 4), 2, torch.where(last == 3, 7, last - 1))
+    logits = torch.full((*tokens.shape, 12), -50.0)
+    logits[:, -1].scatter_(1, following[:, None], 50.0)
+    logits[:, :, 0] = 60.0  # and it would rather write padding, or begin again
+    logits[:, :, 1] = 60.0
+    return logits
+
+
+@check(answer, "A model that predicts doesn't obey")
+def until_the_end() -> None:
+    """Each row is continued until its EOS and then padded; PAD and BOS are never drawn; it ends when all rows have."""
+    want = tensor([[1, 5, 3, 2, 0, 0, 0, 0], [1, 6, 3, 7, 6, 5, 4, 2], [1, 7, 3, 7, 6, 5, 4, 2]])
+    got = answer(certain, PROMPTS, torch.Generator().manual_seed(0))
+    holds(isinstance(got, Tensor), "no tensor")
+    slips = {
+        "padding or BOS is drawn": bool((got[:, 3] < 2).any()),
+        "it goes on until the longest answer": got.shape[1] > 8,
+        "it goes on after EOS": got.shape == want.shape and bool((got[0, 4:] != 0).any()),
+    }
+    equal(got, want, slips)
+    short = answer(certain, PROMPTS, torch.Generator().manual_seed(0), longest=2)
+    equal(short, want[:, :5], {"`longest` counts the prompt, too": short.shape[1] < 5})
+
+
+@check(answer, "A model that predicts doesn't obey")
+def draws_from_the_softmax() -> None:
+    """Words are drawn in proportion to the softmax of the last logits, with the generator that is given."""
+    model = small()
+    model.output.weight.data *= 3
+    prompts = PROMPTS[:1].repeat(4000, 1)
+    drawn = answer(model, prompts, torch.Generator().manual_seed(0), longest=1)[:, 3]
+    p = model(PROMPTS[:1])[0, -1].softmax(-1)
+    p[:2] = 0
+    share = torch.bincount(drawn, minlength=12) / 4000
+    close = bool(((share - p / p.sum()).abs() < 0.05).all())
+    holds(close, "other shares than the model's", {"nothing is drawn": bool((drawn == p.argmax()).all())})
+    again = answer(model, prompts[:50], torch.Generator().manual_seed(0))
+    equal(answer(model, prompts[:50], torch.Generator().manual_seed(0)), again)
+
+
+@check(answer_log_probs, GRPO)
 def of_the_answer() -> None:
     """Each token of the answer gets its log-probability given all tokens before it; padding gets 0 and False."""
-    sizes = {"d_model": 8, "n_heads": 2, "n_layers": 1, "max_length": 8}
-    model = GPT(GPTConfig(vocab_size=12, dropout=0.0, **sizes)).eval()
+    model = small()
     logits = model(TOKENS).log_softmax(-1).detach()
     want = logits[:, 2:-1].gather(2, TOKENS[:, 3:, None])[..., 0]
     shifted = logits[:, 3:].gather(2, TOKENS[:, 3:, None])[..., 0]
@@ -40,57 +93,7 @@ def of_the_answer() -> None:
     holds(got.requires_grad, "no gradient reaches the model")
 
 
-@check(answer_log_probs, "Preferences: DPO")
-def padding_as_the_model_says() -> None:
-    """The model says what padding is: of one with another id, or none, 0 is a word; a mask goes before any id."""
-    sizes = {"vocab_size": 12, "d_model": 8, "n_heads": 2, "n_layers": 1, "max_length": 8, "dropout": 0.0}
-    tokens = tensor([[1, 5, 0, 7, 9, 9]])
-    for pad, want in ((9, [True, True, False, False]), (None, [True] * 4)):
-        model = GPT(GPTConfig(**sizes, special=SpecialIds(pad=pad, eos=(11,)))).eval()
-        got, written = answer_log_probs(model, tokens, 2)
-        slips = {"padding is taken to be 0": (tokens[:, 2:] != 0).tolist() == written.tolist()}
-        equal(written, tensor([want]), slips)
-        equal((got == 0).detach(), ~tensor([want]), {"padding counts, too": True})
-    mask = tensor([[True, True, False, True, True, True]])
-    equal(answer_log_probs(model, tokens, 2, mask)[1], mask[:, 2:])
-
-
-@check(answer_log_probs, "Preferences: DPO")
-def whatever_stands_at_padding() -> None:
-    """Plumbing: numbers at padding that are infinite have no influence, in value and gradient."""
-
-    class Odd(nn.Module):
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            return logits
-
-    logits = randn(2, 5, 12)
-    logits[..., 0] = -math.inf  # so padding has probability 0
-    logits[1, 4] = math.nan  # and here stands nothing that counts
-    logits.requires_grad_()
-    got, _ = answer_log_probs(Odd(), TOKENS, 3)
-    got.sum().backward()
-    slip = {
-        "0 times infinity is no number: use masked_fill or where": bool(got.isnan().any() | logits.grad.isnan().any())
-    }
-    holds(got.isfinite().all() and logits.grad.isfinite().all(), "values or gradients that are no numbers", slip)
-
-
-@check(dpo_loss, "Preferences: DPO")
-def of_two_differences() -> None:
-    """The loss is -log sigmoid(beta times what the preferred answer gained more than the rejected one), averaged."""
-    c, r, rc, rr = (randn(6) for _ in range(4))
-    want = F.softplus(-0.2 * ((c - rc) - (r - rr))).mean()
-    slips = {
-        "without the reference": F.softplus(-0.2 * (c - r)).mean(),
-        "the wrong answer is preferred": F.softplus(0.2 * ((c - rc) - (r - rr))).mean(),
-        "beta is forgotten": F.softplus(-((c - rc) - (r - rr))).mean(),
-    }
-    equal(dpo_loss(c, r, rc, rr, 0.2), want, slips)
-    far, zero = torch.full((1,), -200.0), torch.zeros(1)
-    equal(dpo_loss(far, zero, zero, zero, 1.0), tensor(200.0), {"log(sigmoid(x)) overflows": tensor(math.inf)})
-
-
-@check(group_advantages, "Rewards: GRPO")
+@check(group_advantages, GRPO)
 def compared_with_the_group() -> None:
     """Advantages are rewards minus the mean of their group, divided by its standard deviation; 0 if all are equal."""
     rewards = tensor([[1.0, 0, 0, 0], [2.0, 4, 6, 8], [3.0, 3, 3, 3]])
@@ -103,13 +106,13 @@ def compared_with_the_group() -> None:
     equal(got if got is None else got.round(decimals=3), ((rewards - mean) / (std + 1e-4)).round(decimals=3), slips)
 
 
-def draws() -> tuple[torch.Tensor, ...]:
+def draws() -> tuple[Tensor, ...]:
     """Log-probabilities now, before and of the reference, and advantages."""
     now = -torch.rand(2, 3) - 0.5
     return now, now + 0.4 * randn(2, 3), now + 0.4 * randn(2, 3), tensor([1.5, -0.5])
 
 
-@check(grpo_loss, "Rewards: GRPO")
+@check(grpo_loss, GRPO)
 def clipped_gain() -> None:
     """Without a leash: minus the smaller of ratio * A and clipped ratio * A, averaged in each answer, then over all."""
     now, old, reference, a = draws()
@@ -119,18 +122,16 @@ def clipped_gain() -> None:
     want = -((both * WRITTEN).sum(1) / WRITTEN.sum(1)).mean()
     slips = {
         "the ratio is not clipped": -((ratio * gain * WRITTEN).sum(1) / WRITTEN.sum(1)).mean(),
-        "always clipped, even on the way back": -(
-            (ratio.clamp(0.8, 1.2) * gain * WRITTEN).sum(1) / WRITTEN.sum(1)
-        ).mean(),
+        "always clipped, even on the way back": -((always * WRITTEN).sum(1) / WRITTEN.sum(1)).mean(),
         "padding counts, too": -both.mean(),
     }
     equal(grpo_loss(now, old, reference, a, WRITTEN), want, slips)
-    wide = torch.minimum(ratio * gain, ratio.clamp(0.9, 1.1) * gain)
-    wide = -((wide * WRITTEN).sum(1) / WRITTEN.sum(1)).mean()
-    equal(grpo_loss(now, old, reference, a, WRITTEN, clip=0.1), wide, {"clip is always 0.2": want})
+    narrow = torch.minimum(ratio * gain, ratio.clamp(0.9, 1.1) * gain)
+    narrow = -((narrow * WRITTEN).sum(1) / WRITTEN.sum(1)).mean()
+    equal(grpo_loss(now, old, reference, a, WRITTEN, clip=0.1), narrow, {"clip is always 0.2": want})
 
 
-@check(grpo_loss, "Rewards: GRPO")
+@check(grpo_loss, GRPO)
 def the_leash() -> None:
     """The leash adds beta (e^d - 1 - d) for each token; d is log(probability of the reference / of the model)."""
     now, _, reference, a = draws()
@@ -145,45 +146,110 @@ def the_leash() -> None:
     equal(grpo_loss(now, now, reference, a, WRITTEN, beta=0.5), want, slips)
 
 
-@check(grpo_loss, "Rewards: GRPO")
-def what_is_not_written() -> None:
-    """Plumbing: an answer without tokens has a loss of 0, and what stands at padding has no influence."""
-    now, old, reference, a = draws()
-    none = WRITTEN.clone()
-    none[1] = False
-    want = grpo_loss(now[:1], old[:1], reference[:1], a[:1], WRITTEN[:1], beta=0.5) / 2
-    got = grpo_loss(now, old, reference, a, none, beta=0.5)
-    equal(got, want, {"zero is divided by zero": bool(got.isnan())})
-    now = now.clone().masked_fill(~none, -math.inf).requires_grad_()
-    got = grpo_loss(now, old, reference, a, none, beta=0.5)
-    got.backward()
-    slip = {"0 times infinity is no number: use masked_fill or where": True}
-    holds(
-        same(got.detach(), want) and now.grad.isfinite().all(),
-        f"loss {got.item():.4g}, expected {want.item():.4g}",
-        slip,
-    )
+def likes(tokens: Tensor) -> Tensor:
+    """A reward: how often the answer says 4."""
+    return (tokens[:, 3:] == 4).sum(1)
 
 
-@check(check_shapes, "Preferences: DPO")
-def only_one_shape() -> None:
-    """Plumbing: tensors of different shapes raise a ValueError; PyTorch would stretch (3) and (3, 1) to (3, 3)."""
-    equal(check_shapes(one=randn(3), two=randn(3)), None)
-    refuses(ValueError, lambda: check_shapes(one=randn(3), two=randn(3, 1)))
+def distance(one: GPT, two: GPT) -> float:
+    """How far two models' probabilities of the first word are from each other."""
+    return (one(PROMPTS)[:, -1].softmax(-1) - two(PROMPTS)[:, -1].softmax(-1)).abs().sum().item()
 
 
-@check(dpo_loss, "Preferences: DPO")
-def no_shape_is_stretched() -> None:
-    """Plumbing: four tensors of one shape, or a ValueError."""
-    refuses(ValueError, dpo_loss, randn(3), randn(3, 1), randn(3), randn(3))
+@check(improve, GRPO)
+def earns_more() -> None:
+    """A copy learns to earn more, stays closer on a leash, and the model that it began from isn't changed."""
+    start, seen = small(), []
+    before = [p.clone() for p in start.parameters()]
+    free = improve(start, PROMPTS, likes, 0.0, 20, lambda n, model: seen.append(n))
+    leashed = improve(start, PROMPTS, likes, 30.0, 20)
+    equal([*start.parameters()], before, {"the model itself is trained, not a copy": free is start})
+    equal(seen, [*range(21)], {"`watch` isn't called at the end": seen == [*range(20)]})
+    rewards = []
+    for model in (start, free):
+        tokens = answer(model, PROMPTS.repeat(200, 1), torch.Generator().manual_seed(0))
+        rewards.append(likes(tokens).float().mean().item())
+    worse = rewards[1] < rewards[0]
+    slip = {"it learns the opposite": worse}
+    holds(rewards[1] > 1.3 * rewards[0], f"mean reward {rewards[0]:.2f} before, {rewards[1]:.2f} after", slip)
+    far, near = distance(free, start), distance(leashed, start)
+    slip = {"the leash has no effect": abs(far - near) < 1e-6}
+    holds(near < 0.7 * far, f"the leash moves the model by {near:.2f}, without it is {far:.2f}", slip)
 
 
-@check(group_advantages, "Rewards: GRPO")
-def a_group_of_one() -> None:
-    """Plumbing: a single answer, and large equal rewards, have advantages of 0."""
-    got = group_advantages(tensor([[5.0], [7.0]]))
-    equal(got, torch.zeros(2, 1), {"the standard deviation of one number is no number": bool(got.isnan().any())})
-    equal(group_advantages(torch.full((1, 7), 1e6 + 0.7)), torch.zeros(1, 7), {"equal rewards are rounded apart": True})
+@check(minimum_risk, "Minimum risk, the same idea in 2016")
+def expected_cost() -> None:
+    """The cost of each answer, weighted by a softmax of the group's log-probabilities, averaged over the groups."""
+    log_probs, costs = 3 * randn(3, 4), torch.rand(3, 4)
+    q = (log_probs / 2).softmax(1)
+    slips = {
+        "the temperature is forgotten": (log_probs.softmax(1) * costs).sum(1).mean(),
+        "multiplied by the temperature": ((2 * log_probs).softmax(1) * costs).sum(1).mean(),
+        "all groups share one softmax": ((log_probs / 2).flatten().softmax(0).view(3, 4) * costs).sum(1).mean(),
+        "averaged over answers, too": (q * costs).mean(),
+    }
+    equal(minimum_risk(log_probs, costs, 2.0), (q * costs).sum(1).mean(), slips)
+    equal(minimum_risk(log_probs, costs), (log_probs.softmax(1) * costs).sum(1).mean())
+
+
+@check(distil, TEACHER)
+def follows_the_teacher() -> None:
+    """A copy comes close to the teacher; neither the teacher nor the model that it began from is changed."""
+    start, teacher, seen = small(), small(seed=1), []
+    before = [[p.clone() for p in model.parameters()] for model in (start, teacher)]
+    student = distil(start, teacher, PROMPTS, 150, lambda n, model: seen.append(n))
+    slip = {"the model itself is trained, not a copy": student is start}
+    equal([[*model.parameters()] for model in (start, teacher)], before, slip)
+    equal(seen, [*range(151)], {"`watch` isn't called at the end": seen == [*range(150)]})
+    first, last = distance(start, teacher), distance(student, teacher)
+    slip = {"it runs away from the teacher": last > first}
+    holds(last < 0.75 * first, f"{first:.2f} away from the teacher before, {last:.2f} after", slip)
+    holds(all(p.grad is None for p in teacher.parameters()), "the teacher has gradients")
+
+
+@check(distil, TEACHER)
+def one_round() -> None:
+    """The loss of a round is KL(student || teacher) of the next token, averaged over all tokens of the answers."""
+    start, teacher, seen = small(), small(seed=1), []
+    for model in (start, teacher):
+        model.output.weight.data *= 3
+    rng = torch.Generator().manual_seed(0)
+    tokens = answer(start, PROMPTS[torch.randint(3, (128,), generator=rng)], rng)
+    log_p, log_q = (model(tokens[:, :-1])[:, 2:].log_softmax(-1) for model in (start, teacher))
+    written = tokens[:, 3:] != 0
+    reverse = ((log_p.exp() * (log_p - log_q)).sum(-1))[written].mean()
+    forward = ((log_q.exp() * (log_q - log_p)).sum(-1))[written].mean()
+    everywhere = (log_p.exp() * (log_p - log_q)).sum(-1).mean()
+    student = distil(start, teacher, PROMPTS, 1, lambda n, model: seen.append(model))
+    names = [name for name, p in student.named_parameters() if p.grad is not None]
+    got = torch.cat([p.grad.flatten() for p in student.parameters() if p.grad is not None])
+
+    def unit(loss: Tensor) -> Tensor:
+        """The gradient's direction: its length may be limited."""
+        grads = torch.autograd.grad(loss, [*start.parameters()], retain_graph=True)
+        return F.normalize(torch.cat([g.flatten() for g in grads]), dim=0)
+
+    holds(len(names) == len([*start.parameters()]), "some parameters have no gradient")
+    slips = {
+        "KL(teacher || student)": bool(F.cosine_similarity(got, unit(forward), dim=0) > 0.999),
+        "padding counts, too": bool(F.cosine_similarity(got, unit(everywhere), dim=0) > 0.9999),
+    }
+    holds(bool(F.cosine_similarity(got, unit(reverse), dim=0) > 0.9999), "another gradient", slips)
+
+
+@check(dpo_loss, DPO)
+def of_two_differences() -> None:
+    """The loss is -log sigmoid(beta times what the preferred answer gained more than the rejected one), averaged."""
+    c, r, rc, rr = (randn(6) for _ in range(4))
+    want = F.softplus(-0.2 * ((c - rc) - (r - rr))).mean()
+    slips = {
+        "without the reference": F.softplus(-0.2 * (c - r)).mean(),
+        "the wrong answer is preferred": F.softplus(0.2 * ((c - rc) - (r - rr))).mean(),
+        "beta is forgotten": F.softplus(-((c - rc) - (r - rr))).mean(),
+    }
+    equal(dpo_loss(c, r, rc, rr, 0.2), want, slips)
+    far, zero = torch.full((1,), -200.0), torch.zeros(1)
+    equal(dpo_loss(far, zero, zero, zero, 1.0), tensor(200.0), {"log(sigmoid(x)) overflows": tensor(math.inf)})
 
 
 @check(pass_at_k, "Has it learned something new? pass@k")

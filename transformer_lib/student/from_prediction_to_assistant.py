@@ -36,11 +36,13 @@ def small(seed: int = 0) -> GPT:
 def certain(tokens: Tensor) -> Tensor:
     """Logits of a model that is sure: after 5 and the colon it ends at once, else it counts down and ends after 4."""
     last = tokens[:, -1]
-    following = torch.where((last == 3) & (tokens[:, 1] == 5) | (last == 4), 2, torch.where(last == 3, 7, last - 1))
+    following = torch.where(
+        (last == 3) & (tokens[:, 1] == 5) | (last == 4), 2, torch.where(last == 3, 7, (last - 1).clamp(min=0))
+    )
     logits = torch.full((*tokens.shape, 12), -50.0)
     logits[:, -1].scatter_(1, following[:, None], 50.0)
-    logits[:, :, 0] = 60.0  # and it would rather write padding, or begin again
-    logits[:, :, 1] = 60.0
+    logits[:, :, 0] = 50.0  # and it would as gladly write padding, or begin again
+    logits[:, :, 1] = 50.0
     return logits
 
 
@@ -161,17 +163,17 @@ def earns_more() -> None:
     """A copy learns to earn more, stays closer on a leash, and the model that it began from isn't changed."""
     start, seen = small(), []
     before = [p.clone() for p in start.parameters()]
-    free = improve(start, PROMPTS, likes, 0.0, 20, lambda n, model: seen.append(n))
-    leashed = improve(start, PROMPTS, likes, 30.0, 20)
+    free = improve(start, PROMPTS, likes, 0.0, 10, lambda n, model: seen.append(n))
+    leashed = improve(start, PROMPTS, likes, 30.0, 10)
     equal([*start.parameters()], before, {"the model itself is trained, not a copy": free is start})
-    equal(seen, [*range(21)], {"`watch` isn't called at the end": seen == [*range(20)]})
+    equal(seen, [*range(11)], {"`watch` isn't called at the end": seen == [*range(10)]})
     rewards = []
     for model in (start, free):
         tokens = answer(model, PROMPTS.repeat(200, 1), torch.Generator().manual_seed(0))
         rewards.append(likes(tokens).float().mean().item())
     worse = rewards[1] < rewards[0]
     slip = {"it learns the opposite": worse}
-    holds(rewards[1] > 1.3 * rewards[0], f"mean reward {rewards[0]:.2f} before, {rewards[1]:.2f} after", slip)
+    holds(rewards[1] > 1.1 * rewards[0], f"mean reward {rewards[0]:.2f} before, {rewards[1]:.2f} after", slip)
     far, near = distance(free, start), distance(leashed, start)
     slip = {"the leash has no effect": abs(far - near) < 1e-6}
     holds(near < 0.7 * far, f"the leash moves the model by {near:.2f}, without it is {far:.2f}", slip)
@@ -197,13 +199,13 @@ def follows_the_teacher() -> None:
     """A copy comes close to the teacher; neither the teacher nor the model that it began from is changed."""
     start, teacher, seen = small(), small(seed=1), []
     before = [[p.clone() for p in model.parameters()] for model in (start, teacher)]
-    student = distil(start, teacher, PROMPTS, 150, lambda n, model: seen.append(n))
+    student = distil(start, teacher, PROMPTS, 25, lambda n, model: seen.append(n))
     slip = {"the model itself is trained, not a copy": student is start}
     equal([[*model.parameters()] for model in (start, teacher)], before, slip)
-    equal(seen, [*range(151)], {"`watch` isn't called at the end": seen == [*range(150)]})
+    equal(seen, [*range(26)], {"`watch` isn't called at the end": seen == [*range(25)]})
     first, last = distance(start, teacher), distance(student, teacher)
     slip = {"it runs away from the teacher": last > first}
-    holds(last < 0.75 * first, f"{first:.2f} away from the teacher before, {last:.2f} after", slip)
+    holds(last < 0.85 * first, f"{first:.2f} away from the teacher before, {last:.2f} after", slip)
     holds(all(p.grad is None for p in teacher.parameters()), "the teacher has gradients")
 
 

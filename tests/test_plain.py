@@ -1550,7 +1550,7 @@ def test_plain_minimum_risk_is_the_librarys(temperature: float) -> None:
 def test_a_student_that_is_its_teacher_has_nothing_to_learn() -> None:
     """The divergence of equal models is 0 with a gradient of 0, and every other teacher changes the student."""
     torch.manual_seed(0)
-    model, other = gpt.GPT(12, 8, 2, 1, 12), gpt.GPT(12, 8, 2, 1, 12)
+    model, other = gpt.GPT(12, 8, 2, 1, 32), gpt.GPT(12, 8, 2, 1, 32)
     prompts, seen = torch.tensor([[1, 5, 3], [1, 6, 3]]), []
     plain_preferences.distil(model, model, prompts, 1, lambda n, student: seen.append(student))
     assert all(p.grad.abs().max() < 1e-6 for p in seen[-1].parameters())
@@ -1560,7 +1560,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn() -> None:
 
 def test_rewards_that_are_all_equal_change_nothing() -> None:
     torch.manual_seed(0)
-    model, seen = gpt.GPT(12, 8, 2, 1, 12), []
+    model, seen = gpt.GPT(12, 8, 2, 1, 32), []
     reward, prompts = (lambda tokens: tokens[:, 1] * 0 + 2), torch.tensor([[1, 5, 3], [1, 6, 3]])
     plain_preferences.improve(model, prompts, reward, 0.5, 1, lambda n, trained: seen.append(trained))
     assert all(p.grad.abs().max() < 1e-6 for p in seen[-1].parameters())

@@ -73,9 +73,9 @@ def improve(start, prompts, reward, beta, rounds=80, watch=lambda n, model: None
     adam, P = torch.optim.AdamW(model.parameters(), 0.001), prompts.shape[1]
     for n in range(rounds):
         watch(n, model)
-        some = prompts[torch.randint(len(prompts), (16,), generator=rng)]
+        some = prompts[torch.randint(len(prompts), (12,), generator=rng)]
         tokens = answer(model, some.repeat_interleave(8, 0), rng)  # groups of 8
-        rewards = reward(tokens).view(16, 8).float()
+        rewards = reward(tokens).view(12, 8).float()
         now, written = answer_log_probs(model, tokens, P)
         with torch.no_grad():
             reference, _ = answer_log_probs(start, tokens, P)
@@ -100,7 +100,7 @@ def distil(start, teacher, prompts, rounds=80, watch=lambda n, model: None):
     adam, P = torch.optim.AdamW(student.parameters(), 0.001), prompts.shape[1]
     for n in range(rounds):
         watch(n, student)
-        some = prompts[torch.randint(len(prompts), (128,), generator=rng)]
+        some = prompts[torch.randint(len(prompts), (96,), generator=rng)]
         tokens = answer(student, some, rng)
         log_p = student(tokens[:, :-1])[:, P - 1 :].log_softmax(-1)  # (N, A, V)
         with torch.no_grad():

@@ -217,7 +217,7 @@ def one_round() -> None:
         model.output.weight.data *= 3
     start.output.weight.data[2] *= 3  # so that some answers end early
     rng = torch.Generator().manual_seed(0)
-    tokens = answer(start, PROMPTS[torch.randint(3, (128,), generator=rng)], rng)
+    tokens = answer(start, PROMPTS[torch.randint(3, (96,), generator=rng)], rng)
     log_p, log_q = (model(tokens[:, :-1])[:, 2:].log_softmax(-1) for model in (start, teacher))
     written = tokens[:, 3:] != 0
     reverse = ((log_p.exp() * (log_p - log_q)).sum(-1))[written].mean()

@@ -37,6 +37,7 @@ SCRIPTS = (
     "kit.js",
     "page_parts.js",
     "translator_page.js",
+    "own_model.js",
     "museum_page.js",
     "circuit.js",
     "circuit_page.js",

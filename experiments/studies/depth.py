@@ -9,13 +9,12 @@ import torch
 from torch.nn import functional as F
 
 from experiments.harness import TUNING, Study
-from experiments.studies.museum import lowercase
+from experiments.studies.museum import with_interval
 from experiments.tasks import SMOKE, fit_for_hours, multi30k, pad, translator
 from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.plain.deep_translator import LONGEST, DeepTranslator
 from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Residuals
-from transformer_lib.translation.evaluation import bleu_interval
 
 RUNS = Path("runs/depth")  # a run that is there already, finished or not, is gone on with
 WORDS = "multi30k-de-en-transformer"  # whose vocabulary is used
@@ -93,8 +92,7 @@ def measure(seed, budget, wiring, rate):
     if seed in TUNING:
         return numbers
     found = translate(model, test)
-    low, high = bleu_interval([text.lower() for text in found], [text.lower() for text in references])
-    numbers |= {"loss": nats_a_word(model, test), "bleu": lowercase(found, references), "low": low, "high": high}
+    numbers |= {"loss": nats_a_word(model, test)} | with_interval(found, references)
     return numbers | curve | {"parameters": sum(one.numel() for one in model.parameters())}
 
 

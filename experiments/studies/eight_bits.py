@@ -5,10 +5,9 @@ from functools import lru_cache
 import torch
 
 from experiments.harness import Study
-from experiments.studies.museum import lowercase
+from experiments.studies.museum import with_interval
 from experiments.tasks import SMOKE, multi30k
 from transformer_lib.data.everyday import load_everyday
-from transformer_lib.translation.evaluation import bleu_interval
 from transformer_lib.translation.translator import Translator
 
 MODELS = {
@@ -53,10 +52,9 @@ def measure(seed, budget, name, bits):
                 weight.copy_(rounded(weight, bits))
             size += weight.numel() * bits / 8 + 4 * len(weight) if weight.dim() > 1 else 2 * weight.numel()
         texts = translator.translate(sources)
-    low, high = bleu_interval([text.lower() for text in texts], [text.lower() for text in references])
     changed = sum(one != other for one, other in zip(before, texts, strict=True))
-    numbers = {"bleu": lowercase(texts, references), "low": low, "high": high, "changed": 100 * changed / len(texts)}
-    return numbers | {"million bytes": size / 1e6}
+    numbers = {"changed": 100 * changed / len(texts), "million bytes": size / 1e6}
+    return with_interval(texts, references) | numbers
 
 
 STUDY = Study(

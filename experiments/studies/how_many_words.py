@@ -4,10 +4,9 @@ import math
 from functools import partial
 
 from experiments.harness import Study
-from experiments.studies.museum import lowercase
+from experiments.studies.museum import with_interval
 from experiments.tasks import multi30k
 from transformer_lib.models.averages import masked_softmax
-from transformer_lib.translation.evaluation import bleu_interval
 from transformer_lib.translation.translator import Translator
 
 WORDS = {"all words": None, **{f"{n} words": n for n in (5, 3, 2)}, "1 word": 1, "all equally": "equally", "no word": 0}
@@ -51,8 +50,7 @@ def measure(seed, budget, name, words):
     pairs = multi30k("test_2016_flickr", "de", "en")[:budget]
     texts = translator.translate([pair.source for pair in pairs], beam_size=1, max_length=50)
     references = [pair.target for pair in pairs]
-    low, high = bleu_interval([text.lower() for text in texts], [text.lower() for text in references])
-    return {"bleu": lowercase(texts, references), "low": low, "high": high}
+    return with_interval(texts, references)
 
 
 STUDY = Study(

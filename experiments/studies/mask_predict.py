@@ -10,12 +10,11 @@ from pathlib import Path
 import torch
 
 from experiments.harness import TUNING, Study
-from experiments.studies.museum import lowercase
+from experiments.studies.museum import lowercase, with_interval
 from experiments.tasks import SMOKE, fit_for_hours, multi30k, pad, translator
 from transformer_lib.data.files import write_atomically
 from transformer_lib.data.text import one_line
 from transformer_lib.plain.mask_predict import LONGEST, PAD, MaskPredict, hide, mask_predict, mask_predict_loss
-from transformer_lib.translation.evaluation import bleu_interval
 
 RUNS = Path("runs/mask-predict")  # a run that is there already, finished or not, is gone on with
 STEPS = (1, 2, 4, 8, 16)
@@ -103,8 +102,7 @@ def measure(seed, budget, targets, rate):
     sources, references = texts("test_2016_flickr")
     for steps in STEPS[:2] if SMOKE else STEPS:
         found = translate(model, sources, steps)
-        low, high = bleu_interval([text.lower() for text in found], [text.lower() for text in references])
-        own = {"bleu": lowercase(found, references), "low": low, "high": high, "repeated": repeated(found)}
+        own = with_interval(found, references) | {"repeated": repeated(found)}
         numbers |= {f"{name}, {steps} steps": value for name, value in own.items()}
     return numbers | curve | {"parameters": sum(one.numel() for one in model.parameters())}
 

@@ -75,6 +75,12 @@ def lowercase(texts, references):
     return bleu(texts, references, tokenize="13a", lowercase=True).score if texts else 0.0
 
 
+def with_interval(texts, references):
+    """The same, and its bootstrap interval over sentences."""
+    low, high = bleu_interval([text.lower() for text in texts], [text.lower() for text in references])
+    return {"bleu": lowercase(texts, references), "low": low, "high": high}
+
+
 def scores(translator, corpus):
     """Greedy search and a beam of five on the test set; the beam's length penalty is chosen on the validation set."""
     train, validation, test = corpus.train, corpus.validation, corpus.test

@@ -1,4 +1,4 @@
-"""What a loss is: a sum over the tokens of a batch, and their number; and the loss of a translator.
+"""What a loss is: a sum over the tokens of a batch, and their number.
 
 Pages: encoder_decoder.
 """

@@ -77,11 +77,12 @@ class Guess {
     this.tell();
     const best = Math.max(...this.heads);
     const first = this.names.filter((_, head) => this.heads[head] === best);
-    const others = this.heads.filter((one) => one < best);
+    const second = Math.max(...this.heads.filter((one) => one < best));
+    const rest = second > 0 ? `the next best head ${second}` : "no other head found any";
     this.says.textContent +=
       ` You found ${this.right} of ${this.sentences.length},` +
       ` ${first.join(" and ")} found ${best},` +
-      ` and the next best head ${Math.max(...others)}.`;
+      ` and ${rest}.`;
   }
 
   go(place) {

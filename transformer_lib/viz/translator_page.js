@@ -9,13 +9,11 @@ import {
   carried,
   carry,
   copies,
-  dropped,
   element,
   explain,
   firstSentence,
   knownWords,
   mostlyUnknown,
-  ownModel,
   pause,
   unknownAmong,
   unpack,
@@ -109,19 +107,22 @@ class TranslatorInPage extends Widget {
   receive() {
     const [field, button] = this.own.children;
     button.addEventListener("click", () => field.click());
-    field.addEventListener("change", () => this.add([...field.files]));
+    field.addEventListener("change", () => this.add(() => [...field.files]));
     this.root.addEventListener("dragover", (event) => event.preventDefault());
-    this.root.addEventListener("drop", async (event) => {
+    this.root.addEventListener("drop", (event) => {
       event.preventDefault();
-      this.add(await dropped(event.dataTransfer));
+      const entries = [...event.dataTransfer.items].map((one) => one.webkitGetAsEntry());
+      this.add(({ filesOf }) => filesOf(entries)); // they can be asked for only now
     });
   }
 
   // It joins the others, and translates what stands there.
-  async add(files) {
-    if (!files.length) return;
+  async add(choose) {
     try {
-      const model = await ownModel(files);
+      const parts = await import("./own_model.js");
+      const files = await choose(parts);
+      if (!files.length) return;
+      const model = await parts.ownModel(files);
       this.models.push(model);
       this.model.append(element("option", {}, model.label));
       this.model.parentElement.hidden = false;

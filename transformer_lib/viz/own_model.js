@@ -1,0 +1,58 @@
+// A translator of the reader's own: files that were dropped or chosen become a model that
+// the page can load. It is fetched when it is needed.
+
+// The files of what was dropped, those of a folder as well.
+export async function filesOf(entries) {
+  const found = [];
+  const walk = async (entry) => {
+    if (entry?.isFile) found.push(await new Promise((...then) => entry.file(...then)));
+    if (!entry?.isDirectory) return;
+    const reader = entry.createReader();
+    for (const one of await new Promise((...then) => reader.readEntries(...then)))
+      if (one.isFile) await walk(one);
+  };
+  await Promise.all(entries.map(walk));
+  return found;
+}
+
+const WEIGHTS = ["weights", "averaged", "best"].map((name) => `${name}.safetensors`);
+
+// A model that is made of a reader's own files, as `export` and `train` write them.
+export async function ownModel(files) {
+  const here = new Map(files.map((file) => [file.name, file]));
+  const weights = here.get(WEIGHTS.find((name) => here.has(name)));
+  const file = (name) => (name === WEIGHTS[0] ? weights : here.get(name));
+  const names = ["config.json", WEIGHTS[0]];
+  const missing = (those) => {
+    const gone = those.filter((name) => !file(name));
+    if (!gone.length) return;
+    throw new Error(
+      `${gone.join(" and ")} ${gone.length > 1 ? "are" : "is"} missing: this needs all` +
+        " files of a folder that transformer-lib export wrote",
+    );
+  };
+  missing(names);
+  let config;
+  try {
+    config = JSON.parse(await file("config.json").text());
+    names.push(...Object.values(config.tokenizers));
+  } catch {
+    throw new Error("config.json is not that of a translator");
+  }
+  missing(names);
+  const { source, target } = config.text ?? {};
+  const folder = weights.webkitRelativePath?.split("/").at(-2);
+  return {
+    name: folder || "mine",
+    label: `Yours: ${folder || [source, target].filter(Boolean).join(" to ") || config.model.name}`,
+    source: source ?? "",
+    target: target ?? "",
+    sentences: [],
+    captions: false,
+    knows: "Your own translator.",
+    terms: "It stays in your browser and is sent nowhere.",
+    bytes: names.reduce((sum, name) => sum + file(name).size, 0),
+    sure: -Infinity,
+    read: async (name) => await file(name).arrayBuffer(),
+  };
+}

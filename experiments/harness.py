@@ -100,6 +100,7 @@ class Study:
     unit: str = "updates"
     higher: bool = False
     every_rate: tuple = ()
+    tuning: tuple = TUNING  # one of the two seeds is enough for a long training
 
     name = property(lambda self: self.measure.__module__.rpartition(".")[2])
     fell = property(lambda self: WITHDRAWN.get(self.name, {"asked": 0, "broke": 0, "sentences": {}}))
@@ -317,7 +318,7 @@ def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, sm
         rates = study.rates_of(arm) if arm in study.every_rate else ()
         return rates or [section["tuned"].get(arm, {}).get("rate")]
 
-    train_all(TUNING[: 1 if smoke else None], True, study.rates_of)
+    train_all(study.tuning[: 1 if smoke else None], True, study.rates_of)
     section["tuned"] = choose(study, section["rows"])
     train_all(seeds, False, final)
     arms = list(study.arms)

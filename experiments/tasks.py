@@ -18,6 +18,7 @@ from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.recipes import RecipeCoder, make_recipes
 from transformer_lib.data.tokenizer import PAD, Tokenizer
 from transformer_lib.models.loss import Loss, add_up
+from transformer_lib.training.loop import train_on
 from transformer_lib.translation.translator import Translator
 
 SMOKE = bool(os.environ.get("SMOKE"))  # in miniature
@@ -122,17 +123,23 @@ def rise(updates):
     return lambda update, budget: min(update / updates, decay(update, budget))
 
 
-def fit(model, loss, batches, rate, budget, schedule=decay, betas=(0.9, 0.98), clip=1.0):
-    """The loop that the chapter on training prints (`train`), with one batch an update and any loss; ends on the CPU."""
+def fit(model, loss, batches, rate, budget, schedule=decay, betas=(0.9, 0.98)):
+    """One update a batch with Adam; `loss` returns nats a word. A run that diverges has a loss that is NaN. Ends on the CPU."""
     place = os.environ.get("DEVICE", "cpu")
-    adam = torch.optim.Adam(model.train().to(place).parameters(), betas=betas, eps=1e-9)
-    for update, batch in zip(range(1, budget + 1), batches, strict=False):
-        adam.param_groups[0]["lr"] = rate * schedule(update, budget)
-        adam.zero_grad()
-        loss(model, tree_map(lambda part: part.to(place), batch)).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-        adam.step()
+    adam = torch.optim.Adam(model.to(place).parameters(), betas=betas, eps=1e-9)
+
+    def scheduled():
+        for update, batch in zip(range(1, budget + 1), batches, strict=False):
+            adam.param_groups[0]["lr"] = rate * schedule(update, budget)
+            yield tree_map(lambda part: part.to(place), batch)
+
+    train_on(model, scheduled(), adam, loss=lambda *given: as_it_is(loss(*given)), check=False)
     return model.cpu().eval()
+
+
+def as_it_is(nats):
+    """A mean as the loss of one word, so that it is not divided again."""
+    return Loss(nats, torch.ones_like(nats, dtype=torch.long))
 
 
 def fit_for_hours(model, loss, pairs, folder, seed, epochs, rate, judge, tokens=2000, bfloat16=False):
@@ -150,18 +157,19 @@ def fit_for_hours(model, loss, pairs, folder, seed, epochs, rate, judge, tokens=
         model.load_state_dict(weights)
         adam.load_state_dict(moments)
     last.parent.mkdir(parents=True, exist_ok=True)
-    for batches.epoch in range(begun, epochs):
-        torch.manual_seed(1000 * seed + batches.epoch)
-        model.train()
+
+    def mean(model, batch):
+        with torch.autocast(place.partition(":")[0], torch.bfloat16, enabled=bfloat16):
+            return as_it_is(loss(model, *batch))
+
+    def scheduled():
         for update, rows in enumerate(batches, start=batches.epoch * len(batches) + 1):
             adam.param_groups[0]["lr"] = rate * rise(max(1, total // 10))(update, total)
-            source, target = (pad([pairs[i][side] for i in rows]).to(place) for side in (0, 1))
-            adam.zero_grad()
-            with torch.autocast(place.partition(":")[0], torch.bfloat16, enabled=bfloat16):
-                nats = loss(model, source, target)
-            nats.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            adam.step()
+            yield [pad([pairs[i][side] for i in rows]).to(place) for side in (0, 1)]
+
+    for batches.epoch in range(begun, epochs):
+        torch.manual_seed(1000 * seed + batches.epoch)
+        train_on(model, scheduled(), adam, loss=mean, check=False)
         done = batches.epoch + 1
         if done % max(1, epochs // 12) == 0 or done == epochs:
             curve[f"epoch {done}"] = judge(model.eval())

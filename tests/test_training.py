@@ -369,6 +369,30 @@ def test_the_trainer_without_extras_is_the_short_loop():
     assert run.evaluate() == pytest.approx(evaluate_loss(ours, batches(VALIDATION, 24)), rel=1e-5)
 
 
+def test_the_short_loop_lowers_any_loss_and_stops_where_it_is_not_finite():
+    model, data = transformer(dropout=0.0), [collate(TRAIN)] * 3
+    sgd, before = (
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        {name: p.detach().clone() for name, p in model.named_parameters()},
+    )
+
+    def squares(model, batch):
+        assert isinstance(batch, Batch)
+        return Loss(sum(p.square().sum() for p in model.parameters()), torch.tensor(2))
+
+    mean = train_on(model, data, sgd, loss=squares, clip=math.inf)
+    for name, weight in model.named_parameters():  # the gradient of the mean of two is the weight itself
+        torch.testing.assert_close(weight.data, 0.9**3 * before[name])
+    size = sum(w.square().sum() for w in before.values()).item()
+    assert mean == pytest.approx(size / 2 * sum(0.9 ** (2 * n) for n in range(3)) / 3, rel=1e-4)
+    never = partial(
+        train_on, model, data, sgd, loss=lambda *given: Loss(squares(*given).sum * math.nan, torch.tensor(1))
+    )
+    with pytest.raises(RuntimeError, match="non-finite"):
+        never()
+    assert math.isnan(never(check=False))
+
+
 def test_the_running_average_is_the_mean_that_is_measured_and_kept(tmp_path):
     run = trainer(tmp_path, replace(CONFIG, epochs=1, ema=0.5))
     average = [p.detach().clone() for p in run.parameters]

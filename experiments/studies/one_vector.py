@@ -7,10 +7,11 @@ import torch
 
 from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference, level
-from experiments.tasks import SMOKE, multi30k
+from experiments.tasks import SMOKE, as_it_is, multi30k
 from transformer_lib.data.captions import make_captions
 from transformer_lib.plain.encoder_decoder import BOS, EOS, PAD, Encoder, EncoderDecoder, F, find_vector, write
 from transformer_lib.plain.prediction import Words, batches, pad
+from transformer_lib.training.loop import train_on
 from transformer_lib.translation.translator import Translator
 
 LENGTHS = {"up to 8 words": (1, 8), "17 words or more": (17, 999)}
@@ -99,6 +100,12 @@ def photographs(seed, trained, guess=False, split="test_2016_flickr"):
     return by_place(encoder, *([row for row in rows if len(row) >= 6] for rows in (train, parts[1])), guess)
 
 
+def next_words(model, batch):
+    """Nats a word."""
+    source, target = batch
+    return as_it_is(F.cross_entropy(model(source, target[:, :-1]).mT, target[:, 1:], ignore_index=PAD))
+
+
 def generated(seed, trained, epochs=8):
     """The same with an encoder that is trained here, on generated captions."""
     n = 60 if SMOKE else 2000
@@ -114,12 +121,7 @@ def generated(seed, trained, epochs=8):
     adam = torch.optim.Adam(model.parameters())
     for epoch in range(epochs if trained else 0):
         adam.param_groups[0]["lr"] = 0.008 * (1 - epoch / epochs)
-        for source, target in batches(pairs, 64, seed=epoch):
-            loss = F.cross_entropy(model(source, target[:, :-1]).mT, target[:, 1:], ignore_index=PAD)
-            adam.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            adam.step()
+        train_on(model, batches(pairs, 64, seed=epoch), adam, loss=next_words, check=False)
     rows = [german.encode(text) for text in sides[0][n:]]
     rows = [row for row in rows if len(row) >= 6]
     return by_place(model.encoder, rows[: len(rows) * 5 // 6], rows[len(rows) * 5 // 6 :])

@@ -1,11 +1,11 @@
-"""The short loop that trains the models of the first chapters.
+"""The short loop that trains the models of the first chapters, and those of the studies.
 
 Chapter: An encoder-decoder: the sentence in one vector.
 """
 
 __all__ = ["train_on", "evaluate_loss"]
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -20,12 +20,21 @@ def train_on(
     batches: Iterable[Any],
     optimizer: torch.optim.Optimizer,
     *,
+    loss: Callable[[Any, Any], Loss] | None = None,
     clip: float = 1.0,
+    check: bool = True,
 ) -> float:
     """Make one update per batch, and return the mean loss per token in nats.
 
+    Batches that have a method ``to`` are moved to the model's device.
+
+    Args:
+        loss: of a model and a batch; None for ``model.loss``.
+        check: stop at a gradient that is not finite. On a GPU this is never checked, because the loop would wait.
+
     Raises:
         ValueError: if the optimizer does not train this model.
+        RuntimeError: if a gradient is not finite.
 
     Source: Pascanu et al. (2013) for clipping.
     """
@@ -37,14 +46,15 @@ def train_on(
         raise ValueError("the optimizer trains no parameter of this model")
     device, losses = next(model.parameters()).device, []
     for batch in batches:
-        loss = model.loss(batch.to(device, non_blocking=True))
+        if hasattr(batch, "to"):
+            batch = batch.to(device, non_blocking=True)
+        result = model.loss(batch) if loss is None else loss(model, batch)
         optimizer.zero_grad()
-        loss.mean.backward()
-        # on a GPU, this check would make the loop wait
-        check = device.type == "cpu"
-        nn.utils.clip_grad_norm_(parameters, clip, error_if_nonfinite=check)
+        result.mean.backward()
+        finite = check and device.type == "cpu"
+        nn.utils.clip_grad_norm_(parameters, clip, error_if_nonfinite=finite)
         optimizer.step()
-        losses.append(Loss(loss.sum.detach(), loss.n_tokens))
+        losses.append(Loss(result.sum.detach(), result.n_tokens))
     total, n_tokens = add_up(losses)
     return total / n_tokens
 

@@ -42,6 +42,7 @@ CALLS = []
 UNFINISHED = {
     "depth",
     "far_keys",
+    "first_steps",
     "mask_predict",
     "mixture",
     "muon",

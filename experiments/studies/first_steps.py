@@ -112,20 +112,20 @@ STUDY = Study(
     },
 )
 
-CROSSED = {name: {} for name in list(STUDY.arms)[:4]}
+LINES = {name: {} for name in ("AdamW", "Muon's directions, AdamW's lengths", "Muon")}
 CHECKS = {
     "wider": Check(
         "96 numbers a vector rather than 64, 5,000 captions rather than 2,500; seeds 200 to 204",
-        ("muon", "directions", "lengths", "rest"),
+        ("muon", "directions"),
         range(200, 205),
-        CROSSED,
+        LINES,
         settings={"width": 96, "n": 5000},
     ),
     "longer": Check(
         "240 updates rather than 120, and Adam's betas are 0.9 and 0.999; seeds 300 to 304",
-        ("muon", "directions", "lengths", "rest"),
+        ("muon", "directions"),
         range(300, 305),
-        CROSSED,
+        LINES,
         budget=240,
         settings={"betas": (0.9, 0.999)},
     ),

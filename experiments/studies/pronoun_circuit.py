@@ -166,10 +166,10 @@ def without_heads(seed, number, heads, mean, fresh, lengths):
 
 
 @lru_cache(4)
-def twins(number, seed):
+def twins(number, seed, least=8, most=13):
     """Pairs of captions, none of them in the training, that differ in the last word alone, and in the pronoun."""
     groups = defaultdict(dict)
-    for pair in make_captions(2000 if SMOKE else 20_000, seed, min_length=8, max_length=13):
+    for pair in make_captions(2000 if SMOKE else 20_000, seed, min_length=least, max_length=most):
         words = pair.source.split()
         if pair.referents and pair.source not in training(number):
             groups[tuple(words[:-1])].setdefault(pair.referents, pair)

@@ -17,7 +17,7 @@ from transformer_lib.data.captions import make_captions
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.metrics import best_links
-from transformer_lib.models.averages import attend, masked_softmax
+from transformer_lib.models.attention import attend, masked_softmax
 from transformer_lib.models.bahdanau import (
     AdditiveScore,
     AlignedMemory,

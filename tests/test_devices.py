@@ -26,11 +26,10 @@ from transformer_lib.data.batching import Batch, collate, encode_pairs
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.recipes import RecipeBatch
 from transformer_lib.models.bert import BertClassifier, mask_tokens
-from transformer_lib.models.chunked_loss import chunked_loss, translation_loss
 from transformer_lib.models.convert import from_hf, from_torch, to_hf, to_torch
 from transformer_lib.models.latent_attention import IfThenConfig, IfThenModel
 from transformer_lib.models.linear_attention import RULES, GatedDeltaNet, LinearAttention
-from transformer_lib.models.loss import Loss
+from transformer_lib.models.loss import Loss, chunked_loss, translation_loss
 from transformer_lib.models.registry import build_model, model_entry, model_names
 from transformer_lib.models.seq2seq import Seq2Seq
 from transformer_lib.training.loop import evaluate_loss, train_on

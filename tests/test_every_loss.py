@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from transformer_lib.data.batching import Batch, SpecialIds, collate, special_ids, unwrapped
 from transformer_lib.models.bert import Bert, BertConfig
-from transformer_lib.models.chunked_loss import translation_loss
 from transformer_lib.models.convert import from_hf
 from transformer_lib.models.gpt import GPT, GPTConfig, GPTTranslator
 from transformer_lib.models.llama import Llama, LlamaConfig
+from transformer_lib.models.loss import translation_loss
 from transformer_lib.models.seq2seq import token_losses
 from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss
 from transformer_lib.training.preferences import (

@@ -1,8 +1,10 @@
 """What users have: folders that version 0.2.0 wrote are read, translate as they did, and are trained to their end."""
 
 import atexit
+import importlib
 import json
 import shutil
+import sys
 import tempfile
 import zipfile
 from dataclasses import MISSING, asdict, fields
@@ -12,6 +14,7 @@ import pytest
 import torch
 
 import transformer_lib
+from transformer_lib import models
 from transformer_lib.models.registry import _BUILT_IN, build_model, model_entry
 from transformer_lib.training.checkpoints import load_tensors, load_weights
 from transformer_lib.training.run_state import completed, plain
@@ -55,6 +58,20 @@ def test_a_run_that_was_stopped_comes_to_the_same_end(name, tmp_path):
     lines = [(line["updates"], line["loss"], line["validation_loss"]) for line in run.trainer.progress.log]
     for line, expected in zip(lines, SAID["runs"][name], strict=True):
         assert line == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.parametrize(("old", "new"), models.MOVED.items())
+def test_modules_that_became_part_of_others_are_found_under_their_old_names(old, new):
+    there = importlib.import_module(f"transformer_lib.models.{new}")
+    assert not (Path(models.__file__).parent / f"{old}.py").exists()
+    with pytest.warns(DeprecationWarning, match=f"models.{old} is now part of transformer_lib.models.{new}"):
+        sys.modules.pop(f"transformer_lib.models.{old}", None)
+        module = importlib.import_module(f"transformer_lib.models.{old}")
+    assert {name: getattr(module, name) for name in there.__all__} == {
+        name: getattr(there, name) for name in there.__all__
+    }
+    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+        importlib.import_module("transformer_lib.models.nowhere")
 
 
 @pytest.mark.parametrize("name", _BUILT_IN)

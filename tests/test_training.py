@@ -24,8 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_lib.data.batching import Batch, Example, batches, collate
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
-from transformer_lib.models.chunked_loss import chunked_loss, translation_loss
-from transformer_lib.models.loss import Loss
+from transformer_lib.models.loss import Loss, chunked_loss, translation_loss
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.training.checkpoints import average_checkpoints, load_tensors, load_weights, save_tensors
 from transformer_lib.training.loop import evaluate_loss, train_on

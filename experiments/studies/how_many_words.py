@@ -6,7 +6,7 @@ from functools import partial
 from experiments.harness import Study
 from experiments.studies.museum import with_interval
 from experiments.tasks import multi30k
-from transformer_lib.models.averages import masked_softmax
+from transformer_lib.models.attention import masked_softmax
 from transformer_lib.translation.translator import Translator
 
 WORDS = {"all words": None, **{f"{n} words": n for n in (5, 3, 2)}, "1 word": 1, "all equally": "equally", "no word": 0}

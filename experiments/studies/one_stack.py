@@ -7,8 +7,7 @@ from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference
 from experiments.tasks import Rows, captions, learn, right, rise
 from transformer_lib.data.tokenizer import PAD
-from transformer_lib.models.gpt import GPT, GPTConfig
-from transformer_lib.models.one_stack import OneStack
+from transformer_lib.models.gpt import GPT, GPTConfig, OneStack
 
 SIZES = {"d_model": 64, "n_heads": 4, "d_ff": 128, "n_layers": 5, "max_length": 64}
 

@@ -15,8 +15,8 @@ from transformer_lib.data.batching import Batch
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.decoding.greedy import greedy_decode
-from transformer_lib.models.chunked_loss import translation_loss
 from transformer_lib.models.convert import to_hf
+from transformer_lib.models.loss import translation_loss
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 
 

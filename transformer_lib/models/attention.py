@@ -1,9 +1,9 @@
-"""Scaled dot-product attention, by its formula and by PyTorch's kernel.
+"""The masked softmax, weighted averages, and scaled dot-product attention by its formula and by PyTorch's kernel.
 
 ``transformer_lib.plain.attention`` is the formula as its chapter builds it.
 """
 
-__all__ = ["with_causal", "attention_weights", "attention", "fused_attention"]
+__all__ = ["masked_softmax", "attend", "with_causal", "attention_weights", "attention", "fused_attention"]
 
 import math
 
@@ -12,9 +12,33 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer_lib.models.averages import masked_softmax
 from transformer_lib.models.masks import causal_mask as causal_mask
 from transformer_lib.models.masks import padding_mask as padding_mask
+
+
+def masked_softmax(scores: Float[Tensor, "*B S"], mask: Bool[Tensor, "*#B #S"] | None = None) -> Float[Tensor, "*B S"]:
+    """Softmax over visible positions; zeros if there are none.
+
+    Source: Bahdanau et al. (2015), section 3.1.
+    """
+    if mask is None:
+        return scores.softmax(-1)
+    # any finite number may be a visible score; only where none is visible, minus infinity would be NaN
+    hidden = scores.new_zeros(()).where(~mask.any(-1, keepdim=True), -torch.inf)
+    return scores.where(mask, hidden).softmax(-1) * mask
+
+
+def attend(
+    scores: Float[Tensor, "*B T S"],
+    values: Float[Tensor, "*B S D"],
+    mask: Bool[Tensor, "*#B #T #S"] | None = None,
+) -> tuple[Float[Tensor, "*B T D"], Float[Tensor, "*B T S"]]:
+    """Weighted averages of the values, and the weights.
+
+    Source: Bahdanau et al. (2015), eqs. 5 and 6.
+    """
+    weights = masked_softmax(scores, mask)  # (B, T, S)
+    return weights @ values, weights
 
 
 def with_causal(mask: Bool[Tensor, "..."] | None, T: int, S: int, device: torch.device) -> Bool[Tensor, "..."]:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformer_lib.data.batching import Pair, collate, encode_pairs, special_ids
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.metrics import best_links  # noqa: F401  # as before
-from transformer_lib.models.averages import attend
+from transformer_lib.models.attention import attend
 from transformer_lib.models.recurrent import GRU, RecurrentConfig, RecurrentEncoder, tied_output
 from transformer_lib.models.seq2seq import Memory, Seq2Seq, State, check_pairs, embedding, eval_mode, shares_memory
 

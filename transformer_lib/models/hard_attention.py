@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
-from transformer_lib.models.averages import masked_softmax
+from transformer_lib.models.attention import masked_softmax
 from transformer_lib.models.bahdanau import AlignedMemory, Attention, Score
 from transformer_lib.models.loss import Loss
 from transformer_lib.models.luong import LuongSeq2Seq, make_score

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from transformer_lib.data.recipes import UNSEEN, RecipeBatch
-from transformer_lib.models.averages import masked_softmax
+from transformer_lib.models.attention import masked_softmax
 from transformer_lib.models.loss import Loss
 from transformer_lib.models.seq2seq import check_tokens, embedding
 from transformer_lib.settings import Probability, Size, settings

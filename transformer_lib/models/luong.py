@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_lib.models.averages import masked_softmax
+from transformer_lib.models.attention import masked_softmax
 from transformer_lib.models.bahdanau import AdditiveScore, AlignedMemory, AlignedState, Attention, Score
 from transformer_lib.models.recurrent import GRU, RecurrentEncoder, RecurrentSizes, tied_output
 from transformer_lib.models.seq2seq import Seq2Seq, check_pairs, embedding, shares_memory

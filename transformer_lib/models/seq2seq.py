@@ -21,8 +21,7 @@ from transformer_lib.data.batching import Batch
 from transformer_lib.data.batching import SpecialIds as SpecialIds
 from transformer_lib.data.batching import special_ids as special_ids
 from transformer_lib.data.batching import unwrapped as unwrapped
-from transformer_lib.models.chunked_loss import translation_loss
-from transformer_lib.models.loss import Loss
+from transformer_lib.models.loss import Loss, translation_loss
 
 T = TypeVar("T")
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
-from transformer_lib.models.chunked_loss import chunked_loss, hidden_states, translation_loss
-from transformer_lib.models.loss import Loss
+from transformer_lib.models.loss import Loss, chunked_loss, hidden_states, translation_loss
 from transformer_lib.models.seq2seq import special_ids
 
 

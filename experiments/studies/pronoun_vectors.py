@@ -1,12 +1,15 @@
 """Which of the encoder's vectors decides between er, sie and es: that of the word "it", of the nouns, or of the adjective?"""
 
 import random
+from functools import lru_cache
 
 import torch
 
 from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference, level
 from experiments.studies.pronoun_circuit import PARTS, PRONOUNS, encoded, loaded, twins
+from experiments.tasks import SMOKE
+from transformer_lib.data.captions import make_captions
 
 
 def pronoun(pair):
@@ -14,15 +17,24 @@ def pronoun(pair):
     return next(word for word in pair.target.split() if word in PRONOUNS)
 
 
-def stranger(pair, twin, pool, rng):
+@lru_cache(4)
+def known(seed, least, most):
+    """The captions that pairs come from, by their last word and their length: those with one pronoun."""
+    found = {}
+    for pair in make_captions(2000 if SMOKE else 20_000, seed, min_length=least, max_length=most):
+        if len(pair.referents) == 1:
+            words = pair.source.split()
+            found.setdefault((words[-1], len(words)), []).append(pair)
+    return found
+
+
+def stranger(pair, twin, captions, rng):
     """A caption that ends like the twin, at the same place, but whose pronoun is another one than either's; or None.
 
     If its last vector brought along which noun it describes, or that noun's gender, it would bring the wrong one.
     """
-    length, ending = len(twin.source.split()), twin.source.split()[-1]
-    wrong = {pronoun(pair), pronoun(twin)}
-    fit = [p for p in pool if p.source.split()[-1] == ending and len(p.source.split()) == length]
-    fit = [p for p in fit if pronoun(p) not in wrong]
+    words, wrong = twin.source.split(), {pronoun(pair), pronoun(twin)}
+    fit = [one for one in captions[words[-1], len(words)] if pronoun(one) not in wrong]
     return rng.choice(fit) if fit else None
 
 
@@ -32,8 +44,9 @@ def measure(seed, budget, swap="adjective", number=0, pool=5150, lengths=(8, 13)
     model, *tokenizers = loaded(number)
     every = twins(number, pool, *lengths)
     both = every[seed % PARTS :: PARTS]
-    rng, known = random.Random(seed), list(dict.fromkeys(pair for pair, _ in every))
-    donors = [twin if swap != "stranger" else stranger(pair, twin, known, rng) for pair, twin in both]
+    rng, donors = random.Random(seed), [twin for _, twin in both]
+    if swap == "stranger":
+        donors = [stranger(pair, twin, known(pool, *lengths), rng) for pair, twin in both]
     both = [two for two, donor in zip(both, donors, strict=True) if donor]
     donors = [donor for donor in donors if donor]
     source, target, at, chosen = encoded([one for one, _ in both], *tokenizers)

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -30,7 +31,9 @@ import chapters  # noqa: E402
 from browser import NARROW, launch, serve  # noqa: E402
 from docutils import nodes  # noqa: E402
 from docutils.utils import new_document  # noqa: E402
+from torch import nn  # noqa: E402
 
+import transformer_lib.models  # noqa: E402
 from transformer_lib import results  # noqa: E402
 
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
@@ -270,6 +273,32 @@ def test_shapes_are_shown_as_they_are_written() -> None:
     assert shown == [("", None), ("", None), None]
     made = book_api._signature(None, "class", "x", TransformerConfig, None, "(*args, **kwargs)", None)[0]
     assert made.startswith("(source_vocab_size: int = 37000, ") and "Annotated" not in made
+
+
+def test_a_method_is_described_in_our_words_or_in_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ours(nn.Module):
+        def extra_repr(self) -> str:
+            """Our words."""
+
+    class Late(Ours):
+        def forward(self) -> None:
+            pass
+
+        def extra_repr(self) -> str:
+            pass
+
+        def step(self) -> None:
+            pass
+
+    place = ModuleType("transformer_lib.models.late")
+    Ours.__module__, place.Ours, place.Late = place.__name__, Ours, Late
+    monkeypatch.setitem(sys.modules, place.__name__, place)
+    monkeypatch.setattr(transformer_lib.models, "late", place, raising=False)
+    shown = {}
+    for name in ("Ours.extra_repr", "Late.extra_repr", "Late.forward", "Late.step"):
+        shown[name] = ["words"]
+        book_api._docstring(None, "method", f"{place.__name__}.{name}", None, None, shown[name])
+    assert [name for name, lines in shown.items() if not lines] == ["Late.forward"]
 
 
 def test_a_signature_over_several_lines_is_a_term_of_its_list(tmp_path: Path) -> None:

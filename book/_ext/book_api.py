@@ -12,6 +12,7 @@ import re
 from dataclasses import MISSING
 from importlib import import_module
 from pathlib import Path
+from pydoc import locate
 from typing import Any, TypeVar, get_type_hints
 
 from book_chapters import chapters
@@ -186,13 +187,21 @@ class LongSignatures(SphinxPostTransform):
                 node.parent["classes"].append("sig-lines")
 
 
+def lent(name: str) -> bool:
+    """Whether a method has no words of its own, and those of a class of another package would be shown."""
+    owner, _, method = name.rpartition(".")
+    for one in getattr(locate(owner), "__mro__", ()):
+        if getattr(vars(one).get(method), "__doc__", None):
+            return one.__module__.split(".")[0] != PACKAGE
+    return False
+
+
 def _docstring(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
     """Before napoleon: a module's page begins with the same words, so they need not stand twice."""
-    inherits = what == "method" and not getattr(obj, "__doc__", None)
-    if what == "module" or (inherits and f"{PACKAGE}.plain." in name):
-        lines[:] = []  # PyTorch's words for a method of its own
+    if what == "module" or (what == "method" and lent(name)):
+        lines[:] = []
     elif what in ("property", "attribute", "data"):
         PLAIN[name] = list(lines)
 

@@ -142,6 +142,24 @@ def public(name: str) -> list[tuple[str, str]]:
     ]
 
 
+def entries(name: str) -> str:
+    """What a module offers: first what the package exports, then what that is made of."""
+    module, names = import_module(f"{PACKAGE}.{name}"), dict(public(name))
+    exported = () if name.startswith("plain.") else dir(import_module(PACKAGE))
+    lead = "".join(documented(module, one) for one in names if one in exported)
+    rest = "".join(documented(module, one) for one in names if one not in exported)
+    made_of = "```{rubric} Made of\n```\n\n" if lead and rest else ""
+    place = f"```{{eval-rst}}\n.. py:module:: {PACKAGE}.{name}\n```\n\n"
+    return place + lead + made_of + rest
+
+
+def documented(module: Any, name: str) -> str:
+    """A class with its methods, or a function, for autodoc."""
+    kind = "class" if inspect.isclass(getattr(module, name)) else "function"
+    members = "   :members:\n" if kind == "class" else ""
+    return f"```{{eval-rst}}\n.. auto{kind}:: {module.__name__}.{name}\n{members}```\n\n"
+
+
 class LibraryModules(SphinxDirective):
     """``{library-modules} models``: the modules of a folder, or those that are named, with every public name."""
 
@@ -158,7 +176,7 @@ class LibraryModules(SphinxDirective):
             line = import_module(f"{PACKAGE}.{name}").__doc__.split("\n\n")[0]
             text += "" if name == self.arguments[0] else f"## `{name}`\n\n"
             text += f"{line}\n\n{built}Source: `{PACKAGE}/{name.replace('.', '/')}.py`.\n\n"
-            text += f"```{{eval-rst}}\n.. automodule:: {PACKAGE}.{name}\n   :members:\n```\n\n"
+            text += entries(name)
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 

@@ -189,7 +189,7 @@ def beam_search(
     *,
     prefix: Int[Tensor, "B P"] | None = None,
     on_step: Callable[[Step], object] | None = None,
-    **options: object,
+    **options: Any,
 ) -> Hypotheses:
     """Beam search over a batch of sentences.
 
@@ -216,7 +216,7 @@ def beam_search(
     quick = without_autograd(model)
     with torch.no_grad(), eval_mode(model):
         with quick:
-            logits, state = begin(model, source, special) if B else (None, None)
+            logits, state = begin(model, source, special) if B else (torch.empty(0), None)
         for length in range(1, config.max_length + 1 if B else 0):
             written, limit = live.tokens.flatten(0, 1), limits[left]
             each = left.repeat_interleave(live.scores.shape[1])  # of every hypothesis
@@ -242,7 +242,7 @@ def beam_search(
             tokens, scores, log_probs = live
             live, left = Hypotheses(tokens[going], scores[going], log_probs[going]), left[going]
             with quick:
-                logits, state = model.step(live.tokens[:, :, -1].flatten(), state)
+                logits, state = model.step(live.tokens[:, :, -1].flatten(), state)  # type: ignore[operator]
     if prompt.shape[1]:
         best = best._replace(tokens=close_gaps(best.tokens, special.padding))
     return best.checked()

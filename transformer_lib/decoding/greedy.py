@@ -50,8 +50,9 @@ def rule_out_(
     """Set forbidden ids to minus infinity, in place, and in rows that are too ``short`` to end, the ends."""
     for token in special.forbidden:
         scores[:, token] = -torch.inf
-    for token in special.eos if short is not None else ():
-        scores[:, token].masked_fill_(short, -torch.inf)
+    if short is not None:
+        for token in special.eos:
+            scores[:, token].masked_fill_(short, -torch.inf)
     return scores
 
 
@@ -150,9 +151,10 @@ def begin(model: nn.Module, source: Int[Tensor, "B S"], special: SpecialIds) -> 
     Raises:
         TypeError: for a language model whose `start` does not read the prompt.
     """
-    state = model.start(source)
+    state: Any = model.start(source)  # type: ignore[operator]
     if hasattr(model, "encode"):
-        return model.step(source.new_full((len(source),), special.bos), state)
+        bos: Any = special.bos
+        return model.step(source.new_full((len(source),), bos), state)  # type: ignore[operator]
     if not (isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], Tensor)):
         raise TypeError(
             f"{type(model).__name__}.start must read the prompt, and return logits and a state as step does"
@@ -199,11 +201,13 @@ def generate(
     special, rows = special_ids(model), torch.arange(len(source), device=source.device)
     given, quick = (written != special.padding).sum(1), without_autograd(model)
     check_lengths(min_length, limits + given)
+    token: Any = None
+    state: Any = None
     for length in range(1, max_length + 1 if len(rows) else 0):
         if model.training:
             raise ValueError("the model is in training mode: call model.eval() first")
         with quick:  # only the model: what is yielded may be trained on
-            logits, state = begin(model, source, special) if length == 1 else model.step(token, state)
+            logits, state = begin(model, source, special) if length == 1 else model.step(token, state)  # type: ignore[operator]
         logits = penalize_repetition(logits, written, repetition_penalty, special.padding)
         short = given[rows] + length <= min_length if length <= min_length else None
         # the logits may still be the model's

@@ -61,7 +61,7 @@ def sample(
     Args:
         generator: on the model's device; None for PyTorch's own.
     """
-    shape = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    shape: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
 
     def draw(logits: Tensor) -> Tensor:
         p = sampling_probabilities(logits, **shape)

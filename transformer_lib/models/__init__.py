@@ -31,4 +31,4 @@ class Moved:
         vars(module).update({name: one for name, one in vars(import_module(place)).items() if name[:2] != "__"})
 
 
-sys.meta_path.append(Moved)  # type: ignore[arg-type]
+sys.meta_path.append(Moved)

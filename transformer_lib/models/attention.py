@@ -6,6 +6,7 @@
 __all__ = ["masked_softmax", "attend", "with_causal", "attention_weights", "attention", "fused_attention"]
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -68,7 +69,7 @@ def attention_weights(
         k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
     scores = q / math.sqrt(q.shape[-1]) @ k.mT  # scaled first: safer in float16
     if causal:
-        mask = with_causal(mask, *scores.shape[-2:], q.device)
+        mask = with_causal(mask, q.shape[-2], k.shape[-2], q.device)
     return masked_softmax(scores, mask)
 
 
@@ -120,7 +121,7 @@ def fused_attention(
     Its own causal flag only works without a mask, and if T equals S.
     """
     kernel = F.scaled_dot_product_attention
-    shared = {}
+    shared: dict[str, Any] = {}
     if q.dim() > 3 and q.shape[-3] != k.shape[-3]:  # heads that share their keys
         shared["enable_gqa"] = True
     if q.device.type != "cpu" or q.dtype not in (torch.float16, torch.bfloat16):

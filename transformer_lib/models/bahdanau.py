@@ -131,7 +131,7 @@ class BahdanauSeq2Seq(Seq2Seq):
 
     def first_state(self, memory: AlignedMemory) -> AlignedState:
         """Made from the last state of the encoder's backward half."""
-        backward = memory.final.chunk(2, -1)[1]  # (B, L, H / 2)
+        backward = memory.final.chunk(2, -1)[1]  # type: ignore[union-attr]  # (B, L, H / 2)
         return AlignedState(memory, torch.tanh(self.bridge(backward)))
 
     def read(self, target: Int[Tensor, "N T"], state: AlignedState) -> tuple[Float[Tensor, "N T D"], AlignedState]:
@@ -178,7 +178,7 @@ def attention_maps(
         for first in range(0, len(order), batch_size):
             group = order[first : first + batch_size]
             batch = collate([examples[i] for i in group], special=special).to(device)
-            weights = model.align(batch.source, batch.target_input)
+            weights = model.align(batch.source, batch.target_input)  # type: ignore[operator]
             for i, rows in zip(group, weights.float().cpu(), strict=True):
                 source, target = examples[i]
                 maps[i] = rows[: len(target) - 1, : len(source)]

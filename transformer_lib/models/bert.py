@@ -2,7 +2,7 @@
 
 __all__ = ["BertConfig", "Bert", "mask_tokens", "BertClassifier"]
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -146,7 +146,7 @@ def mask_tokens(
     if words is None and (tokens > mask_token).any():
         raise ValueError(f"there are ids above {mask_token=}: say which ids are words")
     words = range(UNK + 1, mask_token) if words is None else words
-    options = {"generator": rng, "device": tokens.device}
+    options: dict[str, Any] = {"generator": rng, "device": tokens.device}
     known = (tokens >= words.start) & (tokens < words.stop)
     chosen = (torch.rand(tokens.shape, **options) < share) & known  # 15 %
     dice = torch.rand(tokens.shape, **options)

@@ -64,7 +64,7 @@ def check_unused(name: str, weights: Mapping[str, Tensor], used: set[str], setti
     expected = rebuilt(name, tensor, settings)
     if expected is None:
         raise ValueError(f"weights have {name}, for which our model has no place")
-    near = {"rtol": 0.01, "atol": 0.0 if "inv_freq" in name else 0.01}  # files may be in half precision
+    near: dict[str, Any] = {"rtol": 0.01, "atol": 0.0 if "inv_freq" in name else 0.01}  # files may be in half precision
     if not torch.allclose(tensor.cpu().float(), expected.float().expand_as(tensor), **near):
         raise ValueError(f"{name} is not what its kind of model computes there")
 
@@ -98,7 +98,8 @@ def read_hf(model_or_folder: nn.Module | Path | str) -> tuple[Settings, Mapping[
         raise ValueError(f"there is no folder {folder}, and from_hf downloads nothing: give it what {advice}")
     if not (folder / "config.json").is_file():
         raise ValueError(f"{folder} has no config.json")
-    files, weights = weight_files(folder), {}
+    files = weight_files(folder)
+    weights: dict[str, Tensor] = {}
     settings = read_settings(folder)
     for file in files:
         weights |= torch.load(file, "cpu", weights_only=True) if file.suffix == ".bin" else load_file(file)

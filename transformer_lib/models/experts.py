@@ -26,6 +26,8 @@ class Experts(nn.Module):
         sigmoid: score each expert by itself instead of with a softmax over all.
     """
 
+    bias: Tensor
+
     def __init__(self, d_model: int, d_ff: int, n: int, k: int, *, sigmoid: bool = False) -> None:
         super().__init__()
         self.router = nn.Linear(d_model, n, bias=False)
@@ -40,7 +42,7 @@ class Experts(nn.Module):
         Its steps are too small for half precision.
         """
         bias = self.bias
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self.bias.dtype != torch.float32:
             self.bias = bias.to(self.bias.device)
         return self

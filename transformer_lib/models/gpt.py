@@ -55,7 +55,9 @@ class GPTConfig:
 class CausalAttention(MultiHeadAttention):
     """Causal self-attention; learned positions are in the input already."""
 
-    def forward(self, x: Tensor, positions: Int[Tensor, " T"], **options: Any) -> Float[Tensor, "N T D"]:
+    def forward(  # type: ignore[override]
+        self, x: Tensor, positions: Int[Tensor, " T"], **options: Any
+    ) -> Float[Tensor, "N T D"]:
         """Attend to every token up to each position."""
         return super().forward(x, causal=True, **options)
 
@@ -157,8 +159,6 @@ class GPT(nn.Module):
         """
         if first is None:
             first = len(caches[0]) if caches else 0
-        if caches is None:
-            caches = [None] * len(self.layers)
         last = first + tokens.shape[1]
         if padding is None and last > self.config.max_length:
             raise ValueError(f"{last} tokens, max_length={self.config.max_length}")
@@ -168,7 +168,8 @@ class GPT(nn.Module):
             mask = torch.arange(last, device=tokens.device) >= padding[:, None]
             mask = mask[:, None, None]
         x = self.dropout(self.embed(tokens, positions))
-        for layer, cache in zip(self.layers, caches, strict=True):
+        each: Any = caches or [None] * len(self.layers)
+        for layer, cache in zip(self.layers, each, strict=True):
             x = layer(x, columns, mask=mask, cache=cache)
         return self.norm(x)
 
@@ -232,17 +233,22 @@ class OneStack(Seq2Seq):
     Source: Liu et al. (2018), section 4.2.3.
     """
 
+    config: Any
+    model: Any
+    max_source_length: int
+    max_target_length: int
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.config, self.model = model.config, model
-        special = self.config.special
+        config: Any = model.config
+        self.config, self.model, special = config, model, config.special
         if special.bos is None or special.padding < 0:  # such as GPT-2's
             raise ValueError(f"a translator needs BOS and PAD, not {special}")
-        self.max_source_length = model.config.max_length // 2
-        self.max_target_length = model.config.max_length - self.max_source_length
+        half = config.max_length // 2
+        self.max_source_length, self.max_target_length = half, config.max_length - half
 
     @property
-    def output(self) -> nn.Linear:
+    def output(self) -> nn.Linear:  # type: ignore[override]
         """The projection to logits."""
         return self.model.output
 
@@ -256,7 +262,7 @@ class OneStack(Seq2Seq):
         outputs = self.model.hidden(source, caches)
         return PromptMemory(outputs, source != padding, caches=caches)
 
-    def read(self, target: Tensor, caches: list[KVCache], memory: Memory) -> Tensor:
+    def read_on(self, target: Tensor, caches: list[KVCache], memory: Any) -> Tensor:
         """Hidden states of more target tokens; their mask hides source padding."""
         B, S = memory.mask.shape
         written = len(caches[0]) - S
@@ -265,11 +271,11 @@ class OneStack(Seq2Seq):
         first = self.max_source_length + written
         return self.model.hidden(target, caches, first=first, mask=mask)
 
-    def hidden(self, target: Int[Tensor, "N T"], memory: PromptMemory) -> Float[Tensor, "N T D"]:
+    def hidden(self, target: Int[Tensor, "N T"], memory: Any) -> Float[Tensor, "N T D"]:
         """Hidden states of the target."""
         rows = torch.arange(len(memory.mask), device=target.device)
         rows = rows.repeat_interleave(len(target) // len(rows))
-        return self.read(target, reorder(memory.caches, rows), memory)
+        return self.read_on(target, reorder(memory.caches, rows), memory)
 
     def start(self, source: Int[Tensor, "B S"]) -> PromptState:
         """Read the source."""
@@ -279,7 +285,7 @@ class OneStack(Seq2Seq):
     def step(self, token: Int[Tensor, " N"], state: PromptState) -> tuple[Float[Tensor, "N V"], PromptState]:
         """Read one token for each row: logits of the next, and the new state."""
         caches = [copy(cache) for cache in state.caches]
-        x = self.read(token[:, None], caches, state.memory)
+        x = self.read_on(token[:, None], caches, state.memory)
         return self.output(x[:, 0]), PromptState(state.memory, caches)
 
 

@@ -7,7 +7,7 @@ that are read.
 __all__ = ["LatentWeights", "PlainAttention", "LatentAttention", "IfThenConfig", "read_both_ways", "IfThenModel"]
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -116,7 +116,7 @@ class IfThenModel(nn.Module):
     def read(self, tokens: Int[Tensor, "B S"]) -> tuple[Float[Tensor, "B H D"], LatentWeights | None]:
         """What each head reads, and the weights of the words."""
         check_tokens(tokens, self.config.vocab_size, "tokens")
-        mask = tokens != self.embedding.padding_idx
+        mask: Any = tokens != self.embedding.padding_idx
         words = self.dropout(self.embedding(tokens)) * mask[:, :, None]
         summary = words.sum(1)
         if self.lstm is not None:
@@ -135,6 +135,6 @@ class IfThenModel(nn.Module):
     def loss(self, batch: RecipeBatch) -> Loss:
         """The cross-entropy of the labels, without unseen ones, and their number."""
         pairs = zip(self(batch.tokens), batch.labels.unbind(1), strict=True)
-        options = {"ignore_index": UNSEEN, "reduction": "sum"}
+        options: dict[str, Any] = {"ignore_index": UNSEEN, "reduction": "sum"}
         nats = [F.cross_entropy(logits, one, **options) for logits, one in pairs]
         return Loss(torch.stack(nats).sum(), (batch.labels != UNSEEN).sum())

@@ -12,6 +12,7 @@ __all__ = [
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -26,7 +27,7 @@ def sinusoids(length: int, d_model: int, *, dtype: torch.dtype | None = None) ->
     """
     if d_model % 2:
         raise ValueError(f"{d_model=} is odd: sine and cosine come in pairs")
-    exact = {"dtype": torch.float64, "device": "cpu"}  # for any model
+    exact: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}  # for any model
     omega = 10_000 ** (-torch.arange(0, d_model, 2, **exact) / d_model)
     angle = torch.arange(length, **exact)[:, None] * omega  # (T, D / 2)
     table = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)

@@ -17,6 +17,7 @@ __all__ = [
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -57,7 +58,7 @@ def linear_attention(
     dtype, q, k, v = q.dtype, wide(q), wide(k), wide(v)
     beta = k.new_ones(k.shape[:-1]) if beta is None else beta.to(k.dtype)
     decay = k.new_zeros(k.shape[-2]) if log_decay is None else log_decay.to(k.dtype)
-    inputs = q, k, v, beta[..., None], decay[..., None]
+    inputs = [q, k, v, beta[..., None], decay[..., None]]
     if mask is not None:
         inputs = [torch.where(mask[..., None], x, 0) for x in inputs]
     start = k.new_zeros(*k.shape[:-2], k.shape[-1], v.shape[-1])
@@ -170,7 +171,7 @@ class LinearAttention(nn.Module):
         q, k = F.normalize(wide(q), dim=-1), F.normalize(wide(k), dim=-1)
         write, keep = wide(self.gates(x)).mT.chunk(2, 1)  # (B, H, T)
         decay = F.logsigmoid(keep) if self.rule in ("decay", "gated") else None
-        options = {"beta": write.sigmoid(), "log_decay": decay, "state": state}
+        options: dict[str, Any] = {"beta": write.sigmoid(), "log_decay": decay, "state": state}
         delta = self.rule in ("delta", "gated")
         y, state = linear_attention(q, k, v, delta=delta, mask=mask, **options)
         return self.out_proj(y.to(v.dtype).transpose(1, 2).flatten(2)), state
@@ -190,7 +191,7 @@ class CausalConv(nn.Conv1d):
     def __init__(self, channels: int, window: int) -> None:
         super().__init__(channels, channels, window, groups=channels, bias=False)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         x: Float[Tensor, "B T C"],
         recent: Float[Tensor, "B R C"] | None,
@@ -269,7 +270,7 @@ class GatedDeltaNet(nn.Module):
         q, k = self.share(q), self.share(k)  # (B, H, T, K)
         v = v.unflatten(2, self.heads).transpose(1, 2)  # (B, H, T, V)
         write, log_decay = self.gates(x)
-        options = {"beta": write, "log_decay": log_decay, "delta": True}
+        options: dict[str, Any] = {"beta": write, "log_decay": log_decay, "delta": True}
         q = q * q.shape[-1] ** -0.5
         y, memory = linear_attention(q, k, v, mask=mask, state=memory, **options)
         scale, eps = wide(self.norm.weight), self.norm.eps

@@ -139,7 +139,7 @@ class RotaryAttention(MultiHeadAttention):
         self.base, self.window = c.rotary_base, c.window
         self.q_norm, self.k_norm = (RMSNorm(c.head_width, eps=c.eps) if c.qk_norm else nn.Identity() for _ in range(2))
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         x: Float[Tensor, "N T D"],
         positions: Int[Tensor, " T"],

@@ -157,7 +157,7 @@ class LocalAttention(Attention):
         positions: Int[Tensor, " T"] | None = None,
     ) -> tuple[Tensor, ...]:
         """Contexts (B, T, D), and weights (B, T, S)."""
-        centres = self.centres(queries, memory.mask, positions)
+        centres = self.centres(queries, memory.mask, positions)  # type: ignore[arg-type]
         gaussian = self.predict is not None
         return attend_window(self.score, queries, memory, centres, self.window, gaussian)
 
@@ -234,14 +234,14 @@ class LuongSeq2Seq(Seq2Seq):
     def first_state(self, memory: AlignedMemory) -> LuongState:
         """The encoder's last state, with nothing to feed."""
         B, D = len(memory.mask), self.config.d_model
-        feed = memory.final.new_zeros(B, 1, D)
-        return LuongState(memory, memory.final, feed=feed)
+        feed = memory.final.new_zeros(B, 1, D)  # type: ignore[union-attr]
+        return LuongState(memory, memory.final, feed=feed)  # type: ignore[arg-type]
 
     def advance(self, words: Float[Tensor, "N T D"], state: LuongState) -> tuple[Float[Tensor, "N T D"], LuongState]:
         """Attentional vectors of embedded words."""
         inputs, T = words, words.shape[1]
         if self.config.input_feeding:
-            inputs = torch.cat([words, state.feed], -1)  # (N, 1, 2 D)
+            inputs = torch.cat([words, state.feed], -1)  # type: ignore[list-item]  # (N, 1, 2 D)
         s, last = self.gru(inputs, state=state.hidden)  # s: (N, T, H)
 
         positions = state.position + torch.arange(T, device=s.device)

@@ -133,7 +133,8 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     layers = {n: part for n, part in parts if isinstance(part, MultiHeadAttention)}
     if not layers:
         raise ValueError(f"{type(model).__name__} has no MultiHeadAttention in it")
-    before, maps = getattr(RECORDED, "maps", {}), {p: [] for p in layers.values()}
+    before = getattr(RECORDED, "maps", {})
+    maps: dict[nn.Module, list[Tensor]] = {p: [] for p in layers.values()}
     RECORDED.maps = before | maps
     try:
         yield {name: maps[layer] for name, layer in layers.items()}
@@ -153,7 +154,7 @@ class KVCache:
 
     def append(self, k: Float[Tensor, "N G T d_k"], v: Float[Tensor, "N G T d_v"]) -> list[Tensor]:
         """Append new positions, and return all keys and values so far."""
-        if self.k is not None:
+        if self.k is not None and self.v is not None:
             k, v = torch.cat([self.k, k], 2), torch.cat([self.v, v], 2)
         self.k, self.v = k, v
         return [k, v]

@@ -16,6 +16,7 @@ __all__ = [
 ]
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -91,7 +92,8 @@ class GRU(nn.GRU):
             raise ValueError(
                 "mask and state need a row for each sentence: a single row would silently be used for all of them"
             )
-        weights, finals = iter(self.all_weights), []
+        finals: list[Tensor] = []
+        weights: Any = iter(self.all_weights)
         for layer in range(self.num_layers):
             if layer:
                 inputs = F.dropout(inputs, self.dropout, self.training)
@@ -138,7 +140,7 @@ class RecurrentEncoder(nn.Module):
         if bidirectional and (self.reverse or c.d_hidden % 2):
             raise ValueError("a bidirectional encoder can't use reverse_source, and d_hidden must be even")
         D, H = c.d_model, c.d_hidden // (1 + bidirectional)
-        options = {"dropout": c.dropout, "bidirectional": bidirectional}
+        options: dict[str, Any] = {"dropout": c.dropout, "bidirectional": bidirectional}
         self.embedding = embedding(c.source_vocab_size, D)
         self.gru = GRU(D, H, c.n_layers, **options)
         self.dropout = nn.Dropout(c.dropout)
@@ -199,7 +201,7 @@ class RecurrentSeq2Seq(Seq2Seq):
 
     def first_state(self, memory: Memory) -> RecurrentState:
         """The decoder begins with the encoder's last state."""
-        return RecurrentState(memory, memory.final, memory.final[:, -1])
+        return RecurrentState(memory, memory.final, memory.final[:, -1])  # type: ignore[arg-type, index]
 
     def read(self, target: Int[Tensor, "N T"], state: RecurrentState) -> tuple[Float[Tensor, "N T D"], RecurrentState]:
         """Hidden states after each token, and the last state."""

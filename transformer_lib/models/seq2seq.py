@@ -63,23 +63,24 @@ def reorder(state: T, rows: Int[Tensor, " N"], sentences: Int[Tensor, " M"] | No
     Raises:
         TypeError: for a part that is none of these: its rows would stay where they are.
     """
+    result: Any = state
     if isinstance(state, Memory):
         if sentences is None:
-            return state
+            return result
         rows = sentences
 
+    again: Any = partial(reorder, rows=rows, sentences=sentences)
     if isinstance(state, Tensor):
-        return state.index_select(0, rows) if state.dim() else state
-    again = partial(reorder, rows=rows, sentences=sentences)
-    if isinstance(state, (list, tuple)):
-        return type(state)(map(again, state))
-    if isinstance(state, dict):
-        return dict(zip(state, map(again, state.values()), strict=True))
-    if is_dataclass(state):
-        return replace(state, **dict(zip(vars(state), map(again, vars(state).values()), strict=True)))
-    if state is None or isinstance(state, (bool, int, float, str)):
-        return state
-    raise TypeError(f"a state with a {type(state).__name__} cannot be reordered")
+        result = state.index_select(0, rows) if state.dim() else state
+    elif isinstance(state, (list, tuple)):
+        result = type(state)(map(again, state))
+    elif isinstance(state, dict):
+        result = dict(zip(state, map(again, state.values()), strict=True))
+    elif is_dataclass(state):
+        result = replace(result, **dict(zip(vars(state), map(again, vars(state).values()), strict=True)))
+    elif not (state is None or isinstance(state, (bool, int, float, str))):
+        raise TypeError(f"a state with a {type(state).__name__} cannot be reordered")
+    return result
 
 
 def shares_memory(forward: Callable[..., tuple[Tensor, ...]]) -> Callable[..., tuple[Tensor, ...]]:
@@ -131,11 +132,11 @@ class Seq2Seq(nn.Module, ABC):
         check_tokens(target, self.output.out_features, "target")
         return self.read(target, self.first_state(memory))[0]
 
-    def start(self, source: Int[Tensor, "B S"]) -> State:
+    def start(self, source: Int[Tensor, "B S"]) -> Any:
         """Encode the source; the decoder's state before the first token."""
         return self.first_state(self.encode(source))
 
-    def step(self, token: Int[Tensor, " N"], state: State) -> tuple[Float[Tensor, "N V"], State]:
+    def step(self, token: Int[Tensor, " N"], state: Any) -> tuple[Float[Tensor, "N V"], State]:
         """Read one token in each row; logits of the next token, and the new state."""
         hidden, state = self.read(token[:, None], state)
         return self.output(hidden[:, 0]), state
@@ -256,5 +257,5 @@ def token_losses(
     Source: Sutskever et al. (2014), section 3.2.
     """
     logits = wide(logits).masked_fill((target == padding)[..., None], 0)  # whose gradient may not be a number
-    options = {"ignore_index": padding, "label_smoothing": smoothing, "reduction": "none"}
+    options: dict[str, Any] = {"ignore_index": padding, "label_smoothing": smoothing, "reduction": "none"}
     return F.cross_entropy(logits.mT, target.long(), **options)

@@ -93,7 +93,9 @@ class IndexedAttention(MultiHeadAttention):
         k = scores.shape[-1] if self.k is None else self.k
         return scores, choose(scores, k, allowed)
 
-    def forward(self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T D"]:
+    def forward(  # type: ignore[override]
+        self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
         """Attend to what the indexer picks; the mask is False at padding."""
         return super().forward(x, mask=self.pick(x, mask)[1][:, None])
 

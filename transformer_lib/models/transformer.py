@@ -96,12 +96,12 @@ class Layer(nn.Module):
 
     def __init__(self, c: TransformerConfig, *, cross: bool = False) -> None:
         super().__init__()
-        options = {"dropout": c.attention_dropout, "bias": c.bias}
+        options: dict[str, Any] = {"dropout": c.attention_dropout, "bias": c.bias}
         options |= {"d_key": c.d_key, "d_value": c.d_value}
         self.self_attn = MultiHeadAttention(c.d_model, c.n_heads, **options)
         if cross:
             self.cross_attn = MultiHeadAttention(c.d_model, c.n_heads, **options)
-        inside = {"activation": c.activation, "dropout": c.activation_dropout}
+        inside: dict[str, Any] = {"activation": c.activation, "dropout": c.activation_dropout}
         self.feed_forward = FeedForward(c.d_model, c.d_ff, **inside)
         self.norm1 = LayerNorm(c.d_model, eps=c.eps)
         self.norm2 = LayerNorm(c.d_model, eps=c.eps)
@@ -244,7 +244,7 @@ class Transformer(Seq2Seq):
         """The weights of every head while the model reads source and target."""
         with record_attention(self) as maps:
             self(source, target)
-        kinds = {"encoder": [], "decoder": [], "cross": []}
+        kinds: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
         for name, (weights,) in maps.items():
             stack, *_, part = name.split(".")
             kinds["cross" if part == "cross_attn" else stack].append(weights)
@@ -259,7 +259,8 @@ class Transformer(Seq2Seq):
 
     def start(self, source: Int[Tensor, "B S"]) -> "TransformerState":
         """Encode the source; nothing is written yet."""
-        x, layers = self.encode(source), self.decoder.layers
+        x = self.encode(source)
+        layers: Any = self.decoder.layers
         projected = [layer.cross_attn.project(x.outputs, 1) for layer in layers]
         memory = TransformerMemory(x.outputs, x.mask, layers=projected)
         return TransformerState(memory, [KVCache() for _ in layers])

@@ -48,7 +48,7 @@ def train_on(
     for batch in batches:
         if hasattr(batch, "to"):
             batch = batch.to(device, non_blocking=True)
-        result = model.loss(batch) if loss is None else loss(model, batch)
+        result = model.loss(batch) if loss is None else loss(model, batch)  # type: ignore[operator]
         optimizer.zero_grad()
         result.mean.backward()
         finite = check and device.type == "cpu"
@@ -65,6 +65,6 @@ def evaluate_loss(model: nn.Module, batches: Iterable[Any]) -> float:
     device = next(model.parameters()).device
     moved = (batch.to(device, non_blocking=True) for batch in batches)
     with eval_mode(model):
-        losses = [model.loss(batch) for batch in moved]
+        losses = [model.loss(batch) for batch in moved]  # type: ignore[operator]
     total, n_tokens = add_up(losses)
     return total / n_tokens

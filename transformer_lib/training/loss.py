@@ -45,7 +45,7 @@ def r_drop_loss(model: nn.Module, batch: Batch, smoothing: float = 0.1, weight: 
 
     target = batch.target_output.flatten()
     rows = hidden.flatten(0, 1)
-    nats = chunked_loss(loss, rows, model.output, target, padding)
+    nats = chunked_loss(loss, rows, model.output, target, padding)  # type: ignore[arg-type]
     return Loss(nats, (target != padding).sum())
 
 
@@ -66,7 +66,7 @@ def minimum_risk_loss(
     Source: Shen et al. (2016), eqs. 12 to 14.
     """
     if not model.training:
-        return model.loss(batch)
+        return model.loss(batch)  # type: ignore[operator]
     padding = special_ids(model).padding
     samples = sample(model, batch.source)
     B, n, _ = samples.shape

@@ -4,17 +4,19 @@ import itertools
 import math
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
+from small import SIZES, generator, ragged, small
 from torch import nn
 
 from transformer_lib.data.batching import Pair, collate, encode_pairs
 from transformer_lib.data.captions import make_captions
-from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.data.tokenizer import BOS, EOS, Tokenizer
 from transformer_lib.decoding.greedy import greedy_decode
 from transformer_lib.metrics import best_links
 from transformer_lib.models.attention import attend, masked_softmax
@@ -31,31 +33,9 @@ from transformer_lib.training.loop import evaluate_loss, train_on
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 MODES = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 HALVES = [torch.float16, torch.bfloat16]
-SIZES = {"source_vocab_size": 13, "target_vocab_size": 11, "d_model": 6, "d_hidden": 8}
 
 
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def small_model(seed: int = 0, **changes) -> BahdanauSeq2Seq:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = BahdanauSeq2Seq(RecurrentConfig(**{**SIZES, "dropout": 0.0, **changes}))
-        for parameter in model.parameters():  # away from zero, so that nothing is equal by accident
-            parameter.data.add_(0.3 * torch.randn_like(parameter))
-    return model.double()
-
-
-def ragged(lengths: list[int], vocab_size: int, seed: int = 0, first: int | None = None) -> torch.Tensor:
-    """Random sentences, closed by EOS, filled up with PAD."""
-    rows = torch.full((len(lengths), max(lengths)), PAD)
-    for row, length in zip(rows, lengths, strict=True):
-        row[:length] = torch.randint(4, vocab_size, (length,), generator=generator(seed + length))
-        row[length - 1] = EOS
-        if first is not None:
-            row[0] = first
-    return rows
+small_model = partial(small, BahdanauSeq2Seq, RecurrentConfig)
 
 
 def random_case(seed: int, B: int = 2, T: int = 3, S: int = 5) -> tuple[torch.Tensor, torch.Tensor]:

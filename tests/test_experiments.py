@@ -31,7 +31,7 @@ from experiments.harness import (  # noqa: E402
 )
 from experiments.statistics import difference, level, ratio, share  # noqa: E402
 from experiments.studies import museum  # noqa: E402
-from experiments.tasks import fit_for_hours  # noqa: E402
+from experiments.tasks import fit, fit_for_hours  # noqa: E402
 from transformer_lib import results  # noqa: E402
 from transformer_lib.data.batching import collate  # noqa: E402
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq  # noqa: E402
@@ -274,6 +274,22 @@ def test_weights_that_are_held_even_stay_even_in_training():
     batch = collate([([5, 6, 7, 2], [1, 7, 2])])
     train_on(model, [batch] * 3, torch.optim.Adam(p for p in model.parameters() if p.requires_grad))
     torch.testing.assert_close(model.align(batch.source, batch.target_input), torch.full((1, 2, 4), 0.25))
+
+
+def test_a_study_trains_by_its_schedule_and_no_longer_than_its_budget():
+    model, seen = torch.nn.Linear(1, 1, bias=False).train(False), []
+    before = model.weight.item()
+
+    def loss(model, batch):
+        seen.append((batch[0].item(), model.training))
+        return model.weight.sum()  # Adam moves it by the rate
+
+    batches = ((torch.tensor(n),) for n in range(9))
+    assert fit(model, loss, batches, 0.1, 3, lambda update, budget: update / budget) is model and not model.training
+    assert seen == [(0, True), (1, True), (2, True)]
+    assert before - model.weight.item() == pytest.approx(0.1 * (1 + 2 + 3) / 3, abs=1e-4)
+    fit(model, lambda model, batch: model.weight.sum() * math.nan, [torch.tensor(0)], 0.1, 1)
+    assert math.isnan(model.weight.item())  # a rate that is too high is measured like any other
 
 
 class Stopped(Exception):

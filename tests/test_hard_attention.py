@@ -1,12 +1,15 @@
 """Hard attention: draws as the softmax says, and gradients that are on average those of the expected loss."""
 
 import copy
+from functools import partial
 from typing import NamedTuple
 
 import pytest
+import small
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small import generator, ragged
 from torch import nn
 from torch.nn import functional as F
 
@@ -39,31 +42,10 @@ class Seen(NamedTuple):
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 ESTIMATORS = pytest.mark.parametrize("estimator", ["reinforce", "gumbel"])
 FEEDING = pytest.mark.parametrize("feeding", [False, True], ids=["no feeding", "feeding"])
-SIZES = {"source_vocab_size": 13, "target_vocab_size": 11, "d_model": 6, "d_hidden": 8, "dropout": 0.0}
+SIZES = small.SIZES | {"dropout": 0.0}
 
 
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def small_model(seed: int = 0, **changes) -> HardSeq2Seq:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = HardSeq2Seq(HardConfig(**{**SIZES, **changes}))
-        for parameter in model.parameters():  # away from zero, so that nothing is equal by accident
-            parameter.data.add_(0.3 * torch.randn_like(parameter))
-    return model.double()
-
-
-def ragged(lengths: list[int], vocab_size: int, seed: int = 0, first: int | None = None) -> torch.Tensor:
-    """Random sentences, closed by EOS, filled up with PAD."""
-    rows = torch.full((len(lengths), max(lengths)), PAD)
-    for row, length in zip(rows, lengths, strict=True):
-        row[:length] = torch.randint(4, vocab_size, (length,), generator=generator(seed + length))
-        row[length - 1] = EOS
-        if first is not None:
-            row[0] = first
-    return rows
+small_model = partial(small.small, HardSeq2Seq, HardConfig)
 
 
 def small_batch(sources=(4, 3), targets=(5, 3)) -> Batch:

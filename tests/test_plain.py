@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad, scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
@@ -126,6 +126,32 @@ def cut(rows: Tensor) -> list[list[int]]:
     return [[*row, 2][: [*row, 2].index(2) + 1] for row in rows.tolist()]
 
 
+def read_again(written: Tensor) -> Tensor:
+    """What was written, behind BOS and up to its end, to be read by teacher forcing."""
+    target = torch.cat([torch.ones(len(written), 1, dtype=torch.long), written], 1)[:, :-1]
+    return target.masked_fill((target == 2).cumsum(1) - (target == 2).long() > 0, 0)
+
+
+@torch.no_grad()
+def differ_by(model: nn.Module, ours: nn.Module, source: Tensor, target: Tensor) -> Tensor:
+    """How far the logits are from each other, in double precision."""
+    difference = (model.double()(source, target) - ours.double()(source, target))[target != 0]
+    ours.float()
+    return difference.abs().max()
+
+
+def same_gradients(model: nn.Module, ours: nn.Module, atol: float = 1e-9, rtol: float = 1e-6) -> None:
+    """With the same weights, two translators have the same gradients."""
+    model.load_state_dict(ours.state_dict())
+    source = torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0]])
+    target = torch.tensor([[1, 11, 12, 13], [1, 14, 15, 2]])
+    for one in (ours, model):
+        one(source, target).logsumexp(-1).sum().backward()
+    expected = dict(ours.named_parameters())
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.grad, expected[name].grad, atol=atol, rtol=rtol)
+
+
 # ---- Learning to align ----
 
 
@@ -139,35 +165,14 @@ def test_the_plain_translator_of_2014_loads_what_is_shipped(data_directory):
     written, maps = bahdanau.translate(model, source, max_length=50)
     assert cut(written) == cut(greedy_decode(ours.model, source, max_length=50))
 
-    target = torch.cat([torch.ones(len(source), 1, dtype=torch.long), written], 1)[:, :-1]
-    target = target.masked_fill((target == 2).cumsum(1) - (target == 2).long() > 0, 0)
+    target = read_again(written)
     with torch.no_grad():
         maps = maps.masked_fill((target == 0)[..., None], 0)
         expected = ours.model.align(source, target).masked_fill((target == 0)[..., None], 0)
         difference = (model(source, target) - ours.model(source, target))[target != 0]
     assert difference.abs().max() < 1e-4  # in double precision below
     torch.testing.assert_close(maps, expected, atol=1e-5, rtol=0)
-    with torch.no_grad():
-        difference = (model.double()(source, target) - ours.model.double()(source, target))[target != 0]
-    ours.model.float()
-    assert difference.abs().max() < 1e-5
-
-
-def test_the_plain_translator_of_2014_learns_as_the_librarys_does():
-    """With the same weights, it has the same gradients, and it starts with weights of the same spread."""
-    torch.manual_seed(0)
-    ours = BahdanauSeq2Seq(RecurrentConfig(40, 40, d_model=32, d_hidden=48, dropout=0.0)).double()
-    model = bahdanau.Bahdanau(40, 40, 32, 48).double()
-    for name in ("encoder.embedding.weight", "embedding.weight", "gru.weight_hh_l0", "attention.score.key.weight"):
-        torch.testing.assert_close(model.state_dict()[name].std(), ours.state_dict()[name].std(), rtol=0.1, atol=0)
-    model.load_state_dict(ours.state_dict())
-    source = torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0]])
-    target = torch.tensor([[1, 11, 12, 13], [1, 14, 15, 2]])
-    for one in (ours, model):
-        one(source, target).logsumexp(-1).sum().backward()
-    expected = dict(ours.named_parameters())
-    for name, weight in model.named_parameters():
-        torch.testing.assert_close(weight.grad, expected[name].grad, atol=1e-9, rtol=1e-6)
+    assert differ_by(model, ours.model, source, target) < 1e-5
 
 
 # ---- Luong attention ----
@@ -190,34 +195,29 @@ def test_the_plain_translator_of_2015_loads_what_is_shipped(data_directory):
     written, maps = bahdanau.translate(model, source, max_length=50)
     assert cut(written) == cut(greedy_decode(ours.model, source, max_length=50))
 
-    target = torch.cat([torch.ones(len(source), 1, dtype=torch.long), written], 1)[:, :-1]
-    target = target.masked_fill((target == 2).cumsum(1) - (target == 2).long() > 0, 0)
+    target = read_again(written)
     with torch.no_grad():
         maps = maps.masked_fill((target == 0)[..., None], 0)
         expected = ours.model.align(source, target).masked_fill((target == 0)[..., None], 0)
         torch.testing.assert_close(maps, expected, atol=1e-5, rtol=0)
-        difference = (model.double()(source, target) - ours.model.double()(source, target))[target != 0]
-    ours.model.float()
-    assert difference.abs().max() < 1e-5
+    assert differ_by(model, ours.model, source, target) < 1e-5
 
 
-@pytest.mark.parametrize("score", ["dot", "general"])
-def test_the_plain_translator_of_2015_learns_as_the_librarys_does(score):
-    """With the same weights, it has the same gradients, and it starts with weights of the same spread."""
+@pytest.mark.parametrize("kind", ["2014", "dot", "general", "one vector"])
+def test_plain_recurrent_translators_learn_as_the_librarys_do(kind):
+    """With the same weights, they have the same gradients, and they start with weights of the same spread."""
     torch.manual_seed(0)
-    config = LuongConfig(40, 40, d_model=32, d_hidden=48, dropout=0.0, score=score)
-    ours, model = LuongSeq2Seq(config).double(), plain_luong(config).double()
+    sizes = {"d_model": 32, "d_hidden": 48, "dropout": 0.0}
+    if kind in ("dot", "general"):
+        ours = LuongSeq2Seq(LuongConfig(40, 40, **sizes, score=kind))
+        model = plain_luong(ours.config)
+    else:
+        ours = {"2014": BahdanauSeq2Seq, "one vector": RecurrentSeq2Seq}[kind](RecurrentConfig(40, 40, **sizes))
+        model = {"2014": bahdanau.Bahdanau, "one vector": encoder_decoder.EncoderDecoder}[kind](40, 40, 32, 48)
     for name, weight in ours.state_dict().items():
         if "bias" not in name:
             torch.testing.assert_close(model.state_dict()[name].std(), weight.std(), rtol=0.1, atol=0)
-    model.load_state_dict(ours.state_dict())
-    source = torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0]])
-    target = torch.tensor([[1, 11, 12, 13], [1, 14, 15, 2]])
-    for one in (ours, model):
-        one(source, target).logsumexp(-1).sum().backward()
-    expected = dict(ours.named_parameters())
-    for name, weight in model.named_parameters():
-        torch.testing.assert_close(weight.grad, expected[name].grad, atol=1e-9, rtol=1e-6)
+    same_gradients(model.double(), ours.double())
 
 
 # ---- Self-attention ----
@@ -382,10 +382,7 @@ def test_the_plain_transformer_loads_what_is_shipped(name, request):
     written = greedy_decode(ours.model, source, max_length=50)
     assert cut(transformer.translate(model, source)) == cut(written)
     target = torch.cat([torch.ones(len(source), 1, dtype=torch.long), written], 1)
-    with torch.no_grad():
-        difference = (model.double()(source, target) - ours.model.double()(source, target))[target != 0]
-    ours.model.float()
-    assert difference.abs().max() < 1e-5
+    assert differ_by(model, ours.model, source, target) < 1e-5
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
@@ -398,14 +395,7 @@ def test_the_plain_transformer_learns_as_the_librarys_does(norm_first, tied):
     model = plain_transformer(ours.config).double()
     for name, weight in ours.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name].std(), weight.std(), rtol=0.1, atol=1e-9)
-    model.load_state_dict(ours.state_dict())
-    source = torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0]])
-    target = torch.tensor([[1, 11, 12, 13], [1, 14, 15, 2]])
-    for one in (ours, model):
-        one.train()(source, target).logsumexp(-1).sum().backward()
-    expected = {name: weight.grad for name, weight in ours.named_parameters()}
-    for name, weight in model.named_parameters():
-        torch.testing.assert_close(weight.grad, expected[name], atol=1e-4, rtol=1e-3)
+    same_gradients(model.train(), ours.train(), atol=1e-4, rtol=1e-3)
 
 
 def test_plain_greedy_search_stops_where_all_rows_have_ended():
@@ -1159,31 +1149,11 @@ def test_the_plain_translator_with_one_vector_loads_what_is_shipped(data_directo
     assert {*dict(model.named_parameters())} == {*dict(ours.model.named_parameters())}
     written = encoder_decoder.translate(model, source, max_length=50)
     assert cut(written) == cut(greedy_decode(ours.model, source, max_length=50))
-    target = torch.cat([torch.ones(len(source), 1, dtype=torch.long), written], 1)[:, :-1]
-    target = target.masked_fill((target == 2).cumsum(1) - (target == 2).long() > 0, 0)
+    target = read_again(written)
     with torch.no_grad():
         vector = ours.model.encode(source).final[:, 0]
         torch.testing.assert_close(model.encoder(source), vector, atol=1e-5, rtol=0)
-        difference = (model.double()(source, target) - ours.model.double()(source, target))[target != 0]
-    ours.model.float()
-    assert difference.abs().max() < 1e-5
-
-
-def test_the_plain_translator_with_one_vector_learns_as_the_librarys_does():
-    """With the same weights, it has the same gradients, and it starts with weights of the same spread."""
-    torch.manual_seed(0)
-    ours = RecurrentSeq2Seq(RecurrentConfig(40, 40, d_model=32, d_hidden=48, dropout=0.0)).double()
-    model = encoder_decoder.EncoderDecoder(40, 40, 32, 48).double()
-    for name in ("encoder.embedding.weight", "embedding.weight", "gru.weight_hh_l0", "read_out.weight"):
-        torch.testing.assert_close(model.state_dict()[name].std(), ours.state_dict()[name].std(), rtol=0.1, atol=0)
-    model.load_state_dict(ours.state_dict())
-    source = torch.tensor([[4, 9, 7, 5, 2], [8, 6, 2, 0, 0]])
-    target = torch.tensor([[1, 11, 12, 13], [1, 14, 15, 2]])
-    for one in (ours, model):
-        one(source, target).logsumexp(-1).sum().backward()
-    expected = dict(ours.named_parameters())
-    for name, weight in model.named_parameters():
-        torch.testing.assert_close(weight.grad, expected[name].grad, atol=1e-9, rtol=1e-6)
+    assert differ_by(model, ours.model, source, target) < 1e-5
 
 
 def test_a_plain_step_of_a_gru_is_pytorchs():

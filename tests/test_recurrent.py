@@ -3,12 +3,14 @@
 import copy
 import re
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
+from small import generator, ragged, small
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -20,31 +22,9 @@ from transformer_lib.models.seq2seq import Memory, check_tokens, eval_mode, reor
 from transformer_lib.training.loop import evaluate_loss, train_on
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-SIZES = {"source_vocab_size": 13, "target_vocab_size": 11, "d_model": 6, "d_hidden": 8}
 
 
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def small_model(seed: int = 0, **changes) -> RecurrentSeq2Seq:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = RecurrentSeq2Seq(RecurrentConfig(**{**SIZES, "dropout": 0.0, **changes}))
-        for parameter in model.parameters():  # away from zero, so that nothing is equal by accident
-            parameter.data.add_(0.3 * torch.randn_like(parameter))
-    return model.double()
-
-
-def ragged(lengths: list[int], vocab_size: int, seed: int = 0, first: int | None = None) -> torch.Tensor:
-    """Random sentences, closed by EOS, filled up with PAD."""
-    rows = torch.full((len(lengths), max(lengths)), PAD)
-    for row, length in zip(rows, lengths, strict=True):
-        row[:length] = torch.randint(4, vocab_size, (length,), generator=generator(seed + length))
-        row[length - 1] = EOS
-        if first is not None:
-            row[0] = first
-    return rows
+small_model = partial(small, RecurrentSeq2Seq, RecurrentConfig)
 
 
 def reference(ours: GRU) -> nn.GRU:

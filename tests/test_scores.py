@@ -2,16 +2,18 @@
 
 import copy
 import math
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small import SIZES, generator, ragged, small
 from torch import Tensor
 
 from transformer_lib.data.batching import Batch
 from transformer_lib.data.captions import make_captions
-from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
+from transformer_lib.data.tokenizer import BOS, Tokenizer
 from transformer_lib.models.bahdanau import AdditiveScore, AlignedMemory, Attention, Score, attention_maps
 from transformer_lib.models.luong import (
     DotScore,
@@ -28,7 +30,6 @@ from transformer_lib.training.loop import evaluate_loss, train_on
 SCORES = ["dot", "general", "concat", "location"]
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 H, K, A, PLACES = 4, 5, 7, 12
-SIZES = {"source_vocab_size": 13, "target_vocab_size": 11, "d_model": 6, "d_hidden": 8}
 KINDS = """dot general-unfed-deep concat concat-deep location location-unfed-deep dot-m10-unfed general-m1-deep
 concat-m1 general-p1 general-p10 concat-p10-deep general-p1-unfed-deep general-p10-unfed-deep"""
 
@@ -48,10 +49,6 @@ def look_of(name: str) -> dict[str, object]:
 
 
 LOOKS = {name: look_of(name) for name in KINDS.split()}
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -106,24 +103,7 @@ def memory_of(score: Score, outputs: Tensor, lengths: list[int]) -> AlignedMemor
     return AlignedMemory(outputs, mask, score.prepare(outputs))
 
 
-def small_model(seed: int = 0, **changes) -> LuongSeq2Seq:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = LuongSeq2Seq(LuongConfig(**{**SIZES, "dropout": 0.0, **changes}))
-        for parameter in model.parameters():  # away from zero, so that nothing is equal by accident
-            parameter.data.add_(0.3 * torch.randn_like(parameter))
-    return model.double()
-
-
-def ragged(lengths: list[int], vocab_size: int, seed: int = 0, first: int | None = None) -> Tensor:
-    """Random sentences, closed by EOS, filled up with PAD."""
-    rows = torch.full((len(lengths), max(lengths)), PAD)
-    for row, length in zip(rows, lengths, strict=True):
-        row[:length] = torch.randint(4, vocab_size, (length,), generator=generator(seed + length))
-        row[length - 1] = EOS
-        if first is not None:
-            row[0] = first
-    return rows
+small_model = partial(small, LuongSeq2Seq, LuongConfig)
 
 
 # ---------------------------------------------------------------- scores

@@ -148,7 +148,6 @@ def draw_arrow(
     colour: str = "muted",
     bend: float = 0.0,
     width: float = 1.5,
-    dashed: bool = False,
 ) -> Any:
     """Draw an arrow between two boxes or points (x, y).
 
@@ -161,7 +160,7 @@ def draw_arrow(
 
     (x0, y0), (x1, y1) = arrow_end(start, end), arrow_end(end, start)
     look: dict[str, Any] = {"color": colour_of(colour), "linewidth": width, "gid": "arrow"}
-    look |= {"linestyle": "--" if dashed else "-", "arrowstyle": "-|>", "mutation_scale": 12}
+    look |= {"arrowstyle": "-|>", "mutation_scale": 12}
     style = f"arc3,rad={bend}"
     arrow = FancyArrowPatch((x0, y0), (x1, y1), connectionstyle=style, shrinkA=1, shrinkB=1, **look)
     ax.add_patch(arrow)

@@ -60,7 +60,6 @@ def heatmap(
     rows: Sequence[str] | None,
     columns: Sequence[str] | None,
     gold: Iterable[tuple[int, int]] | None = None,
-    colorbar: bool = False,
     largest: float = 1.0,
     numbers: bool = False,
 ) -> Any:
@@ -73,7 +72,6 @@ def heatmap(
         rows: the T target words, from top to bottom; None leaves them out.
         columns: the S source words, from left to right; None leaves them out.
         gold: (source, target) pairs, such as ``Pair.alignment``, whose cells are framed.
-        colorbar: whether to add the scale.
         largest: the weight of the darkest shade.
         numbers: whether to write each weight into its cell.
     """
@@ -101,10 +99,6 @@ def heatmap(
     for source, target in gold or ():
         look = {"fill": False, "edgecolor": PALETTE["red"], "linewidth": 2, "gid": "gold"}
         ax.add_patch(Rectangle((source - 0.42, target - 0.42), 0.84, 0.84, **look))
-    if colorbar:
-        ticks = [0, largest / 2, largest]
-        bar = ax.figure.colorbar(image, ax=ax, fraction=0.05, pad=0.03, ticks=ticks)
-        bar.outline.set_visible(False)
     return image
 
 

@@ -1075,20 +1075,6 @@ def test_a_message_names_the_function_of_the_library_that_raised() -> None:
     assert "in the cell" in found and "The library's own `next_words` raised it" in found
 
 
-def test_a_method_that_is_added_to_its_class_is_left_out_and_graded_like_one_inside() -> None:
-    text = f"@extends(Attention)\n{grading.source('multi_head_attention', 'Attention.split')}"
-    right, others = grading.read([text])
-    assert others == [] and problems("multi_head_attention", "Attention.split", right) == []
-    wrong, _ = grading.read([text.replace("(1, 2)", "(1, 3)")])
-    assert problems("multi_head_attention", "Attention.split", wrong)
-    stub, owners = student.stubs(text, {"Attention.split"})
-    assert (
-        owners == ["Attention.split"]
-        and stub.endswith("raise NotImplementedError")
-        and grading.read([stub]) == ({}, [])
-    )
-
-
 def test_there_are_thirty_slips_and_eleven_famous_ones() -> None:
     assert len(SLIPS) >= 30 and len({name for *_, name in SLIPS} - {None}) >= 11
 

@@ -3,8 +3,8 @@
     python tools/export.py
 
 A module is the cells that pages export to it, in the order of the book: their imports at the top, every part under the
-name of its page, and a method that is marked ``@extends(C)`` inside class C. Then ruff sorts and formats it. Each
-module is replaced in one step, and removed when its notebook is gone. Modules written by hand are left alone.
+name of its page. Then ruff sorts and formats it. Each module is replaced in one step, and removed when its notebook is
+gone. Modules written by hand are left alone.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from pathlib import Path
 
 import readme
 from chapters import GENERATED, PACKAGE, ROOT, Notebook, book, by_hand, shown
-
-from transformer_lib.notebook import class_of
 
 MODULE = re.compile(r"[a-z]\w*(\.[a-z]\w*)?")
 
@@ -51,63 +49,23 @@ def check_exportable(page: Notebook) -> None:
 # ---- the joiner ----
 
 
-def first_line(node: ast.stmt, lines: list[str]) -> int:
-    """Where a definition begins: with its decorators, and with the comment above them."""
-    first = min([node.lineno, *(mark.lineno for mark in getattr(node, "decorator_list", []))])
-    while first > 1 and lines[first - 2].startswith("#"):
-        first -= 1
-    return first
-
-
-def method(node: ast.FunctionDef, lines: list[str]) -> str:
-    """The text of a method without its mark, indented for its class; lines inside of strings stay as they are."""
-    texts = [one for one in ast.walk(node) if isinstance(one, (ast.Constant, ast.JoinedStr))]
-    inside = {n for one in texts for n in range(one.lineno + 1, one.end_lineno + 1)}
-    mark = range(node.decorator_list[0].lineno, node.decorator_list[0].end_lineno + 1)
-    kept = [n for n in range(first_line(node, lines), node.end_lineno + 1) if n not in mark]
-    return "\n".join(("" if n in inside else "    ") + lines[n - 1] for n in kept)
-
-
 def join(module: str, parts: list[tuple[str, str]]) -> str:
     """The code of a module, from the names of its pages and the cells that they export to it."""
     imports: dict[str, None] = {}
-    bodies: list[tuple[str, str]] = []
-    methods: dict[str, list[tuple[str, str]]] = {}
-    homes: dict[str, str] = {}
+    bodies: list[str] = []
+    last = ""
     for page, source in parts:
         lines, gone = source.splitlines(), set()
         for node in ast.parse(source).body:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
-                if getattr(node, "module", None) not in (f"{PACKAGE}.notebook", f"{PACKAGE}.{module}"):
+                if getattr(node, "module", None) != f"{PACKAGE}.{module}":
                     imports[ast.unparse(node)] = None
                 gone |= set(range(node.lineno, node.end_lineno + 1))
-            elif owner := class_of(node):
-                if owner not in homes:
-                    raise ValueError(f"{page}: no cell before @extends({owner}) exports this class to {module}")
-                if any(ast.unparse(one) == "super()" for one in ast.walk(node) if isinstance(one, ast.Call)):
-                    raise ValueError(f"{page}: super() fails outside a class; in {node.name}, say super({owner}, self)")
-                methods.setdefault(owner, []).append((page, method(node, lines)))
-                gone |= set(range(first_line(node, lines), node.end_lineno + 1))
-            elif isinstance(node, ast.ClassDef):
-                homes[node.name] = page
-        bodies.append((page, "\n".join(line for n, line in enumerate(lines, 1) if n not in gone).strip("\n")))
-    text = "\n\n\n".join([*imports, under_pages(bodies, "")])
-    lines = text.splitlines()
-    classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name in methods]
-    for node in reversed(classes):
-        added = under_pages(methods[node.name], "    ", homes[node.name])
-        lines.insert(node.end_lineno, f"\n{added}")
-    return "\n".join(lines)
-
-
-def under_pages(parts: list[tuple[str, str]], indent: str, page: str = "") -> str:
-    """Parts of a module one after the other, each under the name of its page where the page changes."""
-    found = []
-    for name, text in parts:
+        text = "\n".join(line for n, line in enumerate(lines, 1) if n not in gone).strip("\n")
         if text:
-            found.append(text if name == page else f"{indent}# page: {name}\n\n{text}")
-            page = name
-    return "\n\n\n".join(found)
+            bodies.append(text if page == last else f"# page: {page}\n\n{text}")
+            last = page
+    return "\n\n\n".join([*imports, *bodies])
 
 
 def public(text: str) -> list[str]:

@@ -26,7 +26,7 @@ from chapters import PACKAGE, ROOT, Notebook, book, by_hand
 from export import exporters, path_of, render
 
 FLOORS = (
-    "settings strict notebook",
+    "settings strict",
     "data metrics viz plain",
     "models",
     "training decoding",

@@ -23,7 +23,6 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from transformer_lib.notebook import class_of
 from transformer_lib.student.checks import CHECKS, Check, Wrong
 
 HERE = Path(__file__).parent
@@ -55,7 +54,7 @@ def is_stub(node: ast.FunctionDef) -> bool:
 def functions(node: ast.stmt) -> Iterator[tuple[str, ast.FunctionDef]]:
     """The functions that a statement defines, each with its name; that of a method begins with its class."""
     inside = node.body if isinstance(node, ast.ClassDef) else [node]
-    owner = node.name if isinstance(node, ast.ClassDef) else class_of(node)
+    owner = node.name if isinstance(node, ast.ClassDef) else ""
     for one in inside:
         if isinstance(one, ast.FunctionDef):
             yield f"{owner}.{one.name}" if owner else one.name, one
@@ -68,13 +67,13 @@ def headers(text: str) -> list[re.Match[str]]:
 
 def unread(text: str) -> Iterator[str]:
     """The functions of a cell that Python can't read."""
-    owner = next(iter(re.findall(r"(?m)^@extends\((\w+)\)", text)), "")
+    owner = ""
     for found in headers(text):
         space, word, name = found.groups()
         if word == "class":
             owner = name
         else:
-            yield f"{owner}.{name}" if owner and (space or "@extends" in text) else name
+            yield f"{owner}.{name}" if owner and space else name
 
 
 def read(cells: Sequence[str], left_out: set[str] | None = None) -> tuple[Answers, list[ast.stmt]]:
@@ -103,9 +102,6 @@ def read(cells: Sequence[str], left_out: set[str] | None = None) -> tuple[Answer
                 found.pop(key, None)
                 if not is_stub(one):
                     found[key] = one, name
-            if class_of(node):
-                del node.decorator_list[0]
-                continue
             calls = any(isinstance(part, ast.Call) for part in ast.walk(node))
             if isinstance(node, KEPT) or (isinstance(node, ast.Assign) and not calls):
                 others.append(node)

@@ -95,6 +95,15 @@ def data_directory() -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    """A Chromium that the tests of a file share."""
+    from browser import launch
+
+    with launch() as found:
+        yield found
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> object:
     """A small sound book in a temporary folder, for the tests of the pipeline."""

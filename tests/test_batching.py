@@ -7,20 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
+from texts import BPE, WORDS
 
 from transformer_lib.data.batching import Pair, batches, collate, encode_pairs
-from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
-
-TEXTS = [
-    "the small dog runs through the park .",
-    "the dogs are running and the children are running too .",
-    "der kleine Hund läuft durch den Park .",
-    "die Hunde laufen, und die Kinder laufen auch.",
-    "<pad> <s> </s> <unk> <pad> </s> <pad>",
-] * 3
-BPE = Tokenizer.train(TEXTS, vocab_size=330)
-WORDS = Tokenizer.train(TEXTS, level="word")
-LOOK_ALIKES = ["<pad>", "<s>", "</s>", "<unk>", "[PAD]", "⟨unk⟩", "<|endoftext|>", " ", "  ", "\n", "Ġ", "▁"]
+from transformer_lib.data.tokenizer import BOS, EOS, PAD
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 12), st.integers(2, 12)), min_size=1, max_size=40)
 

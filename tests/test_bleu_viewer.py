@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import NARROW, launch, opened
+from browser import NARROW, opened
 
 from experiments.pages import ask_node
 from transformer_lib.metrics import bleu
@@ -47,12 +47,6 @@ def test_it_is_small_always_the_same_and_loads_nothing() -> None:
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>t</title>
 <meta name="viewport" content="width=device-width"><body>{figure}</body></html>"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Any:
-    with launch() as found:
-        yield found
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import NARROW, launch, opened, serve
+from browser import NARROW, opened, serve
 
 from experiments.pages import breaking as page_breaking
 from transformer_lib import Translator, results
@@ -64,12 +64,6 @@ def site(tmp_path_factory: pytest.TempPathFactory, extension: Any) -> Path:
     shutil.copy(ROOT / "book" / "_static" / "book.css", folder)
     shutil.copytree(ROOT / "book" / "_static" / "fonts", folder / "fonts")
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Any:
-    with launch() as found:
-        yield found
 
 
 @pytest.mark.slow

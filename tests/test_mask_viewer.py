@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from browser import NARROW, launch
+from browser import NARROW, opened
 from torch import Tensor
 
 from experiments.pages import ask_node
@@ -88,20 +88,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def browser() -> Any:
-    with launch() as found:
-        yield found
-
-
-def opened(browser: Any, path: Path, **options: Any) -> tuple[Any, list[str]]:
-    page, problems = browser.new_context(**options).new_page(), []
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(path.as_uri())
-    return page, problems
-
-
 def lit(page: Any) -> list[list[bool]]:
     """The lamps, a list for each number of layers."""
     on = page.locator(".tl-lamp").evaluate_all("lamps => lamps.map(one => !one.disabled)")
@@ -115,7 +101,7 @@ def gradients(mask: Tensor) -> list[list[bool]]:
 
 @pytest.mark.slow
 def test_the_lamps_are_those_of_pytorch(pages: Path, browser: Any) -> None:
-    page, problems = opened(browser, pages / "light.html")
+    page, problems = opened(browser, (pages / "light.html").as_uri())
     for name, mask in PRESETS.items():
         page.click(f".tl-preset >> text='{name}'")
         assert lit(page) == gradients(mask), name
@@ -138,7 +124,7 @@ def test_the_lamps_are_those_of_pytorch(pages: Path, browser: Any) -> None:
 
 @pytest.mark.slow
 def test_it_is_painted_by_mouse_and_by_keyboard(pages: Path, browser: Any) -> None:
-    page, problems = opened(browser, pages / "light.html")
+    page, problems = opened(browser, (pages / "light.html").as_uri())
     boxes = [page.locator(".tl-cell").nth(i).bounding_box() for i in (4, 7)]
     page.mouse.move(*middle(boxes[0]))
     page.mouse.down()
@@ -170,7 +156,7 @@ def painted(page: Any) -> list[list[bool]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_it_fits_a_phone_and_a_finger_paints(pages: Path, browser: Any, mode: str) -> None:
-    page, problems = opened(browser, pages / f"{mode}.html", viewport=NARROW, has_touch=True)
+    page, problems = opened(browser, (pages / f"{mode}.html").as_uri(), viewport=NARROW, has_touch=True)
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     ground = page.evaluate("() => getComputedStyle(document.querySelector('.tl-paint')).backgroundColor")
     assert (ground == "rgb(20, 24, 30)") == (mode == "dark")
@@ -185,7 +171,7 @@ def test_it_fits_a_phone_and_a_finger_paints(pages: Path, browser: Any, mode: st
 
 @pytest.mark.slow
 def test_without_a_script_a_causal_mask_stands_there(pages: Path, browser: Any) -> None:
-    page, _ = opened(browser, pages / "light.html", java_script_enabled=False)
+    page, _ = opened(browser, (pages / "light.html").as_uri(), java_script_enabled=False)
     assert page.locator(".tl-cell[aria-pressed=true]").count() == 36 and page.locator(".tl-cell:enabled").count() == 0
     assert not page.locator(".tl-preset >> nth=0").is_visible()
     page.context.close()

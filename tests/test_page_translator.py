@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import pytest
 import torch
-from browser import NARROW, launch, opened, serve
+from browser import NARROW, opened, serve
 
 from experiments.pages import ask_node
 from experiments.pages import example as page_example
@@ -318,12 +318,6 @@ def site(tmp_path_factory: pytest.TempPathFactory, extension: Any, untrained: An
     shutil.copy(ROOT / "book" / "_static" / "book.css", folder)
     shutil.copytree(ROOT / "book" / "_static" / "fonts", folder / "fonts")
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Any:
-    with launch() as found:
-        yield found
 
 
 HIDDEN = """() => {  // points of the curve that lie behind a word

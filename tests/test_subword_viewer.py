@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import NARROW, launch, opened
+from browser import NARROW, opened
 
 from experiments.pages import ask_node
 from transformer_lib.data.tokenizer import Tokenizer
@@ -72,12 +72,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, style in (("light", ""), ("dark", dark)):
         (folder / f"{name}.html").write_text(PAGE.format(style=style, figure=figure), "utf-8")
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Any:
-    with launch() as found:
-        yield found
 
 
 def shown(page: Any) -> list[str]:

@@ -17,22 +17,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
+from texts import BPE, LOOK_ALIKES, TEXTS, WORDS
 
 from transformer_lib.data import tokenizer
 from transformer_lib.data.batching import Pair, encode_pairs
 from transformer_lib.data.bpe import join_at_random
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-
-TEXTS = [
-    "the small dog runs through the park .",
-    "the dogs are running and the children are running too .",
-    "der kleine Hund läuft durch den Park .",
-    "die Hunde laufen, und die Kinder laufen auch.",
-    "<pad> <s> </s> <unk> <pad> </s> <pad>",
-] * 3
-BPE = Tokenizer.train(TEXTS, vocab_size=330)
-WORDS = Tokenizer.train(TEXTS, level="word")
-LOOK_ALIKES = ["<pad>", "<s>", "</s>", "<unk>", "[PAD]", "⟨unk⟩", "<|endoftext|>", " ", "  ", "\n", "Ġ", "▁"]
 
 
 def test_special_ids():

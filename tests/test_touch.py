@@ -17,7 +17,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from browser import NARROW, launch
+from browser import NARROW
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -257,12 +257,6 @@ SEEN = """(svg) => {
     && one.getAttribute('class') !== 'touch-handle').map(tree));
 }"""
 DARK = ":root { --pst-color-background: #14181e; --pst-color-text-base: #ced6dd; } body { background: #14181e }"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Any:
-    with launch() as found:
-        yield found
 
 
 def show(browser: Any, folder: Path, figures: dict[str, viz.Viewer], dark: bool = False, **options: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from browser import NARROW, launch
+from browser import NARROW, opened
 
 from experiments.pages import NODE
 from transformer_lib import Translator, viz
@@ -124,25 +124,9 @@ def pages(viewers: dict[str, viz.Viewer], tmp_path_factory: pytest.TempPathFacto
     return folder
 
 
-@pytest.fixture(scope="module")
-def browser() -> Any:
-    with launch() as found:
-        yield found
-
-
-def opened(browser: Any, path: Path, **options: Any) -> tuple[Any, list[str]]:
-    page = browser.new_context(**options).new_page()
-    problems: list[str] = []
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: problems.append(request.url) if request.url != path.as_uri() else None)
-    page.goto(path.as_uri())
-    return page, problems
-
-
 @pytest.mark.slow
 def test_everything_works_by_keyboard_and_is_said(pages: Path, browser: Any) -> None:
-    page, problems = opened(browser, pages / "light.html")
+    page, problems = opened(browser, (pages / "light.html").as_uri())
 
     def says(name: str) -> str:
         assert page.get_attribute(f"#{name} .tl-says", "aria-live") == "polite"
@@ -174,7 +158,7 @@ def test_everything_works_by_keyboard_and_is_said(pages: Path, browser: Any) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_they_fit_a_phone_and_can_be_read(pages: Path, browser: Any, mode: str) -> None:
-    page, problems = opened(browser, pages / f"{mode}.html", viewport=NARROW, has_touch=True)
+    page, problems = opened(browser, (pages / f"{mode}.html").as_uri(), viewport=NARROW, has_touch=True)
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     light = page.evaluate("() => getComputedStyle(document.querySelector('.tl-viewer')).backgroundColor")
     assert (light == "rgb(20, 24, 30)") == (mode == "dark")
@@ -190,7 +174,7 @@ def test_they_fit_a_phone_and_can_be_read(pages: Path, browser: Any, mode: str) 
 
 @pytest.mark.slow
 def test_without_scripts_a_still_picture_remains(pages: Path, browser: Any) -> None:
-    page, problems = opened(browser, pages / "light.html", java_script_enabled=False)
+    page, problems = opened(browser, (pages / "light.html").as_uri(), java_script_enabled=False)
     assert "The best of" in page.inner_text("#beam .tl-says")  # the last step of the search
     assert not page.is_visible("#beam .tl-slider") and page.is_disabled("#maps select >> nth=0")
     assert problems == []
@@ -201,7 +185,7 @@ def test_without_scripts_a_still_picture_remains(pages: Path, browser: Any) -> N
 def test_two_on_a_page_do_not_disturb_each_other(browser: Any, tmp_path: Path) -> None:
     one = viz.attention_viewer(torch.eye(3), WORDS, WORDS).html
     (tmp_path / "x.html").write_text(f'<div id="a">{one}</div><div id="b">{one}</div>', encoding="utf-8")
-    page, _ = opened(browser, tmp_path / "x.html")
+    page, _ = opened(browser, (tmp_path / "x.html").as_uri())
     page.check("#a input >> nth=2", force=True)
     assert page.inner_text("#a .tl-says").startswith("it:") and page.inner_text("#b .tl-says").startswith("dog:")
     page.context.close()

@@ -42,7 +42,6 @@ CALLS = []
 UNFINISHED = {
     "depth",
     "far_keys",
-    "first_steps",
     "mask_predict",
     "mixture",
     "muon",

@@ -82,7 +82,7 @@ from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Re
 from transformer_lib.plain.flash_attention import Flash
 from transformer_lib.plain.masks import sees
 from transformer_lib.training import preferences
-from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss
+from transformer_lib.training.loss import minimum_risk_loss
 from transformer_lib.training.trainer import Trainer, TrainingConfig, rate_factor
 from transformer_lib.translation.translator import pretrained_names
 
@@ -1382,30 +1382,6 @@ def test_plain_muon_is_pytorchs(shape, decay):
         muon.step()
         assert (ours - theirs).norm() < 0.06 * (ours - before).norm()
         theirs.data.copy_(ours.data)
-
-
-def test_plain_r_drop_is_the_librarys():
-    """A mean over the tokens instead of a sum; without dropout, so that both passes are alike in both, and with it."""
-    sizes = {"d_model": 8, "n_heads": 2, "n_encoder_layers": 1, "n_decoder_layers": 1, "d_ff": 16}
-    source, target = torch.tensor([[4, 9, 7, 2], [8, 2, 0, 0]]), torch.tensor([[1, 11, 8, 2], [1, 9, 2, 0]])
-    ours = Transformer(TransformerConfig(12, 12, dropout=0.0, tie_embeddings="target", **sizes)).double().train()
-    expected = r_drop_loss(ours, Batch(source, target), smoothing=0.1, weight=3.0).mean
-    torch.testing.assert_close(plain_training.r_drop_loss(ours, source, target, 0.1, 3.0), expected)
-
-    class Two(torch.nn.Module):
-        """What one pass gives, and then what the next gives: as the two halves of the library's batch."""
-
-        def forward(self, source, target):
-            self.halves = getattr(self, "halves", None) or list(both.chunk(2))
-            return self.halves.pop(0)
-
-    both = torch.randn(4, 3, 12).double()
-    p, q = (half[target[:, 1:] != 0].log_softmax(-1) for half in both.chunk(2))
-    nll = cross_entropy(both.mT, target.repeat(2, 1)[:, 1:], ignore_index=0)
-    kl = torch.nn.functional.kl_div(p, q, log_target=True, reduction="sum")
-    kl = kl + torch.nn.functional.kl_div(q, p, log_target=True, reduction="sum")
-    found = plain_training.r_drop_loss(Two(), source, target, 0.0, 3.0)
-    torch.testing.assert_close(found, nll + 1.5 * kl / len(p))
 
 
 # ---- GPT ----

@@ -191,7 +191,6 @@ SLIPS = [  # a function, what is written right, what wrong, and the slip that th
     ("hidden_matrices", ' and "embedding" not in name', "", None),
     ("smoothed_loss", "eps * log_p.mean(-1)", "eps / 6 * (log_p.sum(-1) - correct)", None),
     ("accumulate", "n_tokens / sum(counts)", "1 / len(group)", "A mean of means"),
-    ("training/r_drop_loss", "apart[target != PAD].mean()", "apart.mean()", None),
     ("Score.forward", ".squeeze(-1)", "", None),
     ("learning_to_align/Attention.forward", "masked_softmax(scores, mask)", "scores.softmax(-1)", None),
     ("learning_to_align/Attention.forward", "return context, weights", "return weights, context", None),

@@ -1,4 +1,4 @@
-"""Training as its page builds it: the loop, AdamW, Muon, warm-up, label smoothing, R-Drop.
+"""Training as its page builds it: the loop, AdamW, Muon, warm-up, label smoothing.
 
 Pages: training.
 """
@@ -16,7 +16,6 @@ __all__ = [
     "hidden_matrices",
     "smoothed_loss",
     "accumulate",
-    "r_drop_loss",
 ]
 
 import torch
@@ -111,13 +110,3 @@ def accumulate(model, group, smoothing=0.1):  # a list of batches
     for n_tokens, (source, target) in zip(counts, group, strict=True):
         share = n_tokens / sum(counts)
         (share * loss(model, source, target, smoothing)).backward()
-
-
-def r_drop_loss(model, source, target, smoothing=0.1, weight=2.0):
-    passes = [model(source, target[:, :-1]) for _ in range(2)]  # two dropouts
-    target = target[:, 1:]
-    options = {"ignore_index": PAD, "label_smoothing": smoothing}
-    entropy = sum(F.cross_entropy(one.mT, target, **options) for one in passes) / 2
-    p, q = (logits.log_softmax(-1) for logits in passes)
-    apart = ((p.exp() - q.exp()) * (p - q)).sum(-1)  # (B, T)
-    return entropy + weight / 2 * apart[target != PAD].mean()

@@ -11,7 +11,6 @@ from transformer_lib.plain.training import (
     hidden_matrices,
     loss,
     orthogonal,
-    r_drop_loss,
     smoothed_loss,
     train,
     warmup,
@@ -210,33 +209,3 @@ def as_one_batch() -> None:
     accumulate(one, BATCHES)
     want, slip = (4 * parts[0] + parts[1]) / 5, (parts[0] + parts[1]) / 2
     equal(gradients(one), want, {"A mean of means": slip, "a sum of means": 2 * slip})
-
-
-@check(r_drop_loss, "Two passes that should agree: R-Drop")
-def without_dropout() -> None:
-    """Without dropout both passes agree, so the loss is the smoothed cross-entropy."""
-    one, (source, target) = model(), BATCHES[0]
-    want = loss(one, source, target, 0.1).detach()
-    equal(r_drop_loss(one, source, target).detach(), want, {"both entropies are added, not averaged": 2 * want})
-
-
-@check(r_drop_loss, "Two passes that should agree: R-Drop")
-def two_passes() -> None:
-    """With dropout, the divergence of both passes, the mean of both directions, is added with its weight."""
-    one, (source, target) = model(0.3).train(), BATCHES[0]
-    torch.manual_seed(3)
-    passes = [one(source, target[:, :-1]) for _ in range(2)]
-    options = {"ignore_index": 0, "label_smoothing": 0.1}
-    entropy = sum(F.cross_entropy(logits.mT, target[:, 1:], **options) for logits in passes) / 2
-    p, q = (logits.log_softmax(-1) for logits in passes)
-    apart = ((p.exp() * (p - q)).sum(-1) + (q.exp() * (q - p)).sum(-1)) / 2
-    real = apart[target[:, 1:] != 0].mean()
-    slips = {
-        "the divergence of padding is added, too": entropy + 3 * apart.mean(),
-        "the weight is forgotten": entropy + real,
-        "the weight is always 2": entropy + 2 * real,
-        "both directions are added, not averaged": entropy + 6 * real,
-    }
-    torch.manual_seed(3)
-    got = r_drop_loss(one, source, target, weight=3.0).detach()
-    equal(got, (entropy + 3 * real).detach(), {name: x.detach() for name, x in slips.items()})

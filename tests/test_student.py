@@ -24,7 +24,6 @@ CELLS = {name: [cell.source if "export" in cell.marks else "" for cell in page.c
 KEPT = {  # what learners get, beside constructors, properties, and functions without a docstring
     "perplexity": "evaluate computes it",
     "sequence_log_probability": "log_probability, for other ids and other precisions",
-    "add_up": "two sums",
     "_check_corpus": "error messages",
     "exact_match": "a comparison",
     "bleu": "corpus_bleu, by sacreBLEU",
@@ -953,6 +952,13 @@ MUTANTS = {  # a chapter: a function, what is written right, what wrong; "" is t
         ("auc", "a < b", "a <= b"),
         ("auc", "+ (a == b) / 2", ""),
         ("auc", "/ len(pairs)", ""),
+        ("rounded", "** (bits - 1) - 1", "** (bits - 1)"),
+        ("rounded", ".abs()", ""),
+        ("rounded", ".amax(-1, keepdim=True)", ".amax()"),
+        ("rounded", ".amax(-1, keepdim=True)", ".amax(0)"),
+        ("rounded", ".round()", ""),
+        ("rounded", ".round()", ".trunc()"),
+        ("rounded", ".round() * scale", ".round()"),
     ],
     "sampling": [
         ("probabilities", "logits / temperature", "logits * temperature"),

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import tensor
 
-from transformer_lib.plain.trust import auc, confidence, log_probabilities
+from transformer_lib.plain.trust import auc, confidence, log_probabilities, rounded
 from transformer_lib.student.checks import check, equal
 
 P = tensor(  # the probabilities of six words after each token 0 to 5: padding, BOS, EOS and three words
@@ -64,3 +64,19 @@ def share_of_pairs() -> None:
     equal((float(auc([1], [2, 3])), float(auc([4, 5], [2]))), (1.0, 0.0))
     equal(float(auc([1, 2], [1, 2])), 0.5, {"ties count nothing": 0.25, "ties count fully": 0.75})
     equal(math.isclose(auc([1, 1, 3], [2, 2]), 2 / 3), True)
+
+
+@check(rounded, "How exact must a weight be?")
+def whole_numbers_times_a_scale() -> None:
+    """With three bits, whole numbers from -3 to 3, times a scale for each row, whose largest weight stays as it is."""
+    weight = tensor([[1.0, -0.4, 0.3], [0.02, 0.04, -0.1]])
+    scale = tensor([[1.0], [0.1]]) / 3
+    whole = tensor([[3.0, -1, 1], [1, 1, -3]])
+    slips = {
+        "the whole numbers, without their scale": whole,
+        "one scale for the whole matrix": tensor([[3.0, -1, 1], [0, 0, 0]]) / 3,
+        "cut off, not rounded": tensor([[3.0, -1, 0], [0, 1, -3]]) * scale,
+        "whole numbers up to 4 need another bit": tensor([[4.0, -2, 1], [1, 2, -4]]) * tensor([[1.0], [0.1]]) / 4,
+        "the largest weight without its sign": tensor([[3.0, -1, 1], [2, 3, -8]]) * tensor([[1.0], [0.04]]) / 3,
+    }
+    equal(rounded(weight, 3), whole * scale, slips)

@@ -284,13 +284,14 @@ document.querySelectorAll(".published th").forEach((head) => {
 def published_lines() -> list[str]:
     """What published models chose, as the lines of a table in Markdown."""
     heads = "model", "year", "attention", "positions", "also", "feed-forward"
-    heads += "KB a token", "source"
+    heads += "KB a token", "rests on", "source"
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for name, row in load_published().items():
         kept = sum(layers * numbers for layers, numbers in row.get("cache", []))
         size = f"{2 * kept / 1000:,.1f}" if kept else "\N{EN DASH}"
         parts = (row[key] for key in ("attention", "positions", "extras"))
         cells = name, str(row["year"]), *parts, row["feed_forward"], size
+        cells += (row["rests"],)
         lines.append(f"| {' | '.join(cells)} | {{cite}}`{row['source']}` |")
     return lines
 

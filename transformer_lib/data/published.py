@@ -18,8 +18,8 @@ def _rows() -> tuple[dict[str, Any], ...]:
 def load_published() -> dict[str, dict[str, Any]]:
     """Published models by name, oldest first.
 
-    A row has ``year``, ``attention``, ``positions``, ``extras``, ``feed_forward`` and ``source``; if known, ``cache``,
-    pairs of layers and of the numbers that each of them keeps for every token, and ``local``, of layers, tokens and
-    numbers, for those that keep only the latest tokens.
+    A row has ``year``, ``attention``, ``positions``, ``extras``, ``feed_forward``, ``source``, and ``rests``: what its
+    sizes rest on. If known, it has ``cache``, pairs of layers and of the numbers that each of them keeps for every
+    token, and ``local``, of layers, tokens and numbers, for those that keep only the latest tokens.
     """
     return {row["name"]: {"local": []} | row for row in _rows()}

@@ -33,7 +33,7 @@ PAD, BOS, EOS = 0, 1, 2
 
 
 @torch.no_grad()
-def answer(model, prompts, rng, longest=12):
+def answer(model, prompts, rng, longest=10):
     """Prompts (N, P), each continued until its EOS, then padded: (N, T)."""
     tokens, ended = prompts, torch.zeros(len(prompts), 1, dtype=torch.bool)
     while tokens.shape[1] < prompts.shape[1] + longest and not ended.all():

@@ -527,6 +527,12 @@ def test_a_chapter_that_chooses_a_device(path, monkeypatch, tmp_path):
     monkeypatch.setattr(pyplot, "show", pyplot.close)
     small = [
         ("T, WIDTH, CHIP = 1024", "T, WIDTH, CHIP = 256"),
+        ("800, 1200, 1600", "10"),
+        ("0, 10, 25, 50, 100, 200, 400, 10", "0, 10"),
+        ("updates=1600", "updates=10"),
+        ("3_000", "100"),
+        ("range(400)", "range(5)"),
+        ("257, 256)[:60]", "257, 256)[:4]"),
         ("4096", "256"),
         ("2048", "128"),
         ("1024", "128"),

@@ -7,12 +7,12 @@ from torch.nn import functional as F
 
 from experiments.harness import Check, Finding, Study
 from experiments.statistics import level
-from experiments.tasks import fit, rise
+from experiments.tasks import SMOKE, fit, rise
 from transformer_lib.data.captions import make_captions
 from transformer_lib.plain.llama import Llama
 
 WINDOW, READ = 64, 256  # letters in a row to train on, and to read
-TEXTS = 60
+TEXTS, CAPTIONS = (2, 2_000) if SMOKE else (60, 9_000)
 
 
 def capped(layer, cap):
@@ -44,7 +44,7 @@ def bits(model, texts):
 
 def measure(seed, budget, rate, layers=2, base=10_000.0):
     """The page's recipe; bits a letter inside, far beyond, and there with a window, alone, or with capped distances."""
-    text = "\n".join(pair.source for pair in make_captions(9_000, seed=seed))
+    text = "\n".join(pair.source for pair in make_captions(CAPTIONS, seed=seed))
     ids = {letter: i for i, letter in enumerate(sorted(set(text)))}
     text = torch.tensor([ids[letter] for letter in text])
     rows, new = text[:-30_000].unfold(0, WINDOW + 1, 1), text[-30_000:].unfold(0, READ + 1, READ)

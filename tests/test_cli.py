@@ -204,7 +204,8 @@ def test_unknown_words_are_told_with_their_line(capsys, monkeypatch):
     feed(monkeypatch, b"the cat\nthe zebra\n")
     assert translate() == 0
     error = capsys.readouterr().err  # a slow machine shows its progress too
-    assert "standard input, line 2: unknown words: zebra\n" in error and "line 1:" not in error
+    told = "standard input, line 2: This is probably wrong. The model does not know zebra.\n"
+    assert told in error and "line 1:" not in error
 
 
 BAD_LINES = {"too long": (b"the dog " * 600, "has 1201 tokens"), "not text": (b"\xff\xfe", "is not UTF-8 text")}

@@ -15,7 +15,7 @@ from transformer_lib.translation.translator import Translator, find_pretrained
 def test_a_model_is_handed_on_in_half_precision_with_a_card(tmp_path):
     folder, target = run_folder("transformer"), tmp_path / "small"
     export_run(folder, target)
-    names = {"config.json", "source.json", "target.json", "weights.safetensors", "README.md"}
+    names = {"config.json", "source.json", "target.json", "weights.safetensors", "README.md", "known.json"}
     assert {path.name for path in target.iterdir()} == names
     mean = load_tensors(folder / "averaged.safetensors")[0]
     for name, tensor in load_tensors(target / "weights.safetensors")[0].items():

@@ -295,6 +295,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
     for key, (kind, changes) in KINDS.items():
         own = folder / page_museum.MUSEUM["models"][key]["name"]
         random_translator(kind, changes, own)
+        shutil.copy(find_pretrained(own.name) / "known.json", own)
         (own / "README.md").write_text("# A random model\n\nThere are no terms on it.\n", encoding="utf-8")
     return folder, page_museum.record(folder, PAIRS)
 
@@ -385,7 +386,7 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         page.fill("textarea", "Ein Mann und eine Frau, " * 20)
         page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('after 100 tokens')")
         page.fill("textarea", "Ein ZXQWVKPT isst Pizza.")
-        page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('seen ZXQWVKPT, so')")
+        page.wait_for_function("() => document.querySelector('.tl-notice').textContent.includes('know zxqwvkpt, so')")
         page.select_option(MODEL, label="Multi30k, English to German")
         page.wait_for_function(SPOKEN, arg="Zwei Hunde spielen im Schnee.")
         page.fill("textarea", "The cat sleeps because it is tired.")
@@ -535,7 +536,7 @@ def test_what_the_model_does_not_know_is_not_translated(site: Path, browser: Any
         assert "love" in love and all("dog" in one for one in dogs)
         assert typed("How are you?", "know how, you")[0] == "Everyday, English to German knows all of your words"
         assert typed("Zwei Hunde spielen im Schnee.", "know zwei, hunde")[0].startswith("Multi30k, German to English")
-        assert typed("!?", "There is no word in this") and not [url for url in asked if "captions-en-de/" in url]
+        assert typed("!?", "There is no word in this") and not [url for url in asked if "captions-en-de/weights" in url]
 
         typed("Zwei Hunde spielen im Schnee.", "know zwei, hunde")
         offers.first.click()  # the model that knows these words
@@ -545,7 +546,7 @@ def test_what_the_model_does_not_know_is_not_translated(site: Path, browser: Any
         page.wait_for_function("() => location.hash.includes('Pizza')")
         assert "know" not in page.inner_text(".tl-notice") and page.locator(".tl-unknown").count() == 0
         page.fill("textarea", "Wie geht es dir?")  # known words, but nothing that a caption would say
-        page.wait_for_function(NOTICE, arg="less sure of it than of 99 in 100 sentences")
+        page.wait_for_function(NOTICE, arg="less sure of it than of 97 in 100 sentences")
         assert page.locator(".tl-unsure").count() == 1
         assert problems == []
         page.context.close()
@@ -660,7 +661,6 @@ def test_every_shipped_model_of_the_museum_is_in_its_record(extension: Any) -> N
     assert shipped == set(record["models"]), "run python -m experiments.pages.museum"
     sentences = {one["source"] for one in extension.MUSEUM["sentences"]}
     assert set(record["examples"]) == (sentences if shipped else set())
-    assert set(pretrained_names()) == set(results.load("page-words")["models"]), "run python -m experiments.pages.words"
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
@@ -675,7 +675,6 @@ def test_fewer_than_two_models_are_no_wall(
     (tmp_path / "results").mkdir()
     for name in names:
         shutil.copytree(folder / name, tmp_path / "pretrained" / name)
-    shutil.copy(ROOT / "transformer_lib" / "results" / "page-words.json", tmp_path / "results")
     (tmp_path / "results" / "page-museum.json").write_text(json.dumps(record), encoding="utf-8")
     monkeypatch.setattr(extension, "PACKAGE", tmp_path)
     monkeypatch.setattr(extension, "RESULTS", tmp_path / "results")

@@ -190,8 +190,10 @@ def test_one_sentence_is_translated_by_a_call():
 
 
 def test_words_that_the_model_does_not_know_are_told():
+    translator = captions()
+    translator.known = None
     with pytest.warns(UnknownWordWarning, match="the model does not know zebra, quagga"):
-        captions().translate(["The zebra is sleeping.", "the quagga"])
+        translator.translate(["The zebra is sleeping.", "the quagga"])
     found = captions().search(["The zebra is sleeping.", "the dog"])
     assert [best[0].unknown for best in found] == [("zebra",), ()]
 
@@ -475,10 +477,17 @@ def test_the_way_of_a_sentence_is_short():
         if event == "call" and "/transformer_lib/" in frame.f_code.co_filename:
             calls.append((frame.f_code.co_filename.rsplit("/", 1)[1], frame.f_code.co_name))
 
-    sys.setprofile(note)
-    try:
-        translator.translate(["the dog sleeps"])
-    finally:
-        sys.setprofile(None)
+    def translate():
+        sys.setprofile(note)
+        try:
+            translator.translate(["the dog sleeps"])
+        finally:
+            sys.setprofile(None)
+
+    translate()
+    doubting, translator.known = len(calls), None
+    calls.clear()
+    translate()
+    assert 0 < doubting - len(calls) <= 20  # what it takes to doubt a translation
     assert len(calls) <= 500 and len(set(calls)) <= 60 and len({file for file, _ in calls}) <= 12
     assert sum(file in ("translator.py", "tokenizer.py") for file, _ in calls) <= 80

@@ -15,17 +15,16 @@ from experiments.pages.visitors import (
     accepted,
     first_sentence,
     load_visitors,
-    message,
     outcome,
     plain,
     score,
 )
-from experiments.pages.words import words
 from transformer_lib import Translator
+from transformer_lib.translation.known import Known, doubt, words
 from transformer_lib.translation.translator import Translation
 
 LIST = load_visitors()
-PAGE = Path(__file__).parents[1] / "transformer_lib" / "viz" / "page_parts.js"
+PAGE = Path(__file__).parents[1] / "transformer_lib" / "viz" / "known.js"
 
 
 def test_the_list_has_a_hundred_inputs_with_well_formed_answers():
@@ -61,25 +60,18 @@ def test_a_perfect_translator_has_a_hundred_and_one_that_echoes_has_nearly_none(
 @pytest.mark.parametrize(
     ("wanted", "answer", "expected"),
     [
-        ("Hallo", Answer("hallo!", warned=True), "right"),
-        ("Hallo", Answer("Höhle!", warned=True), "warned"),
+        ("Hallo", Answer("hallo!", warned="wrong"), "right"),
+        ("Hallo", Answer("Höhle!", warned="wrong"), "warned"),
         ("Hallo", Answer("Höhle!"), "silent"),
         ("Hallo", Answer(message="words"), "refused"),
         ("Hallo / !words", Answer(message="words"), "right"),
         ("!language", Answer(message="words"), "right"),
         ("!words", Answer("Höhle!"), "silent"),
-        ("!words", Answer("Höhle!", warned=True), "warned"),
+        ("!words", Answer("Höhle!", warned="look"), "warned"),
     ],
 )
 def test_outcomes(wanted: str, answer: Answer, expected: str):
     assert outcome(Visitor("greeting", "Hello!", wanted), answer) == expected
-
-
-def test_messages_follow_the_rule_of_the_page():
-    known, german = {"two", "dogs", "play"}, {"zwei", "hunde"}
-    assert message("Two dogs sleep", known) == ""
-    assert message("Two cats", known) == message("你好", known) == message("...", known) == "words"
-    assert message("Zwei Hunde", known, [german]) == "language" and message("Zwei Katzen", known, [german]) == "words"
 
 
 def test_the_page_reads_counts_and_refuses_as_the_scorer_does():
@@ -88,40 +80,43 @@ def test_the_page_reads_counts_and_refuses_as_the_scorer_does():
     texts = [*(visitor.text for visitor in LIST), *odd, "ǅ ﬁ ª"]
     known = set(words("two dogs the weather is hello how are you dog x"))
     program = f"""
-      import {{ firstSentence, mostlyUnknown, wordsOf }} from "{PAGE}";
+      import {{ doubt, firstSentence, wordsOf }} from "{PAGE}";
       const [texts, known] = {json.dumps([texts, sorted(known)])};
+      const source = new Map(known.map((word, place) => [word, place]));
       const rows = texts.map((text) => {{
-        const words = wordsOf(firstSentence(text));
-        return [firstSentence(text), words, mostlyUnknown(words, new Set(known))];
+        const first = firstSentence(text);
+        return [first, wordsOf(first), Boolean(doubt({{ source, target: new Set() }}, first)?.certain)];
       }});
       process.stdout.write(JSON.stringify(rows));"""
     run = [NODE, "--input-type=module", "--eval", program]
     rows = json.loads(subprocess.run(run, capture_output=True, check=True).stdout)
     for text, row in zip(texts, rows, strict=True):
         first = first_sentence(text)
-        assert row == [first, words(first), bool(message(first, known))], text
+        why = doubt(Known({word: place for place, word in enumerate(sorted(known))}, frozenset()), first)
+        assert row == [first, words(first), why is not None and why.certain], text
 
 
 class Stub:
     """A translator that says the same to everybody."""
 
     text = SimpleNamespace(source="en", target="de", kind="captions")
+    known = Known({"hello": 0, "hi": 1, "dog": 2, "stop": 3, "pizza": 4}, frozenset({"hallo"}), -1.0)
 
     def search(self, texts: list[str]) -> list[list[Translation]]:
-        return [[Translation("Hallo!")] for _ in texts]
+        sure = {"Hello!": -0.1, "Hi": -2.0}
+        return [
+            [Translation("Hallo!", doubt=doubt(self.known, text, "Hallo!", sure.get(text, -0.5)))] for text in texts
+        ]
 
 
 def test_the_tool_scores_prints_and_records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys):
-    certain = {"Hello!": -0.1, "Hi": -2.0}
     monkeypatch.setattr(Translator, "from_pretrained", lambda *_, **__: Stub())
-    monkeypatch.setattr(visitors, "limits", lambda _: ({"hello", "hi", "dog", "stop", "pizza"}, -1.0))
-    monkeypatch.setattr(visitors, "certainty", lambda _, texts: [certain.get(text, -0.5) for text in texts])
     visitors.main(["anything", "--record", str(tmp_path / "record.json")])
     printed = capsys.readouterr().out
     record = (tmp_path / "record.json").read_text(encoding="utf-8")
     for row in ("silent   dog  →  Hallo!", "refused  Goodbye  →  !words"):
         assert row in printed, row
-    assert "Hello!  →" not in printed and "right, but warned: 1" in printed  # Hi, of which it isn't sure
+    assert "Hello!  →" not in printed and "right: probably wrong: 1" in printed  # Hi, of which it isn't sure
     assert '"What visitors type first"' in record and record.count('"outcome"') == 100
     Stub.text = SimpleNamespace(source="de", target="en", kind="raw")
     with pytest.raises(SystemExit, match="English to German"):

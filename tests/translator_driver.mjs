@@ -6,6 +6,8 @@
 //   { ..., cross: true }                  all hypotheses of lists of ids, and what every layer and head attended to
 //   { ..., timed: true }                  the same, with the milliseconds of processor time
 //   { ..., plain: true }                  without WebAssembly
+//   { folder, doubts: [[text, translation, certainty]] }  what the page says of them, by what the model knows; without
+//                                         a translation, the model translates first if the page would
 //   { products: [{ rows, x, bias }] }     W x + bias by WebAssembly; W is a list of rows
 //   { folder, pairs }                     for each pair of texts what becomes of both pronouns without each head and
 //                                         word, and with the vector of each word from the other text
@@ -24,6 +26,7 @@ import { costs, power, short, size, time } from "../transformer_lib/viz/costs.js
 import { outcome, study } from "../transformer_lib/viz/circuit.js";
 import { learner } from "../transformer_lib/viz/learning.js";
 import { known, lamps, path, PRESETS } from "../transformer_lib/viz/masks.js";
+import { doubt, readKnown } from "../transformer_lib/viz/known.js";
 import { score } from "../transformer_lib/viz/ngrams.js";
 import { cut, readable, swaps, unpack } from "../transformer_lib/viz/pieces.js";
 import { makeRoom, product } from "../transformer_lib/viz/product.js";
@@ -135,6 +138,24 @@ if (asked.learn) {
 } else if (asked.prepare) {
   const ready = asked.texts.map((text) => Translator.prototype.prepare.call(asked.prepare, text));
   process.stdout.write(JSON.stringify(ready));
+} else if (asked.doubts) {
+  const known = readKnown(JSON.parse(readFileSync(`${asked.folder}/known.json`, "utf8")));
+  const open = () => Translator.load(async (name) => bytes(name));
+  const translator = asked.doubts.some(([, translation]) => translation === undefined) && (await open());
+  const answers = asked.doubts.map(([text, translation, certainty]) => {
+    let why = doubt(known, text);
+    let written = translation;
+    if (!why?.certain || translation !== undefined) {
+      let mean = certainty;
+      if (translation === undefined) {
+        const found = finish(translator.translate(text, asked.options));
+        [written, mean] = [found.text, found.logProbability / found.tokens.length];
+      }
+      why = doubt(known, text, written, mean);
+    }
+    return [written ?? null, why ? { certain: why.certain, signs: why.signs, text: why.text, meant: why.meant } : null];
+  });
+  process.stdout.write(JSON.stringify(answers));
 } else if (asked.tokenizer) {
   const tokenizer = new Tokenizer(asked.tokenizer);
   process.stdout.write(

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from chapters import ROOT, notebooks
 
+QUIET = "ignore:This is probably wrong,ignore:Look twice"  # as in notebooks.py
 SANITIZE = Path(__file__).resolve().with_name("nbval_sanitize.cfg")
 
 
@@ -36,6 +37,7 @@ def compare(paths: list[Path], root: Path = ROOT, capture: bool = False) -> subp
     environment = {key: value for key, value in os.environ.items() if key != "MPLBACKEND"}  # the kernel's own is right
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // max(1, workers))))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), environment.get("PYTHONPATH")]))
+    environment["PYTHONWARNINGS"] = QUIET
     with tempfile.TemporaryDirectory() as folder:
         copies = [Path(folder, path.relative_to(root)) for path in paths]
         for path, copy in zip(paths, copies, strict=True):

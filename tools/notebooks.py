@@ -32,6 +32,7 @@ from typing import Any
 import nbformat
 from chapters import ROOT, colab_cell, fold, notebooks
 
+QUIET = "ignore:This is probably wrong,ignore:Look twice"  # a page says itself what to think of a translation
 METADATA = {
     "accelerator": "GPU",
     "colab": {"gpuType": "T4", "provenance": []},
@@ -176,6 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--clean", action="store_true", help="tidy the metadata only")
     parser.add_argument("--changed", action="store_true", help="only cells that changed, and what they need")
     options = parser.parse_args(arguments)
+    os.environ["PYTHONWARNINGS"] = QUIET
     failed = 0
     for path in options.notebooks or notebooks():
         name = os.path.relpath(path.resolve(), ROOT) if path.resolve().is_relative_to(ROOT) else str(path)

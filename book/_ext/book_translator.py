@@ -29,12 +29,12 @@ from transformer_lib.viz import learning_viewer
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "transformer_lib"
 RESULTS = PACKAGE / "results"
-WORDS = Path(__file__).parent / "words"
 SCRIPTS = (
     "translator.js",
     "pieces.js",
     "product.js",
     "kit.js",
+    "known.js",
     "page_parts.js",
     "translator_page.js",
     "own_model.js",
@@ -48,6 +48,7 @@ SCRIPTS = (
     "guess.css",
 )
 MODEL_FILES = ("config.json", "source.json", "target.json", "weights.safetensors")
+KNOWN = "known.json"  # what a model has read, by which it doubts; loaded when somebody types
 FOLDER = "_static/translator"
 KINDS = ("captions", "raw")  # the preparations of text that the script knows
 MUSEUM = json.loads(
@@ -73,14 +74,15 @@ def about(folder: Path) -> dict[str, Any]:
     """What a page must know of a model to load it, and the terms of its card."""
     files = [(folder / name).read_bytes() for name in MODEL_FILES]
     card = (folder / "README.md").read_text(encoding="utf-8")
-    warning = json.loads((RESULTS / "page-words.json").read_text("utf-8"))["models"]
-    own = warning.get(folder.name, {})
+    path = folder / KNOWN
+    known = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    more = [path.read_bytes()] if known else []
     return {
-        "words": f"words/{own['list']}.txt" if own else None,
-        "sure": own.get("sure", -100),
+        "known": bool(known),
+        "sure": known.get("wrong", -100),
         "name": folder.name,
         "bytes": sum(map(len, files)),
-        "version": hashlib.sha256(b"".join(files)).hexdigest()[:12],
+        "version": hashlib.sha256(b"".join(files + more)).hexdigest()[:12],
         "terms": card.strip().split("\n\n")[-1],
     }
 
@@ -404,12 +406,15 @@ def copy_files(target: Path, folder: Path, record: dict[str, Any]) -> None:
     for name in SCRIPTS:
         text = (PACKAGE / "viz" / name).read_text(encoding="utf-8")
         (target / name).write_text(published(text), encoding="utf-8")
-    shutil.copytree(WORDS, target / "words")
     for one in [*models(folder), *museum(folder, record)]:
         (target / one["name"]).mkdir()
         for name in MODEL_FILES:
             shutil.copyfile(
                 folder / one["name"] / name, target / one["name"] / name
+            )
+        if one["known"]:
+            shutil.copyfile(
+                folder / one["name"] / KNOWN, target / one["name"] / KNOWN
             )
 
 

@@ -8,7 +8,7 @@ typed, and what should come back. Translations are separated by " / ", and [dir|
 
 A translation is right if it is one of those, whatever its capitals, full stops and quotation marks. Everything else is
 refused (a message instead), warned (wrong, but the page says not to trust it) or silent (wrong, and nobody says so).
-The answers follow the rules of the first page: viz/translator_page.js.
+The answers are the library's, which follow the rule of the first page: translation/known.py, viz/known.js.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from experiments.harness import provenance
-from experiments.pages.words import LISTS, certainty, measure, words
-from transformer_lib import Translator, results
+from experiments.pages.words import measure
+from transformer_lib import Translator
 from transformer_lib.data.files import write_json
 from transformer_lib.translation.translator import find_pretrained
 
@@ -49,7 +48,8 @@ class Answer:
 
     translation: str = ""
     message: str = ""
-    warned: bool = False
+    warned: str = ""
+    """``wrong``: it is called probably wrong; ``look``: one should look twice."""
 
 
 def load_visitors(path: Path = FILE) -> list[Visitor]:
@@ -87,39 +87,18 @@ def first_sentence(text: str) -> str:
     return re.match(r"[^.!?…]*[.!?…]*", text)[0]  # type: ignore[index]
 
 
-def message(text: str, known: set[str], others: Iterable[set[str]] = ()) -> str:
-    """The kind of message, words or language, that replaces a translation if half of the words are unknown.
-
-    Args:
-        others: the words of other languages.
-    """
-    typed = words(text)
-    if 2 * sum(word not in known for word in typed) < len(typed):
-        return ""
-    half = len(typed) / 2
-    return "language" if any(sum(word in other for word in typed) > half for other in others) else "words"
+MESSAGES = {"language": "language", "unknown": "words", "no words": "words"}  # what stands for a translation
 
 
-def answers(translator: Any, texts: list[str], known: set[str], sure: float) -> list[Answer]:
-    """What the first page would answer to each of the texts.
-
-    Args:
-        known: the words that the model has often seen.
-        sure: the mean log-probability of a token below which the page warns.
-    """
-    others = [set(path.read_text(encoding="utf-8").split()) for path in LISTS.glob(f"*.{translator.text.target}.txt")]
-    firsts = [first_sentence(text.strip()) for text in texts] if translator.text.kind == "captions" else texts
-    kinds = [message(first, known, others) for first in firsts]
-    asked = [first for first, kind in zip(firsts, kinds, strict=True) if not kind]
-    written = zip(translator.search(asked), certainty(translator, asked), strict=True)
+def answers(translator: Any, texts: list[str]) -> list[Answer]:
+    """What the first page would answer to each of the texts, by the rule of the library."""
+    typed = [text.strip() for text in texts]
+    firsts = [first_sentence(text) for text in typed] if translator.text.kind == "captions" else typed
     found = []
-    for text, first, kind in zip(texts, firsts, kinds, strict=True):
-        if kind:
-            found.append(Answer(message=kind))
-            continue
-        (best,), log_p = next(written)
-        strange = any(word not in known for word in words(first))
-        found.append(Answer(best.text, warned=strange or log_p < sure or first != text.strip()))
+    for text, first, (best,) in zip(typed, firsts, translator.search(firsts), strict=True):
+        kinds = [kind for sign, kind in MESSAGES.items() if best.doubt and sign in best.doubt.signs]
+        tier = "wrong" if best.doubt and best.doubt.certain else "look" if best.doubt or first != text else ""
+        found.append(Answer(message=kinds[0]) if kinds else Answer(best.text, warned=tier))
     return found
 
 
@@ -128,20 +107,14 @@ def score(visitors: list[Visitor], given: list[Answer]) -> tuple[dict[str, int],
     rows = [asdict(v) | asdict(a) | {"outcome": outcome(v, a)} for v, a in zip(visitors, given, strict=True)]
     count = Counter(row["outcome"] for row in rows)
     numbers = {name: count[name] for name in OUTCOMES}
-    numbers["right, but warned"] = sum(row["outcome"] == "right" and row["warned"] for row in rows)
+    numbers["right, but warned"] = sum(row["outcome"] == "right" and bool(row["warned"]) for row in rows)
+    for tier, name in (("wrong", "probably wrong"), ("look", "look twice")):
+        numbers[f"wrong: {name}"] = sum((row["outcome"], row["warned"]) == ("warned", tier) for row in rows)
+        numbers[f"right: {name}"] = sum((row["outcome"], row["warned"]) == ("right", tier) for row in rows)
     numbers["the kind of message that was wanted"] = sum(
         f"!{row['message']}" in row["wanted"].split(" / ") for row in rows
     )
     return numbers, rows
-
-
-def limits(model: str) -> tuple[set[str], float]:
-    """The words that a model knows and how sure it has to be: from the record of shipped ones, else measured."""
-    shipped = results.load("page-words")["models"].get(model)
-    if shipped:
-        return set((LISTS / f"{shipped['list']}.txt").read_text(encoding="utf-8").split()), shipped["sure"]
-    _, known, sure = measure(find_pretrained(model))
-    return set(known), sure
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -153,7 +126,8 @@ def main(arguments: list[str] | None = None) -> None:
     translator, visitors = Translator.from_pretrained(asked.model, device="cpu"), load_visitors()
     if (translator.text.source, translator.text.target) != ("en", "de"):
         sys.exit(f"{asked.model} doesn't translate from English to German, as the list does")
-    given = answers(translator, [visitor.text for visitor in visitors], *limits(asked.model))
+    translator.known = translator.known or measure(find_pretrained(asked.model))
+    given = answers(translator, [visitor.text for visitor in visitors])
     numbers, rows = score(visitors, given)
     for row in rows:
         if row["outcome"] != "right":

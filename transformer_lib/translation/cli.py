@@ -246,6 +246,8 @@ class Translate:
             bar.update()
             if i in bad:
                 _tell(bar, f"{where}: left empty, it {bad[i]}")
+            elif doubt := of_line[0].doubt:
+                _tell(bar, f"{where}: {doubt.text}")
             elif of_line[0].unknown:
                 _tell(bar, f"{where}: unknown words: {shown(of_line[0].unknown)}")
         if len(texts) < len(lines):
@@ -254,7 +256,12 @@ class Translate:
     def shown(self, number: int, line: str, best: list[Translation]) -> str:
         """The lines that are written for one line of input."""
         if self.json:
-            entry = {"line": number, "source": line, "translations": [asdict(one) for one in best]}
+            rows = [asdict(replace(one, doubt=None)) for one in best]
+            entry = {
+                "line": number,
+                "source": line,
+                "translations": [{k: row[k] for k in row if k != "doubt"} for row in rows],
+            }
             return json.dumps(entry) + "\n"
         front = f"{number}\t" if (self.search.n_best or 1) > 1 else ""
         scores = [f"{one.score:.4f}\t{one.log_probability:.4f}\t" if self.scores else "" for one in best]

@@ -2,13 +2,22 @@
 
 import shlex
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from transformer_lib.data.batching import Pair
 from transformer_lib.data.files import write_atomically
 from transformer_lib.decoding.beam_search import SearchConfig
-from transformer_lib.translation.run import CORPORA, TABLES, TrainOptions, read_options
-from transformer_lib.translation.translator import Precision, Translator, find_pretrained, weights_file
+from transformer_lib.translation.known import SENTENCES, Known, learn
+from transformer_lib.translation.run import CORPORA, TABLES, TrainOptions, load_corpus, read_options
+from transformer_lib.translation.translator import (
+    Precision,
+    Translator,
+    TranslatorConfig,
+    find_pretrained,
+    weights_file,
+)
 
 STORED = {"float32": "single precision", "float16": "half precision", "int8": "eight bits and a scale for each row"}
 MODEL_CARD = (Path(__file__).parent / "card.md").read_text("utf-8")
@@ -34,6 +43,20 @@ def typed(values: dict[str, Any]) -> str:
     return shlex.join(words)
 
 
+def learned(translator: Translator, config: TranslatorConfig, options: TrainOptions) -> Known | None:
+    """What the translator has read, if the corpus of its training is at hand."""
+    if options.data.startswith("hf:"):  # the network is not asked
+        return None
+    try:
+        corpus = load_corpus(options, translator.text)
+    except (OSError, ValueError):
+        return None
+    if (config.data or {}).get("fingerprint", {}).get("validation") != corpus.fingerprint("validation"):
+        return None
+    pairs = ((pair.source, pair.target) if isinstance(pair, Pair) else pair for pair in corpus.train)
+    return learn(translator, pairs, [pair.source for pair in islice(corpus.validation, SENTENCES)])
+
+
 def export_run(
     folder: Path | str,
     target: Path | str,
@@ -42,6 +65,8 @@ def export_run(
     **search: Any,
 ) -> Path:
     """Write what it takes to translate, and no more: configuration, vocabularies, small weights, a card.
+
+    If the corpus of the training is at hand, also what the translator knows, by which it warns.
 
     Args:
         folder: of the run, or the name of a shipped model.
@@ -59,7 +84,8 @@ def export_run(
         (translator.source_tokenizer, translator.target_tokenizer),
         replace(translator.decoding, **search),
     )
-    translator = Translator(translator.model, *tokenizers, text=translator.text, decoding=decoding)
+    known = translator.known or learned(translator, config, options)
+    translator = Translator(translator.model, *tokenizers, text=translator.text, decoding=decoding, known=known)
     name = options.data if options.data.startswith("hf:") else Path(options.data).name
     # the folders of this machine are nobody's business
     start, extra = (path and Path(path).name for path in (options.start_from, options.extra))

@@ -29,6 +29,7 @@ from transformer_lib.models.registry import build_model, model_name
 from transformer_lib.models.seq2seq import SPECIAL, eval_mode, plain_names, special_ids, unwrapped, vocab_size
 from transformer_lib.settings import settings
 from transformer_lib.training.checkpoints import load_tensors, load_weights, save_tensors, to_eight_bits
+from transformer_lib.translation.known import FILE, Doubt, DoubtWarning, Known, UnknownWordWarning, doubt
 
 SHIPPED = Path(__file__).parents[1] / "pretrained"
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*$")]
@@ -212,11 +213,8 @@ class Translation:
     text: str
     log_probability: float = 0.0  # of all its tokens together, in nats
     score: float = 0.0  # the log-probability over the length penalty
-    unknown: tuple[str, ...] = ()  # words of the source that the model does not know
-
-
-class UnknownWordWarning(UserWarning):
-    """A sentence holds words that the model does not know."""
+    unknown: tuple[str, ...] = ()  # words of the source that the model can only read as "unknown"
+    doubt: Doubt | None = None  # None, too, where nothing says what the translator knows
 
 
 @dataclass(frozen=True)
@@ -242,6 +240,7 @@ class Translator:
     Args:
         text: how text is prepared, and the languages.
         decoding: the search where a caller asks for nothing else.
+        known: what it has read in training, to say which translations are to be doubted.
     """
 
     def __init__(
@@ -252,6 +251,7 @@ class Translator:
         *,
         text: TextPreparation | None = None,
         decoding: SearchConfig | None = None,
+        known: Known | None = None,
     ) -> None:
         if not hasattr(model, "step"):
             raise TypeError(f"model is {type(model).__name__}, which has no method step")
@@ -262,7 +262,7 @@ class Translator:
             if isinstance(tokenizer, Tokenizer) and special_ids(model) != SPECIAL:  # it would take words for padding
                 raise ValueError(f"the {side} tokenizer has {SPECIAL}, the model {special_ids(model)}")
         self.model, self.special, self.text = unwrapped(model), special_ids(model), text or TextPreparation()
-        self.decoding = decoding or SearchConfig()
+        self.decoding, self.known = decoding or SearchConfig(), known
         if problem := self._too_short(self.decoding, math.inf):
             raise ValueError(f"decoding has {problem}")
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
@@ -289,7 +289,9 @@ class Translator:
         model = config.build(folder / "config.json")
         load_weights(model, tensors, path)
         model.to(pick_device(device)).eval()
-        return cls(model, *tokenizers, text=config.text, decoding=config.decoding)
+        path = folder / FILE
+        known = Known.load(path) if path.is_file() else None
+        return cls(model, *tokenizers, text=config.text, decoding=config.decoding, known=known)
 
     @classmethod
     def from_marian(cls, folder: Path | str, *, device: str = "auto") -> "Translator":
@@ -346,6 +348,8 @@ class Translator:
                 raise ValueError(f"{name} is not finite{' in half precision' * (stored[name].dtype == torch.float16)}")
         config = replace(config, sha256=self.save_vocabularies(folder))
         save_tensors(folder / "weights.safetensors", stored, {"translator": config.identity()})
+        if self.known:
+            self.known.save(folder / FILE)
         write_config(folder, config)
         return folder
 
@@ -363,7 +367,8 @@ class Translator:
     def translate(self, texts: Sequence[str], config: SearchConfig | None = None, **options: Any) -> list[str]:
         """A translation of each sentence, in the same order; a blank one gives an empty translation.
 
-        Warns with ``UnknownWordWarning`` of words that the model does not know.
+        Warns with ``DoubtWarning`` of translations that are probably wrong or should be looked at twice, of at most
+        five; ``search`` tells the ``doubt`` of each. It is an ``UnknownWordWarning`` where words are unknown.
 
         Args:
             options: of ``search``.
@@ -379,9 +384,17 @@ class Translator:
         best, unknown = self.search(texts, config, **options), dict[str, None]()
         for (one,) in best:
             unknown |= dict.fromkeys(one.unknown)
-        if unknown:
+        if unknown and not self.known:
             text = f"the model does not know {shown([*unknown])}"
             warnings.warn(text, UnknownWordWarning, stacklevel=2)
+        doubted = [(text, one.doubt) for text, (one,) in zip(texts, best, strict=True) if one.doubt]
+        for text, why in doubted[:5]:
+            strange = {"unknown", "rare"} & {*why.signs}
+            told = f"{why.text} ({shown([one_line(text)])})"
+            warnings.warn(told, UnknownWordWarning if strange else DoubtWarning, stacklevel=2)
+        if len(doubted) > 5:
+            told = f"Look twice. {len(doubted) - 5} more are to be doubted: search tells of each"
+            warnings.warn(told, DoubtWarning, stacklevel=2)
         return [one.text for (one,) in best]
 
     def search(
@@ -426,7 +439,9 @@ class Translator:
                 for tokens, score, log_p in zip(*found, strict=True):
                     text = one_line(self.target_tokenizer.decode(tokens))
                     text = text if prepared else self.text.restore(text, lines[row], ready[row])
-                    best[row].append(Translation(text, log_p, score, unknown))
+                    mean = log_p / max(1, len(tokens) - tokens.count(self.special.fill))
+                    why = doubt(self.known, lines[row], text, mean) if self.known and not prepared else None
+                    best[row].append(Translation(text, log_p, score, unknown, why))
         # there may be fewer than n_best
         return [[one for one in row if one.score > -math.inf] for row in best]
 

@@ -1,19 +1,17 @@
 // The museum in a page: one sentence and what translators of several years make of it.
 // Some translations are recorded; for the reader's own words it loads the models.
 
+import { doubt, unknownAmong } from "./known.js";
 import {
   attended,
   carried,
   carry,
   copies,
   explain,
-  knownWords,
-  mostlyUnknown,
+  knownBy,
   pause,
-  unknownAmong,
   unpack,
   Widget,
-  wordsOf,
 } from "./page_parts.js";
 
 const SIGNS = /[^\p{L}\p{N}]/gu;
@@ -111,17 +109,16 @@ class Museum extends Widget {
     this.say("");
     this.begin(text.split(/\s+/).filter(Boolean).slice(0, 60));
     if (!text || this.tooLong(text)) return;
-    const known = await knownWords(this.files, this.models[0]);
+    const known = await knownBy(this.files, this.models[0]);
     if (run !== this.run) return;
-    const words = wordsOf(text);
-    const strange = [...new Set(words.filter((word) => !known.has(word)))];
-    const listed = strange.slice(0, 5).join(", ");
+    const why = doubt(known, text); // not of the translations yet
+    const listed = [...new Set(why?.strange)].slice(0, 5).join(", ");
     const several = this.models.length > 1;
-    if (mostlyUnknown(words, known)) {
-      const why = several ? "They do not know" : "It does not know";
+    if (why?.certain) {
+      const who = several ? "They do not know" : "It does not know";
       const so = several ? "they do not translate" : "it does not translate";
       return this.say(
-        `${listed ? `${why} ${listed}` : "There is no word in this"}, so ${so}. ` +
+        `${listed ? `${who} ${listed}` : "There is no word in this"}, so ${so}. ` +
           "Try a caption of a photograph.",
       );
     }
@@ -196,7 +193,7 @@ class Museum extends Widget {
     this.state.textContent = this.hint;
   }
 
-  // Says that a model is less sure than of 99 in 100 captions; `sure` is its mean log-probability.
+  // Says that a model is less sure than of 97 in 100 captions; `sure` is its mean log-probability.
   doubt(index, sure) {
     const row = this.rows[index].parentElement;
     row.classList.toggle("tl-doubted", sure < this.models[index].sure);

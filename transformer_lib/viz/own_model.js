@@ -15,6 +15,8 @@ export async function filesOf(entries) {
   return found;
 }
 
+import { readKnown } from "./known.js";
+
 const WEIGHTS = ["weights", "averaged", "best"].map((name) => `${name}.safetensors`);
 
 // A model that is made of a reader's own files, as `export` and `train` write them.
@@ -40,6 +42,10 @@ export async function ownModel(files) {
     throw new Error("config.json is not that of a translator");
   }
   missing(names);
+  let known;
+  try {
+    known = readKnown(JSON.parse(await here.get("known.json").text()));
+  } catch {} // it says nothing of what it knows
   const { source, target } = config.text ?? {};
   const folder = weights.webkitRelativePath?.split("/").at(-2);
   return {
@@ -52,7 +58,7 @@ export async function ownModel(files) {
     knows: "Your own translator.",
     terms: "It stays in your browser and is sent nowhere.",
     bytes: names.reduce((sum, name) => sum + file(name).size, 0),
-    sure: -Infinity,
+    known,
     read: async (name) => await file(name).arrayBuffer(),
   };
 }

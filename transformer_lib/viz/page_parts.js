@@ -1,6 +1,8 @@
 // What the widgets with translators share: elements, files that the browser keeps, and
 // addresses that carry a sentence.
 
+import { knowsAll, readKnown } from "./known.js";
+
 const LONGEST = 500; // characters; a longer text is refused
 const SHELF = "attention-step-by-step"; // the name of what the browser keeps
 
@@ -62,44 +64,26 @@ export async function fetchFile(url, arrived) {
 export const address = (files, { name, version }, file) =>
   new URL(`${files}${name}/${file}?v=${version}`, document.baseURI).href;
 
-// ---- which words a model knows ----
-
-// experiments/pages/visitors.py has the same three rules in Python; a test compares them.
-const NOTHING = /[\x01-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\p{DI}]/gu; // what nobody sees
-const letters = (text) =>
-  text
-    .replace(/[\0\u200b\u3164\uffa0]/g, " ")
-    .replace(NOTHING, "")
-    .normalize("NFC");
-export const wordsOf = (text) =>
-  letters(text)
-    .toLowerCase()
-    .match(/\p{L}+/gu) ?? [];
-export const firstSentence = (text) => text.match(/^[^.!?…]*[.!?…]*/u)[0];
-export const mostlyUnknown = (words, known) =>
-  2 * words.filter((word) => !known.has(word)).length >= words.length;
+// ---- what a model knows ----
 
 const lists = new Map();
 
-// The words that a model has often seen. One without a list is taken to know all.
-export function knownWords(files, { words }) {
-  const all = { has: () => true };
-  if (!words) return all;
+// What a model has read, by which one of its translations is doubted.
+export async function knownBy(files, model) {
+  if (model.read) return model.known ?? knowsAll; // the reader's own
+  if (!model.known) return knowsAll;
+  const url = address(files, model, "known.json");
   const load = async () => {
-    const response = await fetch(new URL(files + words, document.baseURI));
+    const response = await fetch(url);
     if (!response.ok) throw new Error(response.status);
-    return new Set((await response.text()).trim().split("\n"));
+    return readKnown(await response.json());
   };
-  if (!lists.has(words)) lists.set(words, load());
-  return lists.get(words).catch(() => {
-    lists.delete(words);
-    return all;
+  if (!lists.has(url)) lists.set(url, load());
+  return lists.get(url).catch(() => {
+    lists.delete(url);
+    return knowsAll;
   });
 }
-
-// For each of some words as they stand in a sentence, whether it is unknown.
-export const unknownAmong = (words, known) =>
-  words.map((word) => wordsOf(word).some((part) => !known.has(part)));
 
 // ---- what a word attended to ----
 

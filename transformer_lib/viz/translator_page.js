@@ -1,24 +1,19 @@
 // The translator in a page: draws what was recorded, loads a model when the reader types,
 // and draws what it does with the reader's own words.
 
+import { doubt, firstSentence, unknownAmong, wordsOf } from "./known.js";
 import {
-  address,
   attended,
-  bare,
   calm,
   carried,
   carry,
   copies,
   element,
   explain,
-  firstSentence,
-  knownWords,
-  mostlyUnknown,
+  knownBy,
   pause,
-  unknownAmong,
   unpack,
   Widget,
-  wordsOf,
 } from "./page_parts.js";
 
 const PRONOUNS = ["er", "sie", "es"];
@@ -301,11 +296,10 @@ class TranslatorInPage extends Widget {
     this.offers.hidden = true;
     if (!text) return this.clear("");
     if (this.tooLong(text)) return this.clear(this.notice.textContent);
-    const known = await knownWords(this.files, this.wanted);
+    const known = await knownBy(this.files, this.wanted);
     if (run !== this.run) return;
-    const words = wordsOf(text);
-    const strange = words.filter((word) => !known.has(word));
-    if (mostlyUnknown(words, known)) return this.refuse(words, strange, known);
+    const why = doubt(known, text); // of the sentence alone
+    if (why?.certain) return this.refuse(text, why, known);
     if (this.loaded !== this.wanted) {
       if (this.button.disabled) return; // it is on its way
       this.clear("");
@@ -331,26 +325,30 @@ class TranslatorInPage extends Widget {
     }
   }
 
-  // Says what the model knows, and offers sentences with the words that were typed, or
-  // another model that knows these words.
-  async refuse(words, strange, known) {
+  // Says what the model knows, and offers what may have been meant, sentences with the words
+  // that were typed, or another model that knows these words.
+  async refuse(text, { strange, asked, meant }, known) {
     const { run } = this;
+    const words = wordsOf(text);
     const listed = [...new Set(strange)].slice(0, 5).join(", ");
-    const size = known.size.toLocaleString("en");
+    const size = known.source.size.toLocaleString("en");
     const why = listed
       ? `This model does not know ${listed}`
       : "There is no word in this";
     this.clear(
-      `${why}, so it does not translate. It knows ${size} words, those of ${this.wanted.of}.`,
+      `${why}, so it does not translate. It knows ${size} words, ` +
+        `those of ${this.wanted.of ?? "its training"}. ${asked}`.trim(),
     );
-    const offers = this.near(words.filter((word) => known.has(word))).map((text) => [
+    if (meant) return this.suggest(meant);
+    const seen = words.filter((word) => known.source.has(word));
+    const offers = this.near(seen).map((text) => [
       element("button", { type: "button", lang: this.wanted.source }, text),
       this.wanted,
       text,
     ]);
     let most = words.length / 2;
     for (const model of this.models) {
-      const theirs = await knownWords(this.files, model);
+      const { source: theirs } = await knownBy(this.files, model);
       const count = words.filter((word) => theirs.has(word)).length;
       if (!theirs.size || count <= most) continue;
       most = count;
@@ -363,6 +361,18 @@ class TranslatorInPage extends Widget {
     for (const [button, model, text] of offers)
       button.addEventListener("click", () => this.turn(this.models.indexOf(model), text));
     this.offers.replaceChildren(...offers.map(([button]) => button));
+    this.offers.hidden = false;
+  }
+
+  // One press types the sentence that was meant.
+  suggest(meant) {
+    const button = element("button", { type: "button", lang: this.wanted.source }, meant);
+    button.addEventListener("click", () => {
+      this.input.value = meant;
+      this.button.focus(); // this one goes
+      this.write();
+    });
+    this.offers.replaceChildren(button);
     this.offers.hidden = false;
   }
 
@@ -388,8 +398,10 @@ class TranslatorInPage extends Widget {
     if (!this.last) return;
     const { tokens, logProbability } = this.last[1];
     const cut = tokens.length > 0 && tokens.at(-1) !== this.end;
-    const unsure = logProbability / tokens.length < this.wanted.sure;
-    this.show(this.picture(), { final: true, cut, unsure });
+    const [text, { text: written }] = this.last;
+    const why = doubt(this.known, text, written, logProbability / tokens.length);
+    this.show(this.picture(), { final: true, cut, why });
+    if (why?.meant) this.suggest(why.meant);
   }
 
   // ---- drawing ----
@@ -400,7 +412,7 @@ class TranslatorInPage extends Widget {
     {
       final = false,
       cut = false,
-      unsure = false,
+      why = undefined,
       recorded = false,
       all = picture.target,
     },
@@ -416,8 +428,9 @@ class TranslatorInPage extends Widget {
     this.chosen = final && pronoun >= 0 ? pronoun : picture.target.length - 1;
     this.arrange();
     this.state.textContent = final ? explain(this.shown, this.chosen) : "";
-    this.root.classList.toggle("tl-unsure", unsure);
-    this.warn(cut, unsure);
+    this.root.classList.toggle("tl-unsure", Boolean(why?.certain));
+    this.root.classList.toggle("tl-look", Boolean(why && !why.certain));
+    this.warn(cut, why);
     this.says.textContent = final ? picture.target.join(" ") : "";
   }
 
@@ -480,20 +493,10 @@ class TranslatorInPage extends Widget {
     this.lines.replaceChildren(...paths);
   }
 
-  // Names words that the model does not know, and says when it is unsure, when it read
-  // only one sentence, and when its translation has no end.
-  warn(cut, unsure) {
-    const { source, unknown } = this.shown;
-    const strange = [...new Set(source.filter((_, i) => unknown[i]).map(bare))];
-    const knows = this.wanted.captions ? "does not know" : "has hardly ever seen";
-    const told = [];
-    if (strange.length)
-      told.push(`The model ${knows} ${strange.join(", ")}, so it guesses.`);
-    if (unsure)
-      told.push(
-        "Don't trust this translation: the model is less sure of it " +
-          "than of 99 in 100 sentences of its kind.",
-      );
+  // Says why the translation is to be doubted, when it read only one sentence, and when its
+  // translation has no end.
+  warn(cut, why) {
+    const told = why ? [why.text] : [];
     if (this.rest && this.last)
       told.push("It translates one sentence at a time, here the first.");
     if (cut) {

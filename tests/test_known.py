@@ -1,0 +1,216 @@
+"""What a translator knows, and when it is doubted: the same by library, command and page."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import warnings
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import run_folder
+
+from experiments.pages import ask_node
+from experiments.pages.visitors import MESSAGES, answers, load_visitors
+from transformer_lib import Translator, pretrained_names
+from transformer_lib.translation.cli import main
+from transformer_lib.translation.export import export_run
+from transformer_lib.translation.known import FILE, DoubtWarning, Known, UnknownWordWarning, doubt, near
+from transformer_lib.translation.translator import find_pretrained
+
+SOURCE = "the is a dog playing i think believe it can t cat in house please what s he people man we"
+RANK = {word: rank for rank, word in enumerate(SOURCE.split())}
+KNOWN = Known(RANK, frozenset(["der", "hund", "spielt", "ein", "zwei", "uhr", "um", "tisch", "katze"]), -0.8, -0.6)
+
+
+@pytest.mark.parametrize(
+    ("text", "translation", "certainty", "certain", "signs"),
+    [
+        ("The dog is playing.", "Der Hund spielt.", -0.1, None, ()),
+        ("The dog is playing.", "Der Hund spielt.", -0.7, False, ("less sure",)),
+        ("The dog is playing.", "Der Hund spielt.", -0.9, True, ("least sure",)),
+        ("The dog is playing.", "Der Hund spalt.", -0.1, True, ("invented",)),
+        ("The dog is playing it.", "Der playing Hund", -0.1, None, ()),  # a word of the sentence is not invented
+        ("A dog can think.", "Um zwei Uhr ein Tisch um zwei Uhr", -0.1, True, ("repeated",)),
+        ("The dog, the dog!", "Der Hund, der Hund!", -0.1, None, ()),  # as the sentence does
+        ("The zebra is playing.", "Der Hund spielt.", -0.1, False, ("rare",)),
+        ("The zebra is playing.", "Der Hund spalt.", -0.9, True, ("least sure", "invented", "rare")),
+        ("Zebra quagga", "Der Hund", -0.1, True, ("unknown",)),
+        ("Der Hund spielt", "Der Hund", -0.1, True, ("unknown", "language")),
+        ("?! 42", "Der Hund", -0.1, True, ("no words",)),
+    ],
+)
+def test_signs(text: str, translation: str, certainty: float, certain: bool | None, signs: tuple[str, ...]) -> None:
+    found = doubt(KNOWN, text, translation, certainty)
+    assert (found.certain if found else None) is certain and (found.signs if found else ()) == signs
+    if found:
+        assert found.text.startswith("This is probably wrong." if certain else "Look twice.")
+    unlimited = replace(KNOWN, wrong=None, unsure=None)
+    again = doubt(unlimited, text, translation, certainty)
+    assert (again.signs if again else ()) == tuple(sign for sign in signs if not sign.endswith("sure"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("The dog is playng.", "The dog is playing."),
+        ("The dgo is playing.", "The dog is playing."),  # swapped
+        ("The cag is playing", ""),  # three letters have too many neighbours
+        ("A houuse, please", "A house, please"),
+        ("A hoase, please", "A house, please"),
+        ("i cant beleive it", "i can't believe it"),
+        ("Whats in it", "What's in it"),
+        ("HOUSS IN THE HOUSE", "HOUSE IN THE HOUSE"),
+        ("We think Pleade is a dog", ""),  # a name
+        ("It is. Pleade think", "It is. Please think"),
+        ("beleive playng zebra", ""),  # with a third unknown word nobody knows what was meant
+        ("beleive playng", "believe playing"),
+    ],
+)
+def test_did_you_mean(typed: str, meant: str) -> None:
+    found = doubt(KNOWN, typed, "Der Hund")
+    assert (found.meant if found else "") == meant
+    assert bool(meant) == (found is not None and "Did you mean" in found.text)
+
+
+def test_every_slip_leads_back_and_the_more_frequent_word_wins() -> None:
+    for word in ("playing", "believe", "please"):
+        slips = [word[:3] + "x" + word[3:], word[:3] + word[4:], word[:3] + "x" + word[4:]]
+        slips += [word[:3] + word[4] + word[3] + word[5:]] if word[3] != word[4] else []
+        assert {near(slip, RANK) for slip in slips} == {word}, slips
+    assert near("hause", {"house": 1, "cause": 0}) == "cause" and near("hause", {"house": 0, "cause": 1}) == "house"
+    assert near("", RANK) == near("x", RANK) == near("zzzzz", RANK) == ""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("known")
+    KNOWN.save(folder / FILE)
+    return folder
+
+
+def test_the_page_doubts_as_the_library_on_anything(small: Path) -> None:
+    rng = random.Random(0)
+    pool = [
+        *SOURCE.split(),
+        "Der",
+        "Hund",
+        "spalt",
+        "playng",
+        "Zebra",
+        "beleive",
+        "cant",
+        "ALLE",
+        "x²",
+        "İ",
+        "ǅ",
+        "你好",
+    ]
+    pool += ["u\u0308ber", "hu\xadnd", ".", "!?", "…", "\u200b", "dgo", "whats", "z" * 50, "o'clock", "two_dogs", "\t"]
+    cases: list[list[Any]] = []
+    for _ in range(3000):
+        text, translation = (" ".join(rng.choices(pool, k=rng.randrange(9))) for _ in range(2))
+        text = text.upper() if rng.random() < 0.1 else text
+        cases.append([text, translation, rng.choice([-0.1, -0.6, -0.7, -0.9])])
+    found = ask_node(folder=str(small), doubts=cases)
+    for case, (_, theirs) in zip(cases, found, strict=True):
+        ours = doubt(KNOWN, *case)
+        assert theirs == (asdict(ours) | {"signs": [*ours.signs]} if ours else None), case
+
+
+@pytest.mark.slow
+def test_page_library_and_scorer_say_the_same_to_a_hundred_visitors() -> None:
+    translator = Translator.from_pretrained("everyday-en-de", device="cpu")
+    texts = [visitor.text for visitor in load_visitors()]
+    pages = ask_node(
+        folder=str(find_pretrained("everyday-en-de")), doubts=[[text] for text in texts], options={"beamSize": 5}
+    )
+    library = [best for (best,) in translator.search(texts)]
+    for text, (written, page), best, scored in zip(texts, pages, library, answers(translator, texts), strict=True):
+        why = best.doubt
+        refused = [kind for sign, kind in MESSAGES.items() if why and sign in why.signs]
+        assert (written is None) == bool(refused) == bool(scored.message), text
+        assert page == (asdict(why) | {"signs": [*why.signs]} if why else None), text
+        assert refused or (written == best.text == scored.translation), text
+        assert refused or scored.warned == ("" if why is None else "wrong" if why.certain else "look"), text
+
+
+# ---- the library ----
+
+
+def test_every_shipped_translator_says_what_it_knows() -> None:
+    for name in pretrained_names():
+        known = Known.load(find_pretrained(name) / FILE)
+        assert len(known.source) >= 500 and len(known.target) >= 500
+        assert known.wrong is not None and known.unsure is not None and -3 < known.wrong <= known.unsure < 0, name
+
+
+def captions() -> Translator:
+    return Translator.from_pretrained("captions-en-de", device="cpu")
+
+
+def test_it_warns_once_a_sentence_and_of_at_most_five() -> None:
+    translator = captions()
+    with pytest.warns(UnknownWordWarning, match="does not know zebra, so it guesses.*The zebra is") as caught:
+        translator.translate(["The dog is sleeping.", "The zebra is sleeping."])
+    assert len(caught) == 1
+    with pytest.warns(UnknownWordWarning, match="probably wrong. The model does not know bonjour, mes, amis"):
+        translator("Bonjour mes amis")
+    with pytest.warns(DoubtWarning) as caught:
+        translator.translate([f"The zebra is {x}." for x in ["sleeping"] * 7])
+    assert len(caught) == 6 and "2 more" in str(caught[-1].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert translator("The dog is sleeping.") == "Der Hund schläft." and translator("") == ""
+        (best,) = translator.search(["the zebra is sleeping"], prepared=True)[0]
+    assert best.doubt is None
+
+
+def test_a_folder_without_it_loads_and_is_as_quiet_as_before(tmp_path: Path) -> None:
+    folder = shutil.copytree(find_pretrained("everyday-en-de"), tmp_path / "old")
+    (folder / FILE).unlink()
+    old, new = (Translator.from_pretrained(one, device="cpu") for one in (folder, "everyday-en-de"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = old.search(["Bonjour mes amis"])
+        assert old.translate(["Bonjour mes amis"]) == [before[0][0].text]
+    after = new.search(["Bonjour mes amis"])
+    assert before == [[replace(one, doubt=None) for one in after[0]]] and after[0][0].doubt.certain  # type: ignore[union-attr]
+    (folder / FILE).write_text("[]", encoding="utf-8")
+    with pytest.raises(ValueError, match="does not say what a translator knows"):
+        Translator.from_pretrained(folder, device="cpu")
+
+
+@pytest.mark.parametrize("more", [[], ["--json"], ["--scores"], ["--n-best", "2"]])
+def test_the_command_warns_on_standard_error_alone(more: list[str], tmp_path: Path, capfd: Any) -> None:
+    old = shutil.copytree(find_pretrained("captions-en-de"), tmp_path / "old")
+    (old / FILE).unlink()
+    lines = tmp_path / "lines.txt"
+    lines.write_text("The dog is sleeping.\nThe cat is sleping.\n\nBonjour mes amis\n", encoding="utf-8")
+    out, told = [], []
+    for folder in (old, "captions-en-de"):
+        assert main(["translate", str(folder), str(lines), "--device", "cpu", *more]) == 0
+        found = capfd.readouterr()
+        out.append(found.out)
+        told.append([line for line in found.err.splitlines() if ", line " in line])
+    assert out[0] == out[1] and len(told[1]) == 2
+    where = f"{lines}, line "
+    assert told[1][0].startswith(f"{where}2: ")
+    assert told[1][0].endswith("The model does not know sleping, so it guesses. Did you mean “sleeping”?")
+    assert told[1][1].startswith(f"{where}4: This is probably wrong. The model does not know bonjour, mes, amis.")
+
+
+def test_an_exported_run_knows_what_it_has_read(tmp_path: Path) -> None:
+    target = export_run(run_folder("transformer"), tmp_path / "own")
+    known = Known.load(target / FILE)
+    assert known == Translator.from_pretrained(target, device="cpu").known
+    assert "dog" in known.source and "hund" in known.target and known.wrong is None  # too few to say how sure it is
+    assert Known.load(export_run(target, tmp_path / "again") / FILE) == known
+    elsewhere = shutil.copytree(run_folder("transformer"), tmp_path / "run")
+    config = json.loads((elsewhere / "config.json").read_text(encoding="utf-8"))
+    config["options"]["data"] = str(tmp_path / "gone.tsv")
+    (elsewhere / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert not (export_run(elsewhere, tmp_path / "bare") / FILE).exists()

@@ -116,7 +116,7 @@ def test_the_tool_scores_prints_and_records(monkeypatch: pytest.MonkeyPatch, tmp
     record = (tmp_path / "record.json").read_text(encoding="utf-8")
     for row in ("silent   dog  →  Hallo!", "refused  Goodbye  →  !words"):
         assert row in printed, row
-    assert "Hello!  →" not in printed and "right: probably wrong: 1" in printed  # Hi, of which it isn't sure
+    assert "Hello!  →" not in printed and "right, probably wrong: 1" in printed  # Hi, of which it isn't sure
     assert '"What visitors type first"' in record and record.count('"outcome"') == 100
     Stub.text = SimpleNamespace(source="de", target="en", kind="raw")
     with pytest.raises(SystemExit, match="English to German"):

@@ -109,8 +109,8 @@ def score(visitors: list[Visitor], given: list[Answer]) -> tuple[dict[str, int],
     numbers = {name: count[name] for name in OUTCOMES}
     numbers["right, but warned"] = sum(row["outcome"] == "right" and bool(row["warned"]) for row in rows)
     for tier, name in (("wrong", "probably wrong"), ("look", "look twice")):
-        numbers[f"wrong: {name}"] = sum((row["outcome"], row["warned"]) == ("warned", tier) for row in rows)
-        numbers[f"right: {name}"] = sum((row["outcome"], row["warned"]) == ("right", tier) for row in rows)
+        numbers[f"wrong, {name}"] = sum((row["outcome"], row["warned"]) == ("warned", tier) for row in rows)
+        numbers[f"right, {name}"] = sum((row["outcome"], row["warned"]) == ("right", tier) for row in rows)
     numbers["the kind of message that was wanted"] = sum(
         f"!{row['message']}" in row["wanted"].split(" / ") for row in rows
     )

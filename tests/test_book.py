@@ -414,7 +414,11 @@ def test_every_figure_has_a_caption_a_name_and_words_for_who_cannot_see_it(path:
     names = []
     for i, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
         outputs = cell.get("outputs", [])
-        if not any("image/png" in output.get("data", {}) for output in outputs):
+        shown_as = [output.get("data", {}) for output in outputs]
+        touched = "".join("".join(data.get("text/html", "")) for data in shown_as)
+        if '<div class="touch ' in touched:
+            assert re.search(r"</style><p><strong>[^<]+</strong></p>", touched), f"{path.name}, cell {i}: no title"
+        elif not any("image/png" in data for data in shown_as):
             continue
         shown = cell["metadata"].get("mystnb", {})
         figure, alt = shown.get("figure", {}), shown.get("image", {}).get("alt", "")

@@ -353,3 +353,16 @@ def test_what_cannot_be_right_is_refused(ax, name):
 def test_a_viewer_that_is_gone_says_what_replaces_it(name):
     with pytest.raises(AttributeError, match=r"viz\.touch"):
         getattr(viz, name)
+
+
+# ---- the scripts of the pages ----
+
+SCRIPTS = {path.name: path.read_text("utf-8") for path in Path(viz.__file__).parent.glob("*.js")}
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_a_script_imports_only_what_another_one_exports(name):
+    for imported, other in re.findall(r"import \{([^}]*)\} from \"\./([\w.]+)\"", SCRIPTS[name]):
+        exported = " ".join(re.findall(r"^export (.*)$", SCRIPTS[other], re.M))
+        for one in filter(None, (part.split(" as ")[0].strip() for part in imported.split(","))):
+            assert re.search(rf"\b{one}\b", exported), f"{name}: {other} doesn't export {one}"

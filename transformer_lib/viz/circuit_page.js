@@ -7,15 +7,14 @@ import {
   bare,
   calm,
   element,
-  knownWords,
-  mostlyUnknown,
+  knownBy,
   neighbour,
   pause,
   percent,
   unpack,
   Widget,
-  wordsOf,
 } from "./page_parts.js";
+import { wordsOf } from "./known.js";
 import { lead, PRONOUNS, shares } from "./circuit.js";
 
 const NOTHING = { heads: [], hidden: [], swapped: [] };
@@ -132,9 +131,10 @@ class Circuit extends Widget {
     }
     if (!texts[0] || this.tooLong(texts[0])) return;
     if (!(await this.load())) return;
-    const known = await knownWords(this.files, this.models[0]);
-    const strange = wordsOf(texts[0]).filter((word) => !known.has(word));
-    if (mostlyUnknown(wordsOf(texts[0]), known))
+    const { source: known } = await knownBy(this.files, this.models[0]);
+    const typed = wordsOf(texts[0]);
+    const strange = typed.filter((word) => !known.has(word));
+    if (2 * strange.length >= typed.length)
       return this.say(`This model does not know ${strange.slice(0, 5).join(", ")}.`);
     const [one, other] = texts.map((text) => text && this.study(text));
     if (!one) return this.say("There is no er, sie or es in the translation.");

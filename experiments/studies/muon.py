@@ -50,8 +50,7 @@ STUDY = Study(
         "long": Finding(
             "After 800 updates, and each at its best rate, our Transformer's loss on new captions differs by less than 0.1 nats between Muon and AdamW.",
             difference("loss", *LONG),
-            ("low", ">", -0.1),
-            ("high", "<", 0.1),
+            (("low", ">", -0.1), ("high", "<", 0.1)),
         ),
     },
 )

@@ -8,7 +8,6 @@ import torch
 from experiments.harness import Check, Finding, Study
 from experiments.statistics import difference, level
 from experiments.studies.pronoun_circuit import PARTS, PRONOUNS, encoded, loaded, twins
-from experiments.tasks import SMOKE
 from transformer_lib.data.captions import make_captions
 
 
@@ -21,7 +20,7 @@ def pronoun(pair):
 def known(seed, least, most):
     """The captions that pairs come from, by their last word and their length: those with one pronoun."""
     found = {}
-    for pair in make_captions(2000 if SMOKE else 20_000, seed, min_length=least, max_length=most):
+    for pair in make_captions(20_000, seed, min_length=least, max_length=most):
         if len(pair.referents) == 1:
             words = pair.source.split()
             found.setdefault((words[-1], len(words)), []).append(pair)

@@ -80,9 +80,10 @@ def test_every_slip_leads_back_and_the_more_frequent_word_wins() -> None:
     for word in ("playing", "believe", "please"):
         slips = [word[:3] + "x" + word[3:], word[:3] + word[4:], word[:3] + "x" + word[4:]]
         slips += [word[:3] + word[4] + word[3] + word[5:]] if word[3] != word[4] else []
-        assert {near(slip, RANK) for slip in slips} == {word}, slips
-    assert near("hause", {"house": 1, "cause": 0}) == "cause" and near("hause", {"house": 0, "cause": 1}) == "house"
-    assert near("", RANK) == near("x", RANK) == near("zzzzz", RANK) == ""
+        assert {near(slip, KNOWN) for slip in slips} == {word}, slips
+    for first, second in (("house", "cause"), ("cause", "house")):
+        assert near("hause", Known({first: 0, second: 1}, frozenset())) == first
+    assert near("", KNOWN) == near("x", KNOWN) == near("zzzzz", KNOWN) == ""
 
 
 @pytest.fixture(scope="module")

@@ -437,7 +437,7 @@ def test_a_transformer_needs_a_beginning_and_padding() -> None:
 def test_no_module_above_the_data_knows_padding_by_a_constant() -> None:
     """What is padding, beginning and end belongs to the model; a tokenizer writes its own ids."""
     folder = Path(__file__).parents[1] / "transformer_lib"
-    own = {"bert", "known", "marian", "translator"}  # which ids are words, a tokenizer, and what is unknown
+    own = {"bert", "marian", "translator"}  # which ids are words, a tokenizer, and what is unknown
     texts = {
         path.stem: path.read_text("utf-8")
         for part in ("models", "decoding", "training", "translation", "viz")

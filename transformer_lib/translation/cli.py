@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -256,12 +256,8 @@ class Translate:
     def shown(self, number: int, line: str, best: list[Translation]) -> str:
         """The lines that are written for one line of input."""
         if self.json:
-            rows = [asdict(replace(one, doubt=None)) for one in best]
-            entry = {
-                "line": number,
-                "source": line,
-                "translations": [{k: row[k] for k in row if k != "doubt"} for row in rows],
-            }
+            rows = [{name: value for name, value in vars(one).items() if name != "doubt"} for one in best]
+            entry = {"line": number, "source": line, "translations": rows}
             return json.dumps(entry) + "\n"
         front = f"{number}\t" if (self.search.n_best or 1) > 1 else ""
         scores = [f"{one.score:.4f}\t{one.log_probability:.4f}\t" if self.scores else "" for one in best]

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from transformer_lib.data.files import write_json
 from transformer_lib.data.text import one_line
-from transformer_lib.data.tokenizer import EOS, PAD
 from transformer_lib.decoding.beam_search import beam_search
 
 FILE = "known.json"
@@ -58,6 +58,11 @@ class Known:
     target: frozenset[str]
     wrong: float | None = None  # mean log-probability of a token: below it, a translation is probably wrong
     unsure: float | None = None  # below it, one should look twice
+
+    @cached_property
+    def letters(self) -> list[str]:
+        """The letters of its words, which a slip may have exchanged."""
+        return sorted({letter for word in self.source for letter in word})
 
     @classmethod
     def load(cls, path: Path) -> "Known":
@@ -103,7 +108,7 @@ def doubt(known: Known, text: str, translation: str = "", certainty: float = 0.0
     """
     typed = words(text)
     strange = [word for word in typed if word not in known.source]
-    fixes, meant = corrections(text, known.source) if strange else ([], "")
+    fixes, meant = corrections(text, known) if strange else ([], "")
     told: dict[str, str] = {}
     names = _listed(strange)
     if not typed:
@@ -163,7 +168,7 @@ def _twice(some: list[str]) -> str:
 # ---------------------------------------------------------------- did you mean
 
 
-def corrections(text: str, rank: Mapping[str, int]) -> tuple[list[str], str]:
+def corrections(text: str, known: Known) -> tuple[list[str], str]:
     """Known words for the unknown ones that are one slip away from them, and the text with these; or nothing.
 
     A word with a capital inside a sentence is taken for a name.
@@ -178,27 +183,28 @@ def corrections(text: str, rank: Mapping[str, int]) -> tuple[list[str], str]:
             continue
         name = not first and not shout and part != part.lower()
         first = False
-        if part.lower() in rank or name:
+        if part.lower() in known.source or name:
             continue
-        if found := near(part.lower(), rank):
+        if found := near(part.lower(), known):
             fixes.append(found)
             capital = found.upper() if shout else found[:1].upper() + found[1:]
             parts[place] = (found if part == part.lower() else capital, True)
     return fixes, "".join(part for part, _ in parts) if fixes else ""
 
 
-def near(word: str, rank: Mapping[str, int]) -> str:
+def near(word: str, known: Known) -> str:
     """The known word that somebody meant who made one slip, or the empty string.
 
     Tried in turn: a missing apostrophe, two letters swapped, one too few, one too many, one exchanged. Short words
     have too many neighbours for the last three.
     """
+    rank = known.source
     if cut := _APOSTROPHE.fullmatch(word):
         head, tail = filter(None, cut.groups())
         if head in rank and tail in rank:
             return f"{head}'{tail}"
     n = len(word)
-    letters = sorted({letter for one in rank for letter in one}) if n > 3 else []
+    letters = known.letters if n > 3 else []
     tries: list[Iterable[str]] = [
         (word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in range(n - 1)),
         (word[:i] + letter + word[i:] for i in range(n + 1) for letter in letters),
@@ -216,12 +222,13 @@ def near(word: str, rank: Mapping[str, int]) -> str:
 
 def certainty(translator: Any, texts: Sequence[str]) -> list[float]:
     """The mean log-probability of a token in the best translation of each text."""
-    rows = [torch.tensor([*translator.source_tokenizer.encode(translator.prepare(text)), EOS]) for text in texts]
+    special, encode = translator.special, translator.source_tokenizer.encode
+    rows = [torch.tensor([*encode(translator.prepare(text)), *special.eos[:1]]) for text in texts]
     sure: list[float] = []
     for start in range(0, len(rows), 50):
-        batch = pad_sequence(rows[start : start + 50], batch_first=True)
+        batch = pad_sequence(rows[start : start + 50], True, special.fill)
         found = beam_search(translator.model, batch.to(translator.device), translator.decoding)
-        sure += (found.log_probs[:, 0] / (found.tokens[:, 0] != PAD).sum(-1)).tolist()
+        sure += (found.log_probs[:, 0] / (found.tokens[:, 0] != special.fill).sum(-1)).tolist()
     return sure
 
 

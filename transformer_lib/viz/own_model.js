@@ -1,6 +1,8 @@
 // A translator of the reader's own: files that were dropped or chosen become a model that
 // the page can load. It is fetched when it is needed.
 
+import { readKnown } from "./known.js";
+
 // The files of what was dropped, those of a folder as well.
 export async function filesOf(entries) {
   const found = [];
@@ -14,8 +16,6 @@ export async function filesOf(entries) {
   await Promise.all(entries.map(walk));
   return found;
 }
-
-import { readKnown } from "./known.js";
 
 const WEIGHTS = ["weights", "averaged", "best"].map((name) => `${name}.safetensors`);
 

@@ -63,7 +63,7 @@ STUDY = Study(
             ("low", ">", 40),
             line="In one translator, the decoder's first three layers need the adjective to choose between er, sie and es, and the last one needs the noun.",
         ),
-        "adjective late": Finding(
+        "adjective-late": Finding(
             "If it is hidden from the last layer, fewer than 3 % do.",
             level("wrong", "adjective, hidden from layer 4"),
             ("high", "<", 3),
@@ -73,7 +73,7 @@ STUDY = Study(
             level("wrong", "noun, hidden from layers 1 to 3"),
             ("high", "<", 5),
         ),
-        "noun late": Finding(
+        "noun-late": Finding(
             "If it is hidden from the last layer, more than 20 % do.",
             level("wrong", "noun, hidden from layer 4"),
             ("low", ">", 20),

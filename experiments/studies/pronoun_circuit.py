@@ -294,7 +294,6 @@ STUDY = Study(
             "The adjective's encoder vector alone moves the choice more than half of the way to the other pronoun.",
             level("moved", "swap the adjective"),
             ("low", ">", 50),
-            line="In one translator, the encoder's vector of the adjective decides between er, sie and es: exchanged alone, it turns the pronoun into the other one.",
         ),
         "it": Finding(
             "The encoder's vector of the word it moves the choice by less than a tenth.",

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import sys
+from html import escape
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -22,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_lib import viz
-from transformer_lib.viz import frames
+from transformer_lib.viz import frames, touchable
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "book" / "_ext"))
@@ -414,31 +415,73 @@ def of_the_book() -> dict[str, str]:
     return found
 
 
-@pytest.mark.slow
-def test_the_figures_of_the_book_are_small_work_and_can_be_read(browser: Any, tmp_path: Path) -> None:
+def test_the_figures_of_the_book_are_small_and_have_the_script_of_today() -> None:
     figures = of_the_book()
     assert len(figures) >= 3
     for name, html in figures.items():
         assert len(html.encode()) < 60_000, name
+        assert touchable.STYLE in html and touchable.SCRIPT in html, f"{name}: run its notebook again"
+
+
+@pytest.mark.slow
+def test_the_figures_of_the_book_can_be_read_on_a_phone_and_nothing_jumps(browser: Any, tmp_path: Path) -> None:
+    figures = of_the_book()
     page = show(browser, tmp_path, {name: viz.Viewer(name, html) for name, html in figures.items()}, viewport=NARROW)
+    page.add_style_tag(content="body { margin: 0 18px } p { max-width: none }")  # narrower than any page of the book
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     for name in figures:
+        heights = page.eval_on_selector_all(
+            f"#{name} input",
+            """(all) => all.flatMap((one) => Array.from({ length: one.type === 'range' ? +one.max + 1 : 1 }, (_, i) => {
+            if (one.type === 'range') one.value = i; else one.checked = true;
+            one.dispatchEvent(new Event('input', { bubbles: true }));
+            return one.closest('.touch').offsetHeight; }))""",
+        )
+        assert len(set(heights)) == 1, name
         sizes = page.eval_on_selector_all(
             f"#{name} svg text",
             "(all) => all.map((one) => parseFloat(getComputedStyle(one).fontSize)"
             " * Math.hypot(one.getScreenCTM().a, one.getScreenCTM().b))",
         )
         assert min(sizes, default=9) >= 9, name
-        heights = page.eval_on_selector_all(  # every control to both of its ends
-            f"#{name} input",
-            """(all) => all.flatMap((one) => (one.type === 'range' ? [0, one.max] : [true]).map((value) => {
-            if (one.type === 'range') one.value = value; else one.checked = value;
-            one.dispatchEvent(new Event('input', { bubbles: true }));
-            return document.documentElement.scrollHeight; }))""",
-        )
-        assert len(set(heights)) == 1, name
     assert page.problems == []
     page.context.close()
+
+
+PRESS = """(box) => {  // every value of a control, and what is drawn then
+  const drawn = [];
+  for (const one of box.querySelectorAll('input'))
+    for (let i = 0; i <= (one.type === 'range' ? Number(one.max) : 0); i++) {
+      if (one.type !== 'range') one.click();
+      else {
+        one.value = i;
+        one.dispatchEvent(new Event('input', { bubbles: true }));
+      }
+      drawn.push(box.closest('.touch').querySelector('svg').innerHTML);
+    }
+  return drawn;
+}"""
+
+
+@pytest.mark.slow
+def test_each_figure_of_the_book_works_alone_in_a_frame_without_rights(browser: Any) -> None:
+    """So it is on Colab: each output is a page of its own, which sees neither the notebook nor the network."""
+    page = browser.new_page()
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: problems.append(request.url))
+    for name, html in of_the_book().items():
+        inside = escape(f'<!doctype html><html lang="en"><title>t</title><body>{html}</body></html>')
+        page.set_content(f'<iframe sandbox="allow-scripts" width="800" height="900" srcdoc="{inside}"></iframe>')
+        frame = page.frames[1]
+        frame.wait_for_selector(".touch[data-ready]", timeout=10_000)
+        controls = frame.query_selector_all("[data-control]")
+        looks = [control.evaluate(PRESS) for control in controls * 2]  # the second time, the others are at their ends
+        for k in range(len(controls)):
+            assert len({*looks[k], *looks[k + len(controls)]}) > 1, f"{name}: a control that changes nothing"
+    assert [one for one in problems if one != "about:srcdoc"] == []
+    page.close()
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@
 (() => {
   "use strict";
   const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const RING = '<g class="touch-handle"><circle r="26"/><circle r="11" class="touch-ring"/></g>';
 
   // Whole numbers from letters: base64 digits of five bits, each number the step from the last.
   function numbersOf(letters) {
@@ -43,18 +44,18 @@
       const [uses, , numbers] = decoded[column];
       return numbers[uses.reduce((sum, k) => sum * labels[k].length + setting[k], 0)];
     }
-    function writtenAt(column) {
+    function writtenAt(column, setting) {
       const decimals = decoded[column][1];
       const places = decimals < 0 ? ~decimals : decimals;
-      const number = numberAt(column, at) / 10 ** places;
+      const number = numberAt(column, setting) / 10 ** places;
       return decimals < 0 ? String(number) : number.toFixed(places);
     }
-    function textAt(templates) {
+    function textAt(templates, setting = at) {
       const choice = templates.at(-1);
-      const chosen = typeof choice === "number" ? templates[numberAt(choice, at)] : choice;
+      const chosen = typeof choice === "number" ? templates[numberAt(choice, setting)] : choice;
       const [form, ...used] = chosen;
       let next = 0;
-      return used.length ? form.replace(/~/g, () => writtenAt(used[next++])) : form;
+      return used.length ? form.replace(/~/g, () => writtenAt(used[next++], setting)) : form;
     }
 
     function show() {
@@ -122,7 +123,8 @@
     root.addEventListener("keydown", (event) => event.stopPropagation()); // the page would turn
 
     // A handle in the plane: two sliders that are not seen, and a ring that is.
-    const ring = drag.length ? svg.appendChild(makeRing(svg.namespaceURI)) : null;
+    if (drag.length) svg.insertAdjacentHTML("beforeend", RING);
+    const ring = svg.querySelector(".touch-handle");
     function nearest(k, column, wanted) {
       const far = (i) =>
         Math.abs(numberAt(column, at.map((index, one) => (one === k ? i : index))) / 10 - wanted);
@@ -163,26 +165,28 @@
       }
     }
 
+    // Every sentence stands unseen behind the one that is seen, so that the tallest fits.
+    const unseen = new Set();
+    const gather = (...setting) =>
+      setting.length < labels.length
+        ? labels[setting.length].forEach((_, i) => gather(...setting, i))
+        : unseen.add(textAt(said, setting).replace(/\d/g, "0"));
+    gather();
+    for (const one of unseen) {
+      says.before(says.previousSibling.cloneNode());
+      says.previousSibling.append(one);
+    }
+
     // Labels keep nine pixels where the figure is narrow.
+    const sizeOf = (one) => parseFloat(one.getAttribute("font-size") ?? 1);
+    const smallest = Math.min(1, ...[...svg.querySelectorAll("text")].map(sizeOf));
     const fit = () => {
-      const scale = svg.clientWidth / svg.viewBox.baseVal.width;
-      svg.setAttribute("font-size", Math.max(11, scale ? 9.2 / scale : 11));
+      const wide = svg.clientWidth / svg.viewBox.baseVal.width;
+      svg.setAttribute("font-size", wide ? Math.max(11, 9.2 / wide / smallest) : 11);
     };
     new ResizeObserver(fit).observe(svg);
     show();
     says.setAttribute("aria-live", "polite"); // from now on, changes are read out
-  }
-
-  function makeRing(space) {
-    const group = document.createElementNS(space, "g");
-    group.setAttribute("class", "touch-handle");
-    for (const [radius, name] of [[26, "touch-reach"], [11, "touch-ring"]]) {
-      const circle = document.createElementNS(space, "circle");
-      circle.setAttribute("r", radius);
-      circle.setAttribute("class", name);
-      group.append(circle);
-    }
-    return group;
   }
 
   document.querySelectorAll(".touch:not([data-ready])").forEach(begin);

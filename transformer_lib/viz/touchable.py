@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from itertools import product
@@ -24,7 +25,7 @@ def _short(kind: str) -> str:
     return "".join(f"{line}\n" for line in lines if line and not line.startswith("//"))
 
 
-STYLE, SCRIPT = _short(".css"), _short(".js")
+STYLE, SCRIPT = re.sub(r"\s*([{};,])[^\S\n]*|(?<=:) ", r"\1", _short(".css")), _short(".js")
 HTML = (
     '<div class="touch mathjax_ignore tex2jax_ignore" role="group" aria-label="{name}"><style>\n{style}</style>{title}'
     '<div class="touch-controls">{controls}</div>{picture}<p class="touch-says"><span aria-hidden="true">{longest}'

@@ -383,9 +383,7 @@ def test_it_fits_a_phone_and_can_be_read(
     assert len(sizes) > 20 and min(size for size in sizes if size) >= 9
     fill = page.evaluate("() => getComputedStyle(document.querySelector('#weights svg text')).fill")
     assert fill == ("rgb(230, 227, 220)" if dark else "rgb(34, 38, 43)")
-    page.click(
-        "#maps fieldset label >> nth=1"
-    )  # some weights are zero, in the colour of a light page before it is turned
+    page.click("#maps fieldset label >> nth=1")  # some weights are zero: they keep a light page's colour, to be turned
     zero = "() => getComputedStyle(document.querySelector('#maps .touch-attention [fill=\"#fbfaf7\"]')).fill"
     assert page.evaluate(zero) == "rgb(251, 250, 247)"
     height = "() => document.documentElement.scrollHeight"

@@ -61,6 +61,7 @@ STUDY = Study(
             "If the adjective is hidden from the cross-attention of the first three layers, more than 40 % of the pronouns become wrong. (This and all others were written after a look at the test captions, before the checks.)",
             level("wrong", "adjective, hidden from layers 1 to 3"),
             ("low", ">", 40),
+            line="In one translator, the decoder's first three layers need the adjective to choose between er, sie and es, and the last one needs the noun.",
         ),
         "adjective-late": Finding(
             "If it is hidden from the last layer, fewer than 3 % do.",

@@ -173,7 +173,7 @@ def close_gaps(tokens: Int[Tensor, "*B T"], padding: int) -> Int[Tensor, "*B W"]
 def generate(
     model: nn.Module,
     source: Int[Tensor, "B S"],
-    choose: Callable[[Tensor], Tensor] = lambda scores: scores.argmax(-1),
+    choose: Callable[[Tensor], Tensor] = lambda scores: scores.max(-1)[1],  # argmax takes three times as long
     *,
     max_length: int = 100,
     prefix: Int[Tensor, "B P"] | None = None,

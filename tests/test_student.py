@@ -954,6 +954,7 @@ MUTANTS = {  # a chapter: a function, what is written right, what wrong; "" is t
         ("auc", "/ len(pairs)", ""),
         ("rounded", "** (bits - 1) - 1", "** (bits - 1)"),
         ("rounded", ".abs()", ""),
+        ("rounded", ".clamp(min=1e-9)", ""),
         ("rounded", ".amax(-1, keepdim=True)", ".amax()"),
         ("rounded", ".amax(-1, keepdim=True)", ".amax(0)"),
         ("rounded", ".round()", ""),

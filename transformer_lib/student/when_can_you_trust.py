@@ -80,3 +80,5 @@ def whole_numbers_times_a_scale() -> None:
         "the largest weight without its sign": tensor([[3.0, -1, 1], [2, 3, -8]]) * tensor([[1.0], [0.04]]) / 3,
     }
     equal(rounded(weight, 3), whole * scale, slips)
+    zeros, nan = torch.zeros(1, 3), torch.full((1, 3), torch.nan)
+    equal(rounded(zeros, 3), zeros, {"a row of zeros, divided by zero": nan})

@@ -726,6 +726,23 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("small book")
+def test_the_first_page_is_weighed_as_it_is_sent(
+    small_book: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import weigh
+
+    found = weigh.loads(small_book)
+    whole, sent = (sum(column) for column in zip(*found.values(), strict=True))
+    for name in ("book/index.html", "_static/book.css", "_static/fonts/source-serif-4-latin-wght-normal.woff2"):
+        assert found[name][0] == (small_book / name).stat().st_size
+    assert sent < whole / 2 and not [name for name in found if "tabs" in name or "searchindex" in name]
+    assert weigh.main(small_book) == 0 and f"{whole:9,} {sent:9,}  {len(found)} files" in capsys.readouterr().out
+    monkeypatch.setattr(weigh, "BOUND", sent - 1)
+    assert weigh.main(small_book) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("small book")
 def test_a_mistyped_address_is_searched_for(small_book: Path) -> None:
     lost = (small_book / "404.html").read_text(encoding="utf-8").replace("/a-book/", "/")
     with launch() as browser, serve(small_book) as address:

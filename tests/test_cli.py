@@ -366,6 +366,14 @@ WRONG = {
     "translate captions-en-de .": ". is a folder: name a file in it",
     "translate captions-en-de packed.gz": "packed.gz, line 1 is not UTF-8 text (is it another encoding, or a packed",
     "train --data packed.gz --output x": "packed.gz, line 1: this is not UTF-8 text (is it another encoding, or a",
+    "train --output x -epochs 3": "train has no option -epochs: did you mean --epochs?",
+    "train \N{EN DASH}lr 3 --output x": "train has no option \N{EN DASH}lr: did you mean --learning-rate?",
+    "train --epochs x --output y": "error: --epochs=x is not INT; see transformer-lib train --help",
+    "train": "Missing from transformer-lib train: --output PATH Folder of the run. (required); see",
+    "translate captions-en-de sentences.txt more": "Unrecognized options: more; see transformer-lib translate --help",
+    "download wmt": "invalid choice 'wmt' for argument 'data'. Expected one of ('multi30k', 'zapier'); see",
+    "": "Expected one of {download, train, translate, evaluate, average, export}; see transformer-lib --help",
+    "translate caption-en-de sentences.txt": "multi30k-en-fr; did you mean captions-en-de?",
     "train --resume --output nothing": "nothing holds no run to go on with: leave out --resume to begin one",
 }
 

@@ -598,17 +598,100 @@ def test_a_translator_of_ones_own_joins_the_others(kind: str, site: Path, browse
         page.wait_for_function(SPOKEN, arg=expected)
         assert not page.is_visible(".tl-copy") and "#" not in page.url
         assert page.inner_text(".tl-terms") == "Your own translator. It stays in your browser and is sent nowhere."
+        mine = page.locator(".tl-settings select").first.locator("option", has_text="Yours")
+
+        def refused(words: str) -> None:
+            chosen.set_input_files(str(folder))
+            page.wait_for_function(NOTICE, arg=words)
+            assert mine.count() == 1 and page.inner_text(".tl-says") in ("", expected)
+
+        def changed(name: str, content: bytes, words: str) -> None:
+            whole = (folder / name).read_bytes()
+            (folder / name).write_bytes(content)
+            refused(words)
+            (folder / name).write_bytes(whole)
+
+        weights, config = (folder / "weights.safetensors").read_bytes(), (folder / "config.json").read_bytes()
+        changed("weights.safetensors", weights[:-1], "weights.safetensors is not whole")
+        changed("weights.safetensors", b"no weights", "weights.safetensors is not whole, or no file of weights")
+        changed("config.json", b"[1]", "config.json is not that of a translator")
+        name = json.loads(config)["model"]["name"]
+        changed("source.json", b"{}", "The page cannot use your translator")
+        changed("config.json", config.replace(f'"{name}"'.encode(), b'"later"'), "no model later")
         (folder / "target.json").unlink()
-        chosen.set_input_files(str(folder))
-        page.wait_for_function(
-            "() => document.querySelector('.tl-notice').textContent.includes('target.json is missing')"
-        )
-        (folder / "config.json").write_text("[1]", encoding="utf-8")
-        chosen.set_input_files(str(folder))
-        page.wait_for_function(
-            "() => document.querySelector('.tl-notice').textContent.includes('not that of a translator')"
-        )
-        assert page.locator(".tl-settings select").first.locator("option", has_text="Yours").count() == 1
+        refused("This folder is not whole: target.json is missing. Choose the whole folder that transformer-lib train")
+        (folder / "config.json").unlink()
+        (folder / "weights.safetensors").unlink()
+        refused("This is no folder of a translator.")
+        assert problems == []
+        page.context.close()
+
+
+STATE = "(text) => document.querySelector('.tl-state').textContent === text"
+DROP = """() => {
+  const carried = new DataTransfer();
+  carried.items.add(new File(["a cat"], "cat.png"));
+  const dropped = (data) => new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
+  const words = new DataTransfer();
+  words.setData("text/plain", "Hello");
+  return [carried, words].map((data) => !document.body.dispatchEvent(dropped(data)));
+}"""
+
+
+@pytest.mark.slow
+def test_a_file_of_another_kind_is_refused_and_does_not_replace_the_page(site: Path, browser: Any) -> None:
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}light.html", reduced_motion="reduce")
+        assert "transformer-lib train or transformer-lib export wrote" in page.inner_text(".tl-own")
+        assert page.evaluate(DROP) == [True, False]  # text may be dropped into the field
+        page.wait_for_function(NOTICE, arg="This is no folder of a translator. Choose the whole folder")
+        assert page.inner_text(".tl-target").startswith("Der Hund") and problems == []
+        page.context.close()
+
+
+@pytest.mark.slow
+def test_an_emptied_field_leaves_nothing_behind(site: Path, browser: Any) -> None:
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}light.html", reduced_motion="reduce")
+        for text, german in (("", ""), ("Two dogs are playing.", "Zwei Hunde spielen.")):
+            if text:
+                page.select_option(MODEL, label="Multi30k, English to German")
+                page.fill("textarea", text)
+                page.wait_for_function(SPOKEN, arg=german)
+            page.fill("textarea", " ")
+            page.wait_for_function(STATE, arg="Type an English sentence.")
+            left = ".tl-target button, .tl-source span, .tl-picture path, .tl-offers button:visible"
+            assert page.locator(left).count() == 0 and page.inner_text(".tl-notice") == "" and "#" not in page.url
+        page.select_option(MODEL, label="Multi30k, English to French")
+        page.wait_for_function(STATE, arg="Type an English sentence.")
+        assert problems == []
+        page.context.close()
+
+
+@pytest.mark.slow
+def test_what_takes_long_says_what_it_is_doing(site: Path, browser: Any) -> None:
+    with serve(site) as root:
+        page, problems = opened(browser, f"{root}light.html", reduced_motion="reduce")
+        held: list[Any] = []
+        page.route("**/*.safetensors*", held.append)
+        page.route("**/known.json*", held.append)
+        page.select_option(MODEL, label="Multi30k, English to German")
+        page.wait_for_function(STATE, arg="Loading the list of words that it knows.")
+        assert page.locator(".tl-target button").count() == 0  # not the last one
+        while not held:
+            page.wait_for_timeout(50)
+        held.pop().continue_()
+        page.wait_for_function("() => /^Waiting for the network: 0.3 MB of .* MB are here.$/.test("
+                               "document.querySelector('.tl-state').textContent)")  # fmt: skip
+        assert page.inner_text(".tl-translator form button").startswith("0.3 MB of ")
+        held.pop().continue_()
+        page.wait_for_function(SPOKEN, arg="Zwei Hunde spielen im Schnee.")
+        slow = "performance.now = ((now) => () => 50 * now())(performance.now.bind(performance))"
+        page.evaluate(slow)
+        page.evaluate(WATCH.replace("says", "state"))
+        page.fill("textarea", "A man in a red shirt and a woman in a blue dress are standing in front of a house.")
+        page.wait_for_function("() => told.includes('Still translating, a word at a time.')")
+        page.wait_for_function("() => document.querySelector('.tl-state').textContent.includes('←')")
         assert problems == []
         page.context.close()
 

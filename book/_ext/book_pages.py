@@ -138,18 +138,24 @@ def _tidy_page(
         )
 
 
-def _drop_katex(
+def _drop_unused(
     app: Sphinx,
     name: str,
     template: str,
     context: dict[str, Any],
     doctree: nodes.document | None,
 ) -> None:
-    """A page loads the style of formulas if it has any."""
+    """A page loads the style of formulas if it has any, and the script of tabs if it has those."""
     if not app.env.get_domain("math").data["has_equations"].get(name):
         files = context["css_files"]
         context["css_files"] = [
             file for file in files if "katex" not in str(file.filename)
+        ]
+    if "sd-tab" not in context.get("body", ""):
+        context["script_files"] = [
+            file
+            for file in context["script_files"]
+            if "design-tabs" not in str(file.filename)
         ]
 
 
@@ -212,5 +218,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("build-finished", _redirect)
     # the first before the description is asked for, the second after every style sheet was added
     app.connect("html-page-context", _tidy_page, priority=400)
-    app.connect("html-page-context", _drop_katex, priority=900)
+    app.connect("html-page-context", _drop_unused, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -149,8 +149,13 @@ def widget(
     return WIDGETS.get_template(f"{name}.html").render(more)
 
 
-def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> str:
-    """The widget as HTML: the recorded example stands there without any script."""
+def page(
+    record: dict[str, Any],
+    shipped: list[dict[str, Any]],
+    files: str,
+    guide: str = "",
+) -> str:
+    """The widget as HTML: the recorded example stands there without any script; ``guide`` tells how to train a model."""
     kept = {name: record[name] for name in ("pattern", "start", "examples")}
     own = [
         one | ({"head": record["head"]} if one["captions"] else {})
@@ -160,6 +165,7 @@ def page(record: dict[str, Any], shipped: list[dict[str, Any]], files: str) -> s
     keys = " ".join(start), " ".join([*start[:-1], slots[-1][-1]])
     first, other = (record["examples"][key] for key in keys)
     more = {"first": first, "other": other, "slots": slots, "shipped": shipped}
+    more["guide"] = guide
     return widget(
         "translator",
         shipped[:1],
@@ -317,7 +323,9 @@ class LiveTranslator(_Widget):
 
     def run(self) -> list[nodes.Node]:
         shipped = models(PACKAGE / "pretrained")
-        text = page(self.record("page-translator"), shipped, self.place(FOLDER))
+        guide = self.place(f"{chapter('the_command').docname}.html#own-sentences")
+        record = self.record("page-translator")
+        text = page(record, shipped, self.place(FOLDER), guide)
         return [nodes.raw("", text, format="html")]
 
 

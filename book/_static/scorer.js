@@ -16,6 +16,7 @@ const MEANT = [
   [/tokeni[sz]|\bbpe$/, "subword tokenization"],
   [/\btop [kp]\b/, "decoding"],
   [/\bmoe\b/, "mixture of experts"],
+  [/\brlhf\b|\bdpo\b/, "from prediction to assistant"],
 ];
 let words = [];
 let meant;
@@ -95,7 +96,7 @@ Search.query = (query) => {
     note.textContent = `No page has all of these words as you typed them. These results are for “${mended}”.`;
     Search.title.after(note);
   }
-  search(mended);
+  search(mended.replace(/\brlhf\b/gi, "reinforcement")); // as the chapter calls it
 };
 
 // An excerpt is text of the article, without its title or what stands above it. A formula is shown if it is as plain as d_k.

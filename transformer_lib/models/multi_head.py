@@ -29,6 +29,15 @@ PYTORCH = (
 class MultiHeadAttention(nn.Module):
     """Several attentions side by side, as in ``torch.nn.MultiheadAttention``.
 
+    Args:
+        d_model: width of the vectors that go in and come out.
+        n_heads: how many attentions; a divisor of d_model, unless both widths below are given.
+        n_kv_heads: heads of keys and values, shared by neighbouring heads of queries; n_heads unless given.
+        d_key: width of a head's queries and keys; d_model / n_heads unless given.
+        d_value: width of a head's values; d_model / n_heads unless given.
+        dropout: of the attention weights, in training.
+        bias: whether the projections add a vector.
+
     Source: Vaswani et al. (2017), section 3.2.2; for n_kv_heads, Ainslie et al.
     (2023).
     """

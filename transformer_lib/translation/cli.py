@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -444,11 +444,13 @@ def check_options(command: str, kind: Any, arguments: Sequence[str]) -> None:
     """Refuse an option that the command does not have, and name those that may have been meant."""
     names = option_names(kind) | {"help"}
     for one in arguments:
-        name = one[2:].split("=")[0].replace("_", "-")
-        if re.match("--[a-zA-Z]", one) and name not in names:
+        # also with one hyphen, or with the dash that a text program makes of two
+        dashes, name = re.match("([-–—]*)([^=]*)", one).groups()  # type: ignore[union-attr]
+        name = name.replace("_", "-")
+        if dashes and re.match("[a-zA-Z]{2}", name) and (dashes != "--" or name not in names):
             more = " --model NAME" if command == "train" else ""
             asked = near(name, sorted(names), "--") or f": see transformer-lib {command}{more} --help"
-            raise ValueError(f"{command} has no option --{name}{asked}")
+            raise ValueError(f"{command} has no option {one.split('=')[0]}{asked}")
 
 
 def of_file(error: OSError) -> str:
@@ -461,6 +463,15 @@ def of_file(error: OSError) -> str:
     if isinstance(error, IsADirectoryError):
         return f"{name} is a folder: name a file in it"
     return str(error)
+
+
+def boxed(text: str) -> str:
+    """What tyro says in a box, in one line, without what it adds below."""
+    rows = [row.strip("│ ") for row in text.splitlines() if row.startswith("│")]
+    ends = [i for i, row in enumerate(rows) if row.startswith(("──", "Got errors:", "Argument helptext:"))]
+    line = " ".join(" ".join(rows[: min(ends, default=None)]).split()).rstrip(" .")
+    wrong = r"Error parsing (\S+): no type matching (?:{None}\|)?(\w+) .* from \['(.*)'\]"
+    return re.sub(wrong, r"\1=\3 is not \2", line)
 
 
 def fail(error: Exception) -> int:
@@ -517,9 +528,16 @@ def parse(arguments: list[str]) -> Any:
     elif arguments and not arguments[0].startswith("-"):
         asked = near(arguments[0], [*commands]) or f", only {', '.join(commands)}"
         raise ValueError(f"there is no command {arguments[0]}{asked}")
-    make: Any = tyro.extras.subcommand_cli_from_dict
+    make, told = tyro.extras.subcommand_cli_from_dict, io.StringIO()  # what is wrong with the arguments
     about = {"prog": "transformer-lib", "description": f"Train translators and translate with them.\n\n{shipped()}"}
-    return make(commands, args=arguments, config=(OmitArgPrefixes,), **about)
+    try:
+        with redirect_stderr(told):
+            return make(commands, args=arguments, config=(OmitArgPrefixes,), **about)
+    except SystemExit as stop:
+        if not stop.code:
+            raise  # that was the help
+        of = f" {arguments[0]}" if arguments[:1] and arguments[0] in commands else ""
+        raise ValueError(f"{boxed(told.getvalue())}; see transformer-lib{of} --help") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -170,7 +171,10 @@ def find_pretrained(name_or_path: str | Path) -> Path:
         return folder
     if str(folder) in pretrained_names():
         return SHIPPED / folder
-    raise ValueError(f"{folder} holds no run, nor is it one of {', '.join(pretrained_names())}")
+    names = pretrained_names()
+    meant = get_close_matches(str(folder), names, 1, 0.7)
+    asked = f"; did you mean {meant[0]}?" if meant else ""
+    raise ValueError(f"{folder} holds no run, nor is it one of {', '.join(names)}{asked}")
 
 
 def read_config(name_or_path: str | Path) -> TranslatorConfig:

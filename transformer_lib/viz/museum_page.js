@@ -8,8 +8,8 @@ import {
   carry,
   copies,
   explain,
-  knownBy,
   pause,
+  soFar,
   unpack,
   Widget,
 } from "./page_parts.js";
@@ -108,8 +108,9 @@ class Museum extends Widget {
     const run = ++this.run;
     this.say("");
     this.begin(text.split(/\s+/).filter(Boolean).slice(0, 60));
-    if (!text || this.tooLong(text)) return;
-    const known = await knownBy(this.files, this.models[0]);
+    if (!text) return this.tell("Type a German sentence.");
+    if (this.tooLong(text)) return;
+    const known = await this.knownOf(this.models[0], () => {});
     if (run !== this.run) return;
     const why = doubt(known, text); // not of the translations yet
     const listed = [...new Set(why?.strange)].slice(0, 5).join(", ");
@@ -130,6 +131,7 @@ class Museum extends Widget {
           ? `They have hardly ever seen ${listed}, so they guess.`
           : `It has hardly ever seen ${listed}, so it guesses.`,
       );
+    this.begun = performance.now();
     for (const [index, translator] of this.translators.entries()) {
       try {
         await this.translate(index, translator, text, run, known);
@@ -138,6 +140,7 @@ class Museum extends Widget {
       }
       if (run !== this.run) return;
     }
+    this.tell(this.hint);
     this.says.textContent = this.models
       .map(({ title }, index) => `${title}: ${this.shown[index].target.join(" ")}`)
       .join(" ");
@@ -154,6 +157,8 @@ class Museum extends Widget {
       if (!index && !value.tokens[1])
         this.begin(picture.source, unknownAmong(picture.source, known));
       this.write(index, picture);
+      const doing = soFar(this.begun);
+      if (doing) this.tell(`${this.models[index].title}: ${doing}`);
       if (done) return this.doubt(index, value.logProbability / value.tokens.length);
       await pause(0);
       if (run !== this.run) return;

@@ -18,6 +18,21 @@ export async function filesOf(entries) {
 }
 
 const WEIGHTS = ["weights", "averaged", "best"].map((name) => `${name}.safetensors`);
+const WANTED =
+  "Choose the whole folder that transformer-lib train or transformer-lib export wrote.";
+const CUT = "is not whole, or no file of weights";
+
+// Refuses weights whose header and size do not fit each other.
+async function check(weights) {
+  let end;
+  try {
+    const first = new DataView(await weights.slice(0, 8).arrayBuffer());
+    const start = 8 + Number(first.getBigUint64(0, true));
+    const entries = Object.values(JSON.parse(await weights.slice(8, start).text()));
+    end = start + Math.max(...entries.map((one) => one.data_offsets?.[1] ?? 0));
+  } catch {}
+  if (end !== weights.size) throw new Error(`${weights.name} ${CUT}. ${WANTED}`);
+}
 
 // A model that is made of a reader's own files, as `export` and `train` write them.
 export async function ownModel(files) {
@@ -28,20 +43,23 @@ export async function ownModel(files) {
   const missing = (those) => {
     const gone = those.filter((name) => !file(name));
     if (!gone.length) return;
-    throw new Error(
-      `${gone.join(" and ")} ${gone.length > 1 ? "are" : "is"} missing: this needs all` +
-        " files of a folder that transformer-lib export wrote",
-    );
+    const verb = gone.length > 1 ? "are" : "is";
+    const what = those.some(file)
+      ? `This folder is not whole: ${gone.join(" and ")} ${verb} missing.`
+      : "This is no folder of a translator.";
+    throw new Error(`${what} ${WANTED}`);
   };
   missing(names);
   let config;
   try {
     config = JSON.parse(await file("config.json").text());
     names.push(...Object.values(config.tokenizers));
+    if (!config.model.name) throw new Error();
   } catch {
-    throw new Error("config.json is not that of a translator");
+    throw new Error(`config.json is not that of a translator. ${WANTED}`);
   }
   missing(names);
+  await check(weights);
   let known;
   try {
     known = readKnown(JSON.parse(await here.get("known.json").text()));

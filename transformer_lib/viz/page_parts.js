@@ -11,6 +11,14 @@ export const percent = (weight) => `${Math.round(100 * weight)} %`;
 export const bare = (word) => word.replace(/[.,]$/, "");
 export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const SECOND = 1000; // milliseconds; work that takes longer says so
+
+// What to say of a translation that began at a time, by how long it has taken.
+export const soFar = (begun) => {
+  const seconds = (performance.now() - begun) / SECOND;
+  if (seconds < 1) return "";
+  return seconds < 3 ? "Translating …" : "Still translating, a word at a time.";
+};
 
 export function element(name, attributes = {}, text = "") {
   const made = document.createElement(name);
@@ -134,8 +142,12 @@ export function carried() {
   }
 }
 
-export const carry = (name, text) =>
-  history.replaceState(history.state, "", `#${name}/${encodeURIComponent(text)}`);
+// Without a name, an address that carried a sentence carries none.
+export function carry(name, text) {
+  if (!name && !carried().name) return;
+  const place = name ? `#${name}/${encodeURIComponent(text)}` : location.pathname;
+  history.replaceState(history.state, "", place);
+}
 
 // A button that copies the address, which carries the sentence.
 export function copies(button, name, sentence) {
@@ -180,16 +192,22 @@ export class Widget {
   // Loads models, one after the other; nothing if one of them cannot be had.
   async fetch(models) {
     if (this.button.disabled) return null; // they are on their way
-    const whole = megabytes(models.reduce((sum, { bytes }) => sum + bytes, 0));
+    const total = models.reduce((sum, { bytes }) => sum + bytes, 0);
+    const whole = megabytes(total);
     const label = this.button.textContent;
-    let sum = 0;
+    let [sum, idle] = [0, 0];
     const arrived = (count) => {
-      sum += count;
+      [sum, idle] = [sum + count, 0];
       this.button.textContent = `${megabytes(sum)} of ${whole}`;
+      this.tell(sum < total ? `Loading ${whole}.` : "Unpacking the weights.");
     };
+    const watch = setInterval(() => {
+      if (sum < total && ++idle > 1)
+        this.tell(`Waiting for the network: ${megabytes(sum)} of ${whole} are here.`);
+    }, SECOND);
     this.button.disabled = true;
     this.say("");
-    this.state.textContent = `Loading ${whole}.`;
+    this.tell(`Loading ${whole}.`);
     try {
       const { Translator } = await import("./translator.js");
       const translators = [];
@@ -205,10 +223,30 @@ export class Widget {
       this.failed(models, error);
       return null;
     } finally {
+      clearInterval(watch);
       this.button.textContent = label;
       this.button.disabled = false;
       this.state.textContent = this.hint;
     }
+  }
+
+  // The words that a model knows. They are loaded with the first sentence; if that takes
+  // longer than a second, what stands there goes, and the widget says what it waits for.
+  async knownOf(model, clear) {
+    const timer = setTimeout(() => {
+      clear();
+      this.tell("Loading the list of words that it knows.");
+    }, SECOND);
+    try {
+      return await knownBy(this.files, model);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  // What it is doing.
+  tell(text) {
+    if (this.state.textContent !== text) this.state.textContent = text;
   }
 
   failed(models, error) {

@@ -12,11 +12,13 @@ import {
   explain,
   knownBy,
   pause,
+  soFar,
   unpack,
   Widget,
 } from "./page_parts.js";
 
 const PRONOUNS = ["er", "sie", "es"];
+const LONG = 120; // characters; to read them may take a moment
 
 // ---- the widget ----
 
@@ -98,33 +100,56 @@ class TranslatorInPage extends Widget {
 
   // ---- the reader's own model ----
 
-  // A folder is chosen with the button, or dropped anywhere on the widget.
+  // A folder is chosen with the button, or dropped anywhere on the page, which would be left
+  // for it otherwise.
   receive() {
-    const [field, button] = this.own.children;
-    button.addEventListener("click", () => field.click());
+    const [field, button] = this.own.querySelectorAll("input, button");
+    button.addEventListener("click", () => {
+      field.value = ""; // the same folder may be chosen again
+      field.click();
+    });
     field.addEventListener("change", () => this.add(() => [...field.files]));
-    this.root.addEventListener("dragover", (event) => event.preventDefault());
-    this.root.addEventListener("drop", (event) => {
+    const files = (event) => event.dataTransfer?.types.includes("Files"); // no text
+    const mark = (on) => this.root.classList.toggle("tl-drop", on);
+    addEventListener("dragover", (event) => {
+      if (!files(event)) return;
       event.preventDefault();
-      const entries = [...event.dataTransfer.items].map((one) => one.webkitGetAsEntry());
-      this.add(({ filesOf }) => filesOf(entries)); // they can be asked for only now
+      mark(true);
+    });
+    addEventListener("dragleave", (event) => mark(Boolean(event.relatedTarget)));
+    addEventListener("drop", (event) => {
+      mark(false);
+      if (!files(event)) return;
+      event.preventDefault();
+      this.root.scrollIntoView({ block: "nearest" });
+      const { items, files: plain } = event.dataTransfer; // they can be asked for only now
+      const [entries, alone] = [[...items].map((one) => one.webkitGetAsEntry()), [...plain]];
+      this.add(({ filesOf }) => (entries.some(Boolean) ? filesOf(entries) : alone));
     });
   }
 
   // It joins the others, and translates what stands there.
   async add(choose) {
     try {
+      this.tell("Reading your folder.");
       const parts = await import("./own_model.js");
-      const files = await choose(parts);
-      if (!files.length) return;
-      const model = await parts.ownModel(files);
+      const model = await parts.ownModel(await choose(parts));
       this.models.push(model);
       this.model.append(element("option", {}, model.label));
       this.model.parentElement.hidden = false;
       this.turn(this.models.length - 1, this.input.value);
     } catch (error) {
-      this.say(`This is no translator that the page can read: ${error.message}.`);
+      this.tell("");
+      this.say(error.message);
     }
+  }
+
+  // It leaves the menu again if its files turn out to be of no use.
+  remove(own) {
+    const index = this.models.indexOf(own);
+    this.models.splice(index, 1);
+    this.model.options[index].remove();
+    this.model.selectedIndex = Math.max(0, this.models.indexOf(this.loaded));
   }
 
   // ---- the recorded example ----
@@ -205,6 +230,11 @@ class TranslatorInPage extends Widget {
     this.show({ source: source.slice(0, 60), target: [], weights: [], unknown }, {});
     this.says.textContent = "";
     this.say(why);
+    if (source.length) return;
+    this.source.replaceChildren(); // not even an end
+    const language = { en: "an English", de: "a German", fr: "a French" }[this.input.lang];
+    this.tell(`Type ${language ?? "a"} sentence.`);
+    carry();
   }
 
   offer() {
@@ -251,8 +281,13 @@ class TranslatorInPage extends Widget {
     return Boolean(found);
   }
 
-  failed([{ name }], error) {
-    this.clear(`${name} could not be loaded (${error.message}). Try again?`);
+  failed([model], error) {
+    if (model.read) this.remove(model);
+    this.clear(
+      model.read
+        ? `The page cannot use your translator: ${error.message}.`
+        : `${model.name} could not be loaded (${error.message}). Try again?`,
+    );
   }
 
   // The heads to choose from; first the one that shows most.
@@ -296,7 +331,7 @@ class TranslatorInPage extends Widget {
     this.offers.hidden = true;
     if (!text) return this.clear("");
     if (this.tooLong(text)) return this.clear(this.notice.textContent);
-    const known = await knownBy(this.files, this.wanted);
+    const known = await this.knownOf(this.wanted, () => run === this.run && this.clear(""));
     if (run !== this.run) return;
     const why = doubt(known, text); // of the sentence alone
     if (why?.certain) return this.refuse(text, why, known);
@@ -307,6 +342,13 @@ class TranslatorInPage extends Widget {
     }
     const options = { beamSize: Number(this.search.value) };
     Object.assign(this, { known, rest: text !== typed });
+    const begun = performance.now();
+    if (text.length > LONG) {
+      this.clear("");
+      this.tell("Translating …");
+      await pause(30); // its first word takes longest
+      if (run !== this.run) return;
+    }
     try {
       const steps = this.translator.translate(text, options);
       for (;;) {
@@ -316,7 +358,7 @@ class TranslatorInPage extends Widget {
           if (!this.wanted.read) carry(this.wanted.name, typed); // nobody else has yours
           return this.draw();
         }
-        this.show(this.picture(), {});
+        this.show(this.picture(), { doing: soFar(begun) });
         await pause(calm() ? 0 : 30);
         if (run !== this.run) return;
       }
@@ -414,6 +456,7 @@ class TranslatorInPage extends Widget {
       cut = false,
       why = undefined,
       recorded = false,
+      doing = "",
       all = picture.target,
     },
   ) {
@@ -427,7 +470,7 @@ class TranslatorInPage extends Widget {
     const pronoun = picture.target.findLastIndex((word) => PRONOUNS.includes(word));
     this.chosen = final && pronoun >= 0 ? pronoun : picture.target.length - 1;
     this.arrange();
-    this.state.textContent = final ? explain(this.shown, this.chosen) : "";
+    this.tell(final ? explain(this.shown, this.chosen) : doing);
     this.root.classList.toggle("tl-unsure", Boolean(why?.certain));
     this.root.classList.toggle("tl-look", Boolean(why && !why.certain));
     this.warn(cut, why);

@@ -130,6 +130,7 @@ class TranslatorInPage extends Widget {
 
   // It joins the others, and translates what stands there.
   async add(choose) {
+    const told = this.state.textContent;
     try {
       this.tell("Reading your folder.");
       const parts = await import("./own_model.js");
@@ -139,7 +140,7 @@ class TranslatorInPage extends Widget {
       this.model.parentElement.hidden = false;
       this.turn(this.models.length - 1, this.input.value);
     } catch (error) {
-      this.tell("");
+      this.tell(told);
       this.say(error.message);
     }
   }

@@ -735,7 +735,7 @@ def test_the_first_page_is_weighed_as_it_is_sent(
     whole, sent = (sum(column) for column in zip(*found.values(), strict=True))
     for name in ("book/index.html", "_static/book.css", "_static/fonts/source-serif-4-latin-wght-normal.woff2"):
         assert found[name][0] == (small_book / name).stat().st_size
-    assert sent < whole / 2 and not [name for name in found if "tabs" in name or "searchindex" in name]
+    assert sent < whole and not [name for name in found if "tabs" in name or "searchindex" in name]
     assert weigh.main(small_book) == 0 and f"{whole:9,} {sent:9,}  {len(found)} files" in capsys.readouterr().out
     monkeypatch.setattr(weigh, "BOUND", sent - 1)
     assert weigh.main(small_book) == 1

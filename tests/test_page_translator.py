@@ -645,7 +645,7 @@ def test_a_file_of_another_kind_is_refused_and_does_not_replace_the_page(site: P
         assert "transformer-lib train or transformer-lib export wrote" in page.inner_text(".tl-own")
         assert page.evaluate(DROP) == [True, False]  # text may be dropped into the field
         page.wait_for_function(NOTICE, arg="This is no folder of a translator. Choose the whole folder")
-        assert page.inner_text(".tl-target").startswith("Der Hund") and problems == []
+        assert str(page.text_content(".tl-says")).startswith("Der Hund") and problems == []
         page.context.close()
 
 
@@ -673,8 +673,8 @@ def test_what_takes_long_says_what_it_is_doing(site: Path, browser: Any) -> None
     with serve(site) as root:
         page, problems = opened(browser, f"{root}light.html", reduced_motion="reduce")
         held: list[Any] = []
-        page.route("**/*.safetensors*", held.append)
-        page.route("**/known.json*", held.append)
+        page.route("**/*.safetensors*", lambda route: held.append(route))
+        page.route("**/known.json*", lambda route: held.append(route))
         page.select_option(MODEL, label="Multi30k, English to German")
         page.wait_for_function(STATE, arg="Loading the list of words that it knows.")
         assert page.locator(".tl-target button").count() == 0  # not the last one

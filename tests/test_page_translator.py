@@ -685,13 +685,14 @@ def test_what_takes_long_says_what_it_is_doing(site: Path, browser: Any) -> None
                                "document.querySelector('.tl-state').textContent)")  # fmt: skip
         assert page.inner_text(".tl-translator form button").startswith("0.3 MB of ")
         held.pop().continue_()
-        page.wait_for_function(SPOKEN, arg="Zwei Hunde spielen im Schnee.")
+        done = "() => document.querySelector('.tl-state').textContent.includes('←')"
+        page.wait_for_function(done)
         slow = "performance.now = ((now) => () => 50 * now())(performance.now.bind(performance))"
         page.evaluate(slow)
         page.evaluate(WATCH.replace("says", "state"))
         page.fill("textarea", "A man in a red shirt and a woman in a blue dress are standing in front of a house.")
         page.wait_for_function("() => told.includes('Still translating, a word at a time.')")
-        page.wait_for_function("() => document.querySelector('.tl-state').textContent.includes('←')")
+        page.wait_for_function(done)
         assert problems == []
         page.context.close()
 

@@ -528,7 +528,8 @@ def parse(arguments: list[str]) -> Any:
     elif arguments and not arguments[0].startswith("-"):
         asked = near(arguments[0], [*commands]) or f", only {', '.join(commands)}"
         raise ValueError(f"there is no command {arguments[0]}{asked}")
-    make, told = tyro.extras.subcommand_cli_from_dict, io.StringIO()  # what is wrong with the arguments
+    make: Any = tyro.extras.subcommand_cli_from_dict
+    told = io.StringIO()  # what is wrong with the arguments
     about = {"prog": "transformer-lib", "description": f"Train translators and translate with them.\n\n{shipped()}"}
     try:
         with redirect_stderr(told):

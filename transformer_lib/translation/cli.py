@@ -447,7 +447,7 @@ def check_options(command: str, kind: Any, arguments: Sequence[str]) -> None:
         # also with one hyphen, or with the dash that a text program makes of two
         dashes, name = re.match("([-–—]*)([^=]*)", one).groups()  # type: ignore[union-attr]
         name = name.replace("_", "-")
-        if dashes and re.match("[a-zA-Z]{2}", name) and (dashes != "--" or name not in names):
+        if dashes and re.match("[a-zA-Z][a-zA-Z-]", name) and (dashes != "--" or name not in names):
             more = " --model NAME" if command == "train" else ""
             asked = near(name, sorted(names), "--") or f": see transformer-lib {command}{more} --help"
             raise ValueError(f"{command} has no option {one.split('=')[0]}{asked}")

@@ -258,6 +258,7 @@ SEEN = """(svg) => {
     && one.getAttribute('class') !== 'touch-handle').map(tree));
 }"""
 DARK = ":root { --pst-color-background: #14181e; --pst-color-text-base: #ced6dd; } body { background: #14181e }"
+PATIENCE = 120_000  # milliseconds for a page with every figure of the book, on a busy machine
 
 
 def show(browser: Any, folder: Path, figures: dict[str, viz.Viewer], dark: bool = False, **options: Any) -> Any:
@@ -272,7 +273,7 @@ def show(browser: Any, folder: Path, figures: dict[str, viz.Viewer], dark: bool 
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("request", lambda request: problems.append(request.url) if request.url != path.as_uri() else None)
     page.problems = problems
-    page.goto(path.as_uri())
+    page.goto(path.as_uri(), timeout=PATIENCE)
     return page
 
 
@@ -470,6 +471,7 @@ PRESS = """(box) => {  // every value of a control, and what is drawn then
 def test_each_figure_of_the_book_works_alone_in_a_frame_without_rights(browser: Any) -> None:
     """So it is on Colab: each output is a page of its own, which sees neither the notebook nor the network."""
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
     problems: list[str] = []
     page.on("console", lambda message: problems.append(message.text))
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -478,7 +480,7 @@ def test_each_figure_of_the_book_works_alone_in_a_frame_without_rights(browser: 
         inside = escape(f'<!doctype html><html lang="en"><title>t</title><body>{html}</body></html>')
         page.set_content(f'<iframe sandbox="allow-scripts" width="800" height="900" srcdoc="{inside}"></iframe>')
         frame = page.frames[1]
-        frame.wait_for_selector(".touch[data-ready]", timeout=10_000)
+        frame.wait_for_selector(".touch[data-ready]")
         controls = frame.query_selector_all("[data-control]")
         looks = [control.evaluate(PRESS) for control in controls * 2]  # the second time, the others are at their ends
         for k in range(len(controls)):
@@ -500,6 +502,7 @@ def test_the_theme_paints_no_pale_frame_round_a_figure_in_the_dark(browser: Any,
     boxes = "".join(f'<div class="cell_output"><div class="output text_html">{html}</div></div>' for html in outputs)
     style = sheet.read_text("utf-8") + (ROOT / "book/_static/book.css").read_text("utf-8")
     page = browser.new_page(color_scheme="dark")
+    page.set_default_timeout(PATIENCE)
     page.set_content(
         f'<!doctype html><html data-theme="dark" data-mode="dark"><style>{style}</style>'
         f'<body><div class="bd-content"><article class="bd-article">{boxes}</article></div></body></html>'

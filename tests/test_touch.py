@@ -479,7 +479,7 @@ def test_each_figure_of_the_book_works_alone_in_a_frame_without_rights(browser: 
     for name, html in of_the_book().items():
         inside = escape(f'<!doctype html><html lang="en"><title>t</title><body>{html}</body></html>')
         page.set_content(f'<iframe sandbox="allow-scripts" width="800" height="900" srcdoc="{inside}"></iframe>')
-        frame = page.frames[1]
+        frame = page.query_selector("iframe").content_frame()  # page.frames may still hold the one before
         frame.wait_for_selector(".touch[data-ready]")
         controls = frame.query_selector_all("[data-control]")
         looks = [control.evaluate(PRESS) for control in controls * 2]  # the second time, the others are at their ends

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -861,6 +862,19 @@ def test_the_wall_declines_doubts_and_takes_its_warning_back(
         page.fill("textarea", "Ein Hund spielt.")
         assert page.inner_text(".tl-notice") == ""
         page.context.close()
+
+
+METHOD = re.compile(r"^  (?:async )?(\w+)\(.*\{$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["circuit", "museum", "translator"])
+def test_a_widget_replaces_no_method_of_all_widgets_but_those_meant_for_it(name: str) -> None:
+    """A method of the same name by accident once kept the circuit from loading its translator."""
+    shared, own = (
+        set(METHOD.findall((ROOT / f"transformer_lib/viz/{part}.js").read_text("utf-8").partition(mark)[2]))
+        for part, mark in (("page_parts", "export class Widget"), (f"{name}_page", "extends Widget"))
+    )
+    assert {"fetch", "listen", "report"} <= shared and shared & own <= {"constructor", "listen", "failed"}
 
 
 @pytest.mark.slow

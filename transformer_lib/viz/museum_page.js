@@ -108,7 +108,7 @@ class Museum extends Widget {
     const run = ++this.run;
     this.say("");
     this.begin(text.split(/\s+/).filter(Boolean).slice(0, 60));
-    if (!text) return this.tell("Type a German sentence.");
+    if (!text) return this.report("Type a German sentence.");
     if (this.tooLong(text)) return;
     const known = await this.knownOf(this.models[0], () => {});
     if (run !== this.run) return;
@@ -140,7 +140,7 @@ class Museum extends Widget {
       }
       if (run !== this.run) return;
     }
-    this.tell(this.hint);
+    this.report(this.hint);
     this.says.textContent = this.models
       .map(({ title }, index) => `${title}: ${this.shown[index].target.join(" ")}`)
       .join(" ");
@@ -158,7 +158,7 @@ class Museum extends Widget {
         this.begin(picture.source, unknownAmong(picture.source, known));
       this.write(index, picture);
       const doing = soFar(this.begun);
-      if (doing) this.tell(`${this.models[index].title}: ${doing}`);
+      if (doing) this.report(`${this.models[index].title}: ${doing}`);
       if (done) return this.doubt(index, value.logProbability / value.tokens.length);
       await pause(0);
       if (run !== this.run) return;

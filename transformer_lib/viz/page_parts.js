@@ -199,15 +199,15 @@ export class Widget {
     const arrived = (count) => {
       [sum, idle] = [sum + count, 0];
       this.button.textContent = `${megabytes(sum)} of ${whole}`;
-      this.tell(sum < total ? `Loading ${whole}.` : "Unpacking the weights.");
+      this.report(sum < total ? `Loading ${whole}.` : "Unpacking the weights.");
     };
     const watch = setInterval(() => {
       if (sum < total && ++idle > 1)
-        this.tell(`Waiting for the network: ${megabytes(sum)} of ${whole} are here.`);
+        this.report(`Waiting for the network: ${megabytes(sum)} of ${whole} are here.`);
     }, SECOND);
     this.button.disabled = true;
     this.say("");
-    this.tell(`Loading ${whole}.`);
+    this.report(`Loading ${whole}.`);
     try {
       const { Translator } = await import("./translator.js");
       const translators = [];
@@ -235,7 +235,7 @@ export class Widget {
   async knownOf(model, clear) {
     const timer = setTimeout(() => {
       clear();
-      this.tell("Loading the list of words that it knows.");
+      this.report("Loading the list of words that it knows.");
     }, SECOND);
     try {
       return await knownBy(this.files, model);
@@ -245,7 +245,7 @@ export class Widget {
   }
 
   // What it is doing.
-  tell(text) {
+  report(text) {
     if (this.state.textContent !== text) this.state.textContent = text;
   }
 

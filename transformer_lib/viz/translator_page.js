@@ -132,7 +132,7 @@ class TranslatorInPage extends Widget {
   async add(choose) {
     const told = this.state.textContent;
     try {
-      this.tell("Reading your folder.");
+      this.report("Reading your folder.");
       const parts = await import("./own_model.js");
       const model = await parts.ownModel(await choose(parts));
       this.models.push(model);
@@ -140,7 +140,7 @@ class TranslatorInPage extends Widget {
       this.model.parentElement.hidden = false;
       this.turn(this.models.length - 1, this.input.value);
     } catch (error) {
-      this.tell(told);
+      this.report(told);
       this.say(error.message);
     }
   }
@@ -234,7 +234,7 @@ class TranslatorInPage extends Widget {
     if (source.length) return;
     this.source.replaceChildren(); // not even an end
     const language = { en: "an English", de: "a German", fr: "a French" }[this.input.lang];
-    this.tell(`Type ${language ?? "a"} sentence.`);
+    this.report(`Type ${language ?? "a"} sentence.`);
     carry();
   }
 
@@ -346,7 +346,7 @@ class TranslatorInPage extends Widget {
     const begun = performance.now();
     if (text.length > LONG) {
       this.clear("");
-      this.tell("Translating …");
+      this.report("Translating …");
       await pause(30); // its first word takes longest
       if (run !== this.run) return;
     }
@@ -471,7 +471,7 @@ class TranslatorInPage extends Widget {
     const pronoun = picture.target.findLastIndex((word) => PRONOUNS.includes(word));
     this.chosen = final && pronoun >= 0 ? pronoun : picture.target.length - 1;
     this.arrange();
-    this.tell(final ? explain(this.shown, this.chosen) : doing);
+    this.report(final ? explain(this.shown, this.chosen) : doing);
     this.root.classList.toggle("tl-unsure", Boolean(why?.certain));
     this.root.classList.toggle("tl-look", Boolean(why && !why.certain));
     this.warn(cut, why);

@@ -145,7 +145,8 @@ export function carried() {
 // Without a name, an address that carried a sentence carries none.
 export function carry(name, text) {
   if (!name && !carried().name) return;
-  const place = name ? `#${name}/${encodeURIComponent(text)}` : location.pathname;
+  const { pathname, search } = location;
+  const place = name ? `#${name}/${encodeURIComponent(text)}` : pathname + search;
   history.replaceState(history.state, "", place);
 }
 

@@ -96,7 +96,7 @@ Search.query = (query) => {
     note.textContent = `No page has all of these words as you typed them. These results are for “${mended}”.`;
     Search.title.after(note);
   }
-  search(mended.replace(/\brlhf\b/gi, "reinforcement")); // as the chapter calls it
+  search(mended);
 };
 
 // An excerpt is text of the article, without its title or what stands above it. A formula is shown if it is as plain as d_k.

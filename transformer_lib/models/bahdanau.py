@@ -47,6 +47,11 @@ class Score(nn.Module):
 class AdditiveScore(Score):
     """A network with one hidden layer: v . tanh(W q + U k).
 
+    Args:
+        d_query: width of a query, here the state of the decoder.
+        d_key: width of a key, here an output of the encoder.
+        d_attention: width of the hidden layer.
+
     Source: Bahdanau et al. (2015), section 3.1 and appendix A.1.2.
     """
 

@@ -56,6 +56,10 @@ class SinusoidalPositions(Positions):
     """Fixed positions: nothing to learn and nothing to store.
 
     The table stays on the CPU in double precision, whatever happens to the model, and each use rounds it once.
+
+    Args:
+        d_model: width of the vectors, an even number.
+        max_length: how many positions there are.
     """
 
     def __init__(self, d_model: int, max_length: int = 1024) -> None:
@@ -65,6 +69,10 @@ class SinusoidalPositions(Positions):
 
 class LearnedPositions(Positions):
     """One learned vector for each position.
+
+    Args:
+        d_model: width of the vectors.
+        max_length: how many positions there are.
 
     Source: Gehring et al. (2017), section 3.1.
     """
@@ -84,6 +92,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 class FeedForward(nn.Module):
     """Two linear maps with an activation between them, the same at every position.
+
+    Args:
+        d_model: width of the vectors that go in and come out.
+        d_ff: width between the two maps.
+        activation: relu, gelu, swish or gelu_tanh.
+        dropout: after the activation, in training.
 
     Source: Vaswani et al. (2017), eq. 2.
     """
@@ -112,6 +126,10 @@ class FeedForward(nn.Module):
 
 class LayerNorm(nn.Module):
     """Layer norm: mean 0 and variance 1, then a learned scale and shift.
+
+    Args:
+        d_model: width of the vectors.
+        eps: what is added to the variance.
 
     Source: Ba et al. (2016), eqs. 3 and 4.
     """

@@ -122,6 +122,14 @@ class LinearAttention(nn.Module):
 
     The rule says how a head writes: with positive features and a normaliser
     (kernel), by sums, with decay, by the delta rule, or by both (gated).
+
+    Args:
+        d_model: width of the vectors that go in and come out.
+        n_heads: how many memories, each with its own keys and values.
+        rule: how a head writes: kernel, sum, decay, delta or gated.
+        d_key: width of a head's queries and keys; d_model / n_heads unless given.
+        d_value: width of a head's values; d_model / n_heads unless given.
+
     Source: Schlag et al. (2021), section 4.
     """
 
@@ -217,6 +225,15 @@ def unit(x: Float[Tensor, "*B K"]) -> Float[Tensor, "*B K"]:
 
 class GatedDeltaNet(nn.Module):
     """The gated delta rule as in Qwen3-Next, with the same parameter names.
+
+    Args:
+        d_model: width of the vectors that go in and come out.
+        n_heads: heads of values, each with its own memory.
+        n_key_heads: heads of queries and keys, shared by neighbouring heads of values.
+        d_key: width of a head's queries and keys.
+        d_value: width of a head's values.
+        window: positions that the convolution sees.
+        eps: what is added to the mean square in the norm.
 
     Source: Yang et al. (2025), section 3.4.
     """

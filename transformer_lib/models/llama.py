@@ -50,6 +50,11 @@ class RMSNorm(nn.Module):
 
     In single precision, it gives the same result as ``torch.nn.RMSNorm`` with the
     same eps. In half precision, it rounds before the gain, as Hugging Face does.
+
+    Args:
+        width: width of the vectors.
+        eps: what is added to the mean square.
+
     Source: Zhang and Sennrich (2019), eq. 4.
     """
 
@@ -65,7 +70,12 @@ class RMSNorm(nn.Module):
 
 
 class SwiGLU(nn.Module):
-    """Gated feed-forward layer without biases. Source: Shazeer (2020), eq. 6."""
+    """Gated feed-forward layer without biases. Source: Shazeer (2020), eq. 6.
+
+    Args:
+        d_model: width of the vectors that go in and come out.
+        d_ff: width between the maps.
+    """
 
     def __init__(self, d_model: int, d_ff: int) -> None:
         super().__init__()

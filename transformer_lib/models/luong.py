@@ -44,7 +44,12 @@ class DotScore(Score):
 
 
 class GeneralScore(DotScore):
-    """The dot product of query and projected key: q W . k."""
+    """The dot product of query and projected key: q W . k.
+
+    Args:
+        d_query: width of a query.
+        d_key: width of a key, which W maps to that of a query.
+    """
 
     def __init__(self, d_query: int, d_key: int) -> None:
         super().__init__()
@@ -56,7 +61,12 @@ class GeneralScore(DotScore):
 
 
 class LocationScore(Score):
-    """A score for each position, from the query alone: (q W)_s."""
+    """A score for each position, from the query alone: (q W)_s.
+
+    Args:
+        d_query: width of a query.
+        max_length: how many positions get a score; longer sources are refused.
+    """
 
     def __init__(self, d_query: int, max_length: int) -> None:
         super().__init__()
@@ -120,6 +130,12 @@ class LocalAttention(Attention):
     The centre is the position of the target word (local-m), or
     predicted from a query of width ``d_query`` (local-p).
     Positions count from 1.
+
+    Args:
+        score: how well queries match keys, for instance ``DotScore()``.
+        window: how many positions on each side of the centre may be read.
+        d_query: width of a query, to predict the centre from it; else the centre is the word of the same position.
+
     Source: Luong et al. (2015), section 3.2.
     """
 

@@ -63,6 +63,14 @@ class GRU(nn.GRU):
     """The layers of ``torch.nn.GRU``, for padded batches.
 
     A masked step leaves the state as it is, and its output is zero.
+
+    Args:
+        d_input: width of the vectors that go in.
+        d_hidden: width of the state; with two directions, twice this comes out.
+        n_layers: layers, one above the other.
+        dropout: between layers, in training.
+        bidirectional: whether each layer also reads from the end.
+
     Source: Schuster and Paliwal (1997), for two directions.
     """
 

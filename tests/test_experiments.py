@@ -31,11 +31,14 @@ from experiments.harness import (  # noqa: E402
 )
 from experiments.statistics import difference, level, ratio, share  # noqa: E402
 from experiments.studies import museum  # noqa: E402
+from experiments.studies.depth import what_each_reads  # noqa: E402
 from experiments.tasks import fit, fit_for_hours  # noqa: E402
 from transformer_lib import results  # noqa: E402
 from transformer_lib.data.batching import collate  # noqa: E402
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq  # noqa: E402
 from transformer_lib.models.recurrent import RecurrentConfig  # noqa: E402
+from transformer_lib.plain.deep_translator import DeepTranslator  # noqa: E402
+from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Residuals  # noqa: E402
 from transformer_lib.training.loop import train_on  # noqa: E402
 
 CALLS = []
@@ -315,3 +318,17 @@ def test_a_run_of_hours_that_was_stopped_ends_like_one_that_was_not(tmp_path):
     gone_on, _, rest = run("stopped")
     assert torch.equal(gone_on, whole) and rest == n // 2
     assert torch.equal(run("stopped")[0], whole)  # nothing is left to do
+
+
+@pytest.mark.parametrize("wiring", [Residuals(), HyperConnections(4), AttentionResiduals(4, 8)])
+def test_what_each_sublayer_reads_is_what_stands_in_front_of_it(wiring):
+    model = DeepTranslator(20, wiring, d_model=8, n_heads=2, n_layers=2).eval()
+    reads = what_each_reads(model, [([5, 6, 7], [1, 8, 9, 2]), ([5, 6], [1, 8, 2])])
+    assert [len(row) for row in reads] == [1, 2, 3, 4, 5]
+    attends = isinstance(wiring, AttentionResiduals)
+    for row in reads[:-1]:  # the end adds up all streams
+        assert row == pytest.approx([1 / len(row) if attends else 1] * len(row), abs=1e-3)
+    if attends:  # a query that wants what the second sublayer has written for the words of the target
+        with torch.no_grad():
+            wiring.query[3] = 100 * (model.sublayers[1].output.bias.fill_(1))
+        assert what_each_reads(model, [([5], [1, 8, 2])])[3][2] > 0.5

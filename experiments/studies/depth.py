@@ -77,6 +77,35 @@ def translate(model, rows):
     return [found[i] for i in range(len(rows))]
 
 
+@torch.no_grad()
+def what_each_reads(model, rows):
+    """How much each sublayer, and the end, reads of the embedding and of every output before it."""
+    n, wiring, reads = len(model.sublayers), model.wiring, []
+    if isinstance(wiring, AttentionResiduals):
+        total, weigh = torch.zeros(n + 1, n + 1), wiring.weights
+        words = sum(len(target) - 1 for _, target in rows)
+
+        def weights(i, values):
+            found = weigh(i, values)
+            total[i, : i + 1] += found[..., -len(target[0]) + 1 :][:, target[:, 1:] != PAD].sum(1)
+            return found
+
+        wiring.weights = weights
+        for _, source, target in in_batches(rows):
+            model(source, target[:, :-1])
+        del wiring.weights
+        reads = [total[i, : i + 1] / words for i in range(n + 1)]
+    else:  # these are sums with weights that depend on no word: unit vectors show them
+        outputs = torch.eye(n + 1)[:, None, None]
+
+        def sublayer(i, x):
+            reads.append(x[0, 0, : i + 1])
+            return outputs[i + 1]
+
+        reads.append(wiring(outputs[0], sublayer, n)[0, 0])
+    return [[round(weight, 3) for weight in row.tolist()] for row in reads]
+
+
 def measure(seed, budget, wiring, rate):
     """Nats a word on validation and test sentences, and BLEU of greedy translations."""
     epochs = max(1, budget // 5) if seed in TUNING else budget  # rates are chosen after a fifth of the epochs
@@ -93,6 +122,7 @@ def measure(seed, budget, wiring, rate):
         return numbers
     found = translate(model, test)
     numbers |= {"loss": nats_a_word(model, test)} | with_interval(found, references)
+    numbers["reads"] = what_each_reads(model, validation)
     return numbers | curve | {"parameters": sum(one.numel() for one in model.parameters())}
 
 

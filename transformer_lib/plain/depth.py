@@ -42,9 +42,12 @@ class AttentionResiduals(nn.Module):
     def look(self, i: int, seen: list[Tensor]) -> Tensor:
         """The mean (B, T, D) of what was seen, weighted for reader i."""
         values = torch.stack(seen)  # (n, B, T, D)
+        return (self.weights(i, values)[..., None] * values).sum(0)
+
+    def weights(self, i: int, values: Tensor) -> Tensor:
+        """How much reader i takes of each value (n, B, T)."""
         keys = F.rms_norm(values, values.shape[-1:])
-        weights = (keys @ self.query[i]).softmax(0)  # (n, B, T)
-        return (weights[..., None] * values).sum(0)
+        return (keys @ self.query[i]).softmax(0)
 
 
 class HyperConnections(nn.Module):

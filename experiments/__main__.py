@@ -24,7 +24,7 @@ def report(name, section, smoke):
     for key, found in section["findings"].items():
         verdict = "computed" if smoke else "holds" if found["holds"] else broken
         interval = f"{found['value']:+9.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
-        print(f"{verdict:9}{name + '/' + key:36}{interval}  {found['how']}")
+        print(f"{verdict:9}{name + '/' + key:36} {interval}  {found['how']}")
     for arm, choice in section["tuned"].items():
         if choice["edge"]:
             print(f"EDGE     {choice['rate']}, the best rate of {arm}, is the first or the last")

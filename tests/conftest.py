@@ -29,7 +29,7 @@ try:
 except ImportError:  # the tests that need it say so themselves
     pass
 else:
-    hypothesis.settings.register_profile("local", deadline=None)
+    hypothesis.settings.register_profile("local", deadline=None, max_examples=30)
     hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)
     hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
     hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -28,7 +30,7 @@ import book_notebooks  # noqa: E402
 import book_pages  # noqa: E402
 import book_results  # noqa: E402
 import chapters  # noqa: E402
-from browser import NARROW, launch, serve  # noqa: E402
+from browser import NARROW, serve  # noqa: E402
 from docutils import nodes  # noqa: E402
 from docutils.utils import new_document  # noqa: E402
 from torch import nn  # noqa: E402
@@ -490,16 +492,15 @@ def test_text_can_be_read_in_both_modes(mode: str) -> None:
 # ---- notebooks to download ----
 
 
-@pytest.mark.parametrize("base", ["https://me.github.io/book/", "", None])
-def test_downloaded_notebooks_have_no_directive_no_role_and_the_same_code(base: str | None) -> None:
+def test_downloaded_notebooks_have_no_directive_no_role_and_the_same_code() -> None:
     nbformat = pytest.importorskip("nbformat")
-    for page in chapters.book():
+    for page, base in itertools.product(chapters.book(), ("https://me.github.io/book/", "", None)):
         made = book_notebooks.rendered(page, base)
         nbformat.validate(made)
         told = "\n".join(cell["source"] for cell in made["cells"] if cell["cell_type"] == "markdown")
         prose = re.sub(r"(?ms)^```\w+$.*?^```$", "", told)
         pattern = r".*(?:\{[\w:-]+\}`|^[> ]*[`:]{3,} *\{|:::|^:\w+:|\{\.|^\(\S+\)=$).*"
-        assert not re.findall(pattern, prose, re.M), page.name
+        assert not re.findall(pattern, prose, re.M), (page.name, base)
         assert "OWNER" not in json.dumps(made) and told.count("<details>") == told.count("</details>")
         code = iter(cell for cell in made["cells"] if cell["cell_type"] == "code")
         cell = next(code, None)
@@ -657,8 +658,8 @@ def small_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("small book")
-def test_search_names_terms_mends_typing_errors_and_shows_no_tex(small_book: Path) -> None:
-    with serve(small_book) as address, launch() as browser:
+def test_search_names_terms_mends_typing_errors_and_shows_no_tex(small_book: Path, browser: Any) -> None:
+    with serve(small_book) as address:
         page = browser.new_page(viewport=NARROW)
         page.set_default_timeout(60_000)
         errors: list[str] = []
@@ -756,9 +757,9 @@ def test_the_first_page_is_weighed_as_it_is_sent(
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("small book")
-def test_a_mistyped_address_is_searched_for(small_book: Path) -> None:
+def test_a_mistyped_address_is_searched_for(small_book: Path, browser: Any) -> None:
     lost = (small_book / "404.html").read_text(encoding="utf-8").replace("/a-book/", "/")
-    with launch() as browser, serve(small_book) as address:
+    with serve(small_book) as address:
         page = browser.new_page()
         page.route("**/lost/*", lambda route: route.fulfill(status=404, body=lost, content_type="text/html"))
         for name in ("decodign", "16_Decoding"):

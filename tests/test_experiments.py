@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from experiments import numbers  # noqa: E402
+from experiments import harness, numbers  # noqa: E402
+from experiments.__main__ import main as command  # noqa: E402
 from experiments.__main__ import report  # noqa: E402
 from experiments.harness import (  # noqa: E402
     TUNING,
@@ -242,17 +244,29 @@ def test_two_seeds_break_nothing(capsys):
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_study_runs_in_miniature(name, tmp_path):
-    study = get_study(name)
+def test_a_study_runs_in_miniature(name, monkeypatch, capsys):
+    """With all its checks, by the command. What is the same is measured once, for both seeds unless CI is set."""
+    study, rows, train = get_study(name), {}, harness.train
+
+    def once(name, settings, job):
+        seed = job["seed" if os.environ.get("CI") else "tuning"]
+        key = repr((settings, job["rate"], job["budget"], seed))
+        rows[key] = rows.get(key) or train(name, settings, job)
+        return rows[key] | job
+
+    def computed(*words):
+        monkeypatch.setattr(sys, "argv", ["experiments", *words, "--smoke", "--device", "cpu"])
+        assert command() == 0
+        return re.findall(rf"^computed +{name}/(\S+) ", capsys.readouterr().out, re.M)
+
+    monkeypatch.setattr(harness, "train", once)
+    monkeypatch.setenv("DEVICE", "cpu")  # as the command chooses it
     assert study.question.endswith("?") and (ROOT / f"book/{study.chapter}.ipynb").is_file()
     assert set(study.every_rate) <= set(study.arms)
-    section = run(study, [0, 1], study.smoke, "smoke", folder=tmp_path, smoke=True)
-    assert section["findings"].keys() == study.findings.keys()
-    assert not (tmp_path / f"{name}.part").exists()
-    for check in checks_of(study).values():
-        other = study.changed(check)
-        section = run(other, [0, 1], study.smoke, "smoke", check=check, folder=tmp_path, smoke=True)
-        assert set(check.asked) <= section["findings"].keys() != set()
+    assert computed("run", name) == list(study.findings)
+    for key, check in checks_of(study).items():
+        found = computed("check", f"{name}/{key}")
+        assert found and set(check.asked) <= set(found)
 
 
 def test_every_challenge_can_be_tried_again():

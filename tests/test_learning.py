@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from browser import NARROW, launch, serve
+from browser import NARROW, serve
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -124,10 +124,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["index", "strict"])
-@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
-def test_a_reader_bets_and_watches(site: Path, page: str, motion: Any) -> None:
-    with serve(site) as root, launch() as browser:
+@pytest.mark.parametrize(("page", "motion"), [("index", "no-preference"), ("strict", "reduce")])
+def test_a_reader_bets_and_watches(site: Path, browser: Any, page: str, motion: Any) -> None:
+    with serve(site) as root:
         tab = browser.new_context(viewport=NARROW, reduced_motion=motion).new_page()
         problems: list[str] = []
         tab.on("pageerror", lambda error: problems.append(str(error)))
@@ -159,8 +158,8 @@ def test_a_reader_bets_and_watches(site: Path, page: str, motion: Any) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_script_the_learned_map_stands_there(site: Path) -> None:
-    with serve(site) as root, launch() as browser:
+def test_without_a_script_the_learned_map_stands_there(site: Path, browser: Any) -> None:
+    with serve(site) as root:
         tab = browser.new_context(java_script_enabled=False).new_page()
         tab.goto(f"{root}index.html")
         assert tab.locator(".tl-map i").count() == 64 and not tab.locator(".tl-bet >> nth=0").is_visible()

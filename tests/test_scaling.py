@@ -47,7 +47,7 @@ def test_every_example_is_in_exactly_one_share(world):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [pytest.param(2, marks=pytest.mark.ci), 3])
 def test_several_processes_train_as_one(world, tmp_path):
     run_processes([WORKER, "equal", tmp_path], world, tmp_path)
     for case in distributed_worker.CASES:
@@ -90,8 +90,7 @@ def test_a_process_without_sentences_adds_zeros_whatever_the_model_and_the_loss(
 
 @pytest.mark.slow
 def test_a_resumed_group_ends_as_one_that_was_never_stopped(tmp_path):
-    run_processes([WORKER, "straight,stop,divided", tmp_path], 2, tmp_path)
-    run_processes([WORKER, "die", tmp_path], 2, tmp_path)
+    run_processes([WORKER, "straight,stop,divided,die", tmp_path], 2, tmp_path)
     (tmp_path / "die").rename(tmp_path / "go_on")
     run_processes([WORKER, "go_on", tmp_path], 2, tmp_path)
     ends = {job: load_tensors(tmp_path / job / "end-0.safetensors") for job in ("straight", "stop", "go_on")}
@@ -133,8 +132,7 @@ sys.exit(main())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, None])
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("rank", "stop"), [(0, signal.SIGINT), (1, signal.SIGTERM), (0, None), (1, None)])
 def test_who_waits_for_processes_that_never_come_says_so_and_can_be_stopped(rank, stop, tmp_path):
     command = [sys.executable, "-c", WAIT, "100" if stop else "1", "train", "--output", str(tmp_path / "x")]
     told = environment(rank, 2, free_port())

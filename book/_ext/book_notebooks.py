@@ -11,7 +11,7 @@ import os
 import posixpath
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from textwrap import indent
 from types import SimpleNamespace
@@ -59,6 +59,12 @@ class Directive(NamedTuple):
     body: str
 
 
+@cache
+def parsed(text: str) -> list[Token]:
+    """What a text consists of; many are read more than once."""
+    return MARKDOWN.parse(text)
+
+
 def directive(token: Token) -> Directive | None:
     """What a fence says, if it is a directive."""
     if not (token.type.endswith("fence") and token.info.startswith("{")):
@@ -73,7 +79,7 @@ def directive(token: Token) -> Directive | None:
 
 def inside(text: str) -> Iterator[Directive]:
     """The directives of a text, and those inside of them."""
-    for one in filter(None, map(directive, MARKDOWN.parse(text))):
+    for one in filter(None, map(directive, parsed(text))):
         yield one
         yield from inside(one.body)
 
@@ -269,7 +275,7 @@ class Renderer:
             at = text.index(end, first + len(start)) + len(end)
             edits.append((first, at, new))
 
-        for token in MARKDOWN.parse(text):
+        for token in parsed(text):
             if token.map is None:
                 continue
             first, last = (places[line] for line in token.map)

@@ -48,6 +48,7 @@ def options(kind, rate, epochs, seed):
         "epochs": epochs, "learning_rate": rate, "schedule": "linear",
         "smoothing": 0.1, "average": 0, "betas": (0.9, 0.98), "eps": 1e-9, "precision": "bfloat16",
     }  # fmt: skip
+    recipe |= {"max_tokens": 4000} if SMOKE else {}  # of the thousand captions to validate on
     return TrainOptions(**DATA, model=model, seed=seed, model_options=sizes, training=recipe)
 
 

@@ -57,6 +57,7 @@ def evaluate_run(
     folder = find_pretrained(folder)
     stored, options = read_options(folder, data)
     translator = Translator.from_pretrained(folder, device=device, weights=weights)
+    config = replace(translator.decoding, n_best=1, **search)
     corpus = load_corpus(replace(options, extra=None), stored.text)
     if (stored.data or {}).get("fingerprint", {}).get(part) != corpus.fingerprint(part):
         raise ValueError(f"{options.data} has changed since the training: its {part} part differs")
@@ -66,7 +67,6 @@ def evaluate_run(
     kept, examples = [pairs[i] for i in fitting], [encoded[i] for i in fitting]
     if not kept:
         raise ValueError(f"{options.data}: no pair of the {part} part has at most {longest} tokens")
-    config = replace(translator.decoding, n_best=1, **search)
     best = translator.search([pair.source for pair in kept], config, prepared=True)
     log, text = folder / "log.jsonl", translator.text
     planned = (stored.training or {}).get("epochs")

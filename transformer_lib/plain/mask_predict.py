@@ -70,7 +70,7 @@ def hide(target):
     n = inside.sum(1, keepdim=True)
     n_hidden = 1 + (torch.rand(n.shape, device=target.device) * n).long()
     order = torch.rand(target.shape, device=target.device)
-    order = order.masked_fill(~inside, 2.0).argsort(1).argsort(1)
+    order = order.masked_fill(~inside, 2.0).argsort(1)
     return target.masked_fill(inside & (order < n_hidden), MASK)
 
 

@@ -618,7 +618,11 @@ MUTANTS = {  # a chapter: a function, what is written right, what wrong; "" is t
         ("mask_predict_loss", "0.1 * F", "F"),
         ("mask_predict_loss", "model.write(memory, source, hidden)", "model.write(memory, source, target)"),
         ("mask_predict_loss", "asked = hidden == MASK", "asked = target != PAD"),
-        ("mask_predict", "lengths[:, 1:].topk(n_lengths).indices.flatten() + 1", "lengths.topk(n_lengths).indices.flatten()"),
+        (
+            "mask_predict",
+            "lengths[:, 1:].topk(n_lengths).indices.flatten() + 1",
+            "lengths.topk(n_lengths).indices.flatten()",
+        ),
         ("mask_predict", "logits[..., : MASK + 1] = -torch.inf", "pass"),
         ("mask_predict", "certainty = torch.where(hidden, best, certainty)", "certainty = best"),
         ("mask_predict", "tokens = torch.where(hidden, words, tokens)", "tokens = torch.where(inside, words, tokens)"),

@@ -26,7 +26,7 @@ def small() -> MaskPredict:
 
 @check(MaskPredict.embed, "Three changes")
 def words_and_places() -> None:
-    """The vectors of words and of positions are added, multiplied by the square root of their width, and dropped out."""
+    """Vectors of words and of positions are added, multiplied by the square root of their width, and dropped out."""
     model = small()
     model.dropout.forward = lambda y: y / 2  # stands for dropout
     both = model.embedding(SOURCE) + model.position.weight[:5]

@@ -159,6 +159,13 @@ def provenance(command):
     }
 
 
+def rounded(value):
+    """A number, or a dictionary or list of numbers, to five digits."""
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    return [rounded(one) for one in value] if isinstance(value, list) else float(f"{value:.5g}")
+
+
 def train(name, settings, job):
     """One row."""
     torch.set_num_threads(1)
@@ -167,8 +174,7 @@ def train(name, settings, job):
     rate = {} if job["rate"] is None else {"rate": job["rate"]}
     numbers = get_study(name).measure(seed=job["seed"], budget=job["budget"], **settings | rate)
     torch.set_flush_denormal(False)  # some studies switch it on
-    rounded = {key: float(f"{value:.5g}") for key, value in numbers.items()}
-    return job | rounded | {"seconds": round(time.perf_counter() - start, 1)}
+    return job | rounded(numbers) | {"seconds": round(time.perf_counter() - start, 1)}
 
 
 def key_of(row):

@@ -741,11 +741,11 @@ def test_a_small_book_is_built_as_promised(small_book: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.xdist_group("small book")
 def test_the_first_page_is_weighed_as_it_is_sent(
-    small_book: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small_book: Path, browser: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import weigh
 
-    found = weigh.loads(small_book)
+    found = weigh.loads(small_book, browser=browser)
     whole, sent = (sum(column) for column in zip(*found.values(), strict=True))
     for name in ("book/index.html", "_static/book.css", "_static/fonts/source-serif-4-latin-wght-normal.woff2"):
         assert found[name][0] == (small_book / name).stat().st_size

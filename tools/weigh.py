@@ -6,7 +6,9 @@ more than the bound. Needs what picture.py needs.
 
 import gzip
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from chapters import ROOT
@@ -19,10 +21,10 @@ BOUND = 300_000
 PACKED = {".png", ".webp", ".woff", ".woff2"}  # no smaller with gzip
 
 
-def loads(built: Path, name: str = FIRST) -> dict[str, tuple[int, int]]:
+def loads(built: Path, name: str = FIRST, browser: Any = None) -> dict[str, tuple[int, int]]:
     """The files that a page loads by itself, with their bytes and those that are sent; the largest first."""
     asked: list[str] = []
-    with serve(built) as address, launch() as browser:
+    with serve(built) as address, nullcontext(browser) if browser else launch() as browser:
         page = browser.new_page()
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"{address}{name}", wait_until="networkidle")

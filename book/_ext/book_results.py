@@ -116,9 +116,11 @@ def rows_of(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
                 and row["rate"] == tuned.get(row["arm"])
             ):
                 arms.setdefault(row["arm"], []).append(row)
-        keys = [key for key in rows[0] if key not in BOOKKEEPING][
-            : MOST_COLUMNS - 2
-        ]
+        keys = [
+            key
+            for key, value in rows[0].items()
+            if key not in BOOKKEEPING and not isinstance(value, list)
+        ][: MOST_COLUMNS - 2]
         cells = []
         for arm, own in arms.items():
             values = [[row[key] for row in own if key in row] for key in keys]

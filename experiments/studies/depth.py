@@ -103,7 +103,7 @@ def what_each_reads(model, rows):
             return outputs[i + 1]
 
         reads.append(wiring(outputs[0], sublayer, n)[0, 0])
-    return [[round(weight, 3) for weight in row.tolist()] for row in reads]
+    return [row.tolist() for row in reads]
 
 
 def measure(seed, budget, wiring, rate):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
@@ -446,14 +447,18 @@ def test_the_figures_of_the_book_can_be_read_on_a_phone_and_nothing_jumps(browse
     page.add_style_tag(content="body { margin: 0 18px } p { max-width: none }")  # narrower than any page of the book
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     for name in figures:
-        heights = page.eval_on_selector_all(
+        looks = page.eval_on_selector_all(
             f"#{name} input",
             """(all) => all.flatMap((one) => Array.from({ length: one.type === 'range' ? +one.max + 1 : 1 }, (_, i) => {
             if (one.type === 'range') one.value = i; else one.checked = true;
             one.dispatchEvent(new Event('input', { bubbles: true }));
-            return one.closest('.touch').offsetHeight; }))""",
+            const box = one.closest('.touch');
+            return [box.offsetHeight, box.querySelector('.touch-said').textContent]; }))""",
         )
-        assert len(set(heights)) == 1, name
+        assert len({height for height, _ in looks}) == 1, name
+        assert not [said for _, said in looks if re.search(r"(?<![\d.,])1 (letter|round|step|update|word)s", said)], (
+            name
+        )
         sizes = page.eval_on_selector_all(
             f"#{name} svg text",
             "(all) => all.map((one) => parseFloat(getComputedStyle(one).fontSize)"
@@ -498,6 +503,28 @@ def test_each_figure_of_the_book_works_alone_in_a_frame_without_rights(browser: 
         for k in range(len(controls)):
             assert len({*looks[k], *looks[k + len(controls)]}) > 1, f"{name}: a control that changes nothing"
     assert [one for one in problems if one != "about:srcdoc"] == []
+    page.close()
+
+
+TO_THE_END = """(all) => all.forEach((one) => {
+  if (one.type === 'range') one.value = one.max; else one.checked = true;
+  one.dispatchEvent(new Event('input', { bubbles: true })); })"""
+
+
+@pytest.mark.slow
+def test_no_figure_of_the_book_shines_in_the_dark(browser: Any) -> None:
+    """Nothing but a picture of the world may be white over a tenth of its area: where a map is zero, it is the page."""
+    page = browser.new_page(color_scheme="dark")
+    page.set_default_timeout(PATIENCE)
+    for name, html in of_the_book(everything=False).items():
+        if name.startswith("vision_transformers"):  # a photograph, and digits on paper
+            continue
+        page.set_content(f'<html data-theme="dark"><body style="background:#14181e">{html}</body></html>')
+        page.wait_for_selector(".touch[data-ready]")
+        for _ in ("at its start", "at the end of each control"):
+            picture = plt.imread(io.BytesIO(page.locator(".touch svg").first.screenshot()))
+            assert (picture[..., :3].min(-1) > 0.7).mean() < 0.1, name
+            page.eval_on_selector_all(".touch input", TO_THE_END)
     page.close()
 
 

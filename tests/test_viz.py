@@ -129,6 +129,15 @@ def test_the_scale_begins_at_zero_whatever_the_weights(ax):
     assert image.get_clim() == (0, 8)
 
 
+def test_shades_are_the_page_at_zero_and_full_at_the_largest():
+    picture = viz.shades(torch.tensor([[0.0, 1, -2], [4, -4, 8]]), largest=4)
+    assert picture.shape == (2, 3, 4) and picture[..., 3].tolist() == [[0, 0.25, 0.5], [1, 1, 1]]
+    for sign, name in ((1, "blue"), (-1, "red")):
+        shown = picture[np.sign([[0, 1, -2], [4, -4, 8]]) == sign]
+        assert np.allclose(shown[:, :3], matplotlib.colors.to_rgb(viz.PALETTE[name]))
+    assert np.array_equal(viz.shades([[0.5, -1]]), viz.shades(np.array([[0.5, -1]])))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_tensors_of_any_kind_draw_the_same(ax, dtype):
     weights = torch.tensor([[0.25, 0.75], [1.0, 0.0]], dtype=dtype, requires_grad=True)

@@ -7,20 +7,15 @@ from functools import lru_cache
 import torch
 from torch.nn import functional as F
 
-from experiments.harness import TUNING, Finding, Study
+from experiments.harness import TUNING, Check, Finding, Study, plain
 from experiments.statistics import difference
 from experiments.tasks import SMOKE
 from transformer_lib.data.everyday import fill_patterns
 from transformer_lib.plain.experts import Experts, SwiGLU
 from transformer_lib.plain.gpt import GPT, train
 
-LENGTH, WIDTH, EXPERT, N, VISITED = (
-    48,
-    64,
-    32,
-    16,
-    2,
-)  # letters in a row, numbers for a letter, inside an expert; experts
+LENGTH, WIDTH, EXPERT = 48, 64, 32  # letters in a row, numbers for a letter, inside an expert
+N, VISITED = 16, 2  # experts
 NEW = 20 if SMOKE else 1500  # sentences to tune on, and as many to test on
 
 
@@ -56,13 +51,14 @@ def bits(model, ids):
     return nats / (len(windows) * LENGTH) / math.log(2)
 
 
-def measure(seed, budget, rate, inside=0, times=1):
+def measure(seed, budget, rate, inside=0, layers=1):
     """Bits a letter on new sentences; the feed-forward layer is one network of this width, or a mixture of experts."""
     torch.set_flush_denormal(True)
     text, valid, test, n_letters = letters()
-    model = GPT(n_letters, WIDTH, n_heads=4, n_layers=1, max_length=LENGTH)
-    model.layers[0].feed_forward = SwiGLU(WIDTH, inside) if inside else Balanced(WIDTH, EXPERT, N, VISITED)
-    updates = max(1, budget // 3) if seed in TUNING else times * budget  # rates are chosen after a third of the updates
+    model = GPT(n_letters, WIDTH, n_heads=4, n_layers=layers, max_length=LENGTH)
+    for layer in model.layers:
+        layer.feed_forward = SwiGLU(WIDTH, inside) if inside else Balanced(WIDTH, EXPERT, N, VISITED)
+    updates = max(1, budget // 3) if seed in TUNING else budget  # rates are chosen after a third of the updates
     train(model, text, updates, rate)
     model.eval()
     parameters = sum(one.numel() for one in model.parameters())
@@ -94,3 +90,14 @@ STUDY = Study(
         ),
     },
 )
+
+CHECKS = {
+    "deeper": Check(
+        "two layers rather than one, 1,500 updates rather than 3,000; seeds 100 to 102",
+        ("gain", "behind"),
+        range(100, 103),
+        plain(STUDY),
+        budget=1500,
+        settings={"layers": 2},
+    ),
+}

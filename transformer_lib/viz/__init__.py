@@ -6,12 +6,12 @@ from .learning import learning_viewer
 from .masks import mask_viewer
 from .ngrams import bleu_viewer
 from .pieces import subword_viewer
-from .plots import PALETTE, attention_colours, bars, heatmap, use_style
+from .plots import PALETTE, attention_colours, bars, heatmap, shades, use_style
 from .steps import beam_viewer, decoding_viewer, translation_viewer
 from .touchable import touch
 from .viewer import Viewer, attention_viewer
 
-__all__ = ["PALETTE", "attention_colours", "bars", "heatmap", "use_style"]
+__all__ = ["PALETTE", "attention_colours", "bars", "heatmap", "shades", "use_style"]
 __all__ += ["Box", "canvas", "draw_arrow", "draw_boxes", "draw_tokens"]
 __all__ += ["Viewer", "attention_viewer", "beam_viewer", "decoding_viewer", "translation_viewer"]
 __all__ += ["cost_calculator", "learning_viewer", "mask_viewer", "subword_viewer", "bleu_viewer", "touch"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CURVES", "HEAT", "PALETTE", "attention_colours", "bars", "heatmap", "use_style"]
+__all__ = ["CURVES", "HEAT", "PALETTE", "attention_colours", "bars", "heatmap", "shades", "use_style"]
 
 FOLDER = Path(__file__).parent
 PALETTE: dict[str, str] = tomllib.loads((FOLDER / "palette.toml").read_text("utf-8"))
@@ -37,10 +37,34 @@ def attention_colours() -> Any:
     return LinearSegmentedColormap.from_list("attention", HEAT)
 
 
+def shades(values: Any, largest: float = 1.0) -> np.ndarray:
+    """Numbers as colours for ``imshow``: blue above zero, red below, and at zero the page itself, light or dark.
+
+    Args:
+        values: (rows, columns): tensor, array or nested lists, of any sign.
+        largest: the size from which on a colour is full.
+
+    Returns:
+        (rows, columns, 4): red, green, blue, and how opaque.
+    """
+    from matplotlib.colors import to_rgb
+
+    array = as_array(values)
+    picture = np.empty((*array.shape, 4))
+    picture[..., :3] = np.where(array[..., None] < 0, to_rgb(PALETTE["red"]), to_rgb(PALETTE["blue"]))
+    picture[..., 3] = np.minimum(abs(array) / largest, 1)
+    return picture
+
+
+def as_array(values: Any) -> np.ndarray:
+    """A tensor, an array or nested lists as an array of numbers."""
+    plain = values.detach().cpu().double() if hasattr(values, "detach") else values
+    return np.asarray(plain, dtype=np.float64)
+
+
 def as_weights(values: Any, name: str, largest: float = 1.0) -> np.ndarray:
     """A tensor, an array or nested lists as an array of numbers from zero to ``largest``."""
-    plain = values.detach().cpu().double() if hasattr(values, "detach") else values
-    array = np.asarray(plain, dtype=np.float64)
+    array = as_array(values)
     if not ((array >= 0) & (array <= 1.001 * largest)).all():  # NaN, too
         found = f"{name} holds {array.min():.4g} to {array.max():.4g}"
         raise ValueError(f"{found}: expected numbers from 0 to {largest}")

@@ -98,6 +98,7 @@ CHECKS = {
         range(100, 103),
         plain(STUDY),
         budget=1500,
+        rates=(0.012, 0.024, 0.048),
         settings={"layers": 2},
     ),
 }

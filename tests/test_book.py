@@ -273,6 +273,14 @@ def test_the_table_of_lost_details_quotes_the_translations_above_it() -> None:
             assert quoted in "✓–" or quoted in said[name], (name, quoted)
 
 
+def test_no_output_complains_of_a_package_that_was_not_there() -> None:
+    """Cells whose outputs are not compared may have run where something was missing: run them again with it."""
+    for path in sorted((ROOT / "book").rglob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            told = "".join("".join(output.get("text", [])) for output in cell.get("outputs", []))
+            assert "No module named" not in told, f"{path.name}: {told:.200}"
+
+
 def test_shapes_are_shown_as_they_are_written() -> None:
     from jaxtyping import Bool, Float, Int
     from torch import Tensor

@@ -136,6 +136,8 @@ def test_shades_are_the_page_at_zero_and_full_at_the_largest():
         shown = picture[np.sign([[0, 1, -2], [4, -4, 8]]) == sign]
         assert np.allclose(shown[:, :3], matplotlib.colors.to_rgb(viz.PALETTE[name]))
     assert np.array_equal(viz.shades([[0.5, -1]]), viz.shades(np.array([[0.5, -1]])))
+    with pytest.raises(ValueError, match="largest=0: expected more than 0"):
+        viz.shades([[0.0]], largest=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

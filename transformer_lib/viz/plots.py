@@ -46,9 +46,14 @@ def shades(values: Any, largest: float = 1.0) -> np.ndarray:
 
     Returns:
         (rows, columns, 4): red, green, blue, and how opaque.
+
+    Raises:
+        ValueError: if ``largest`` isn't above zero.
     """
     from matplotlib.colors import to_rgb
 
+    if not largest > 0:
+        raise ValueError(f"largest={largest}: expected more than 0")
     array = as_array(values)
     picture = np.empty((*array.shape, 4))
     picture[..., :3] = np.where(array[..., None] < 0, to_rgb(PALETTE["red"]), to_rgb(PALETTE["blue"]))

@@ -34,7 +34,7 @@ from experiments.harness import (  # noqa: E402
 from experiments.statistics import difference, level, ratio, share  # noqa: E402
 from experiments.studies import museum  # noqa: E402
 from experiments.studies.depth import what_each_reads  # noqa: E402
-from experiments.tasks import fit, fit_for_hours  # noqa: E402
+from experiments.tasks import Rows, fit, fit_for_hours, pad  # noqa: E402
 from transformer_lib import results  # noqa: E402
 from transformer_lib.data.batching import collate  # noqa: E402
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq  # noqa: E402
@@ -333,7 +333,7 @@ def test_a_run_of_hours_that_was_stopped_ends_like_one_that_was_not(tmp_path):
 @pytest.mark.parametrize("wiring", [Residuals(), HyperConnections(4), AttentionResiduals(4, 8)])
 def test_what_each_sublayer_reads_is_what_stands_in_front_of_it(wiring):
     model = DeepTranslator(20, wiring, d_model=8, n_heads=2, n_layers=2).eval()
-    reads = what_each_reads(model, [([5, 6, 7], [1, 8, 9, 2]), ([5, 6], [1, 8, 2])])
+    reads = what_each_reads(model, Rows(pad([[5, 6, 7], [5, 6]]), pad([[1, 8, 9, 2], [1, 8, 2]])))
     assert [len(row) for row in reads] == [1, 2, 3, 4, 5]
     attends = isinstance(wiring, AttentionResiduals)
     for row in reads[:-1]:  # the end adds up all streams
@@ -341,4 +341,4 @@ def test_what_each_sublayer_reads_is_what_stands_in_front_of_it(wiring):
     if attends:  # a query that wants what the second sublayer has written for the words of the target
         with torch.no_grad():
             wiring.query[3] = 100 * (model.sublayers[1].output.bias.fill_(1))
-        assert what_each_reads(model, [([5], [1, 8, 2])])[3][2] > 0.5
+        assert what_each_reads(model, Rows(pad([[5]]), pad([[1, 8, 2]])))[3][2] > 0.5

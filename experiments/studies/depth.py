@@ -10,12 +10,13 @@ from transformer_lib.plain.deep_translator import DeepTranslator
 from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Residuals
 
 N_LAYERS, D_MODEL = (2, 16) if SMOKE else (12, 48)
+MANIFOLD = "hyper-connections on a manifold"
 WIRINGS = {
     "plain residuals": lambda n: Residuals(),
     "value residuals": lambda n: Residuals(),
     "attention residuals": lambda n: AttentionResiduals(n, D_MODEL),
     "hyper-connections": HyperConnections,
-    "hyper-connections on a manifold": lambda n: HyperConnections(n, constrained=True),
+    MANIFOLD: lambda n: HyperConnections(n, constrained=True),
 }
 
 
@@ -91,7 +92,10 @@ STUDY = Study(
     chapter="descendants/attention_over_depth",
     equal="captions and batches of 64 (by seed), one stack of 12 layers of width 48 with 4 heads (what a wiring adds is 0.7 % of its parameters at most), initial weights, dropout 0.1, Adam (0.9, 0.98), warm-up over a tenth of the updates and a straight line to zero, the last weights; rates were chosen after a third of the updates on a seed of its own",
     arms={name: {"wiring": name} for name in WIRINGS},
-    rates=(0.004, 0.008, 0.016),
+    rates={
+        name: (0.004, 0.008, 0.016) if name in ("plain residuals", MANIFOLD) else (0.008, 0.016, 0.032)
+        for name in WIRINGS
+    },
     measure=measure,
     metric="nats a word",
     budget=1500,

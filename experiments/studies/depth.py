@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from experiments.harness import TUNING, Study
+from experiments.harness import TUNING, Check, Study
 from experiments.tasks import SMOKE, Rows, captions, fit, right, rise, stream
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.plain.deep_translator import DeepTranslator
@@ -104,3 +104,14 @@ STUDY = Study(
     tuning=TUNING[:1],
     findings={},
 )
+
+BEST = {name: 0.008 if name in ("plain residuals", MANIFOLD) else 0.016 for name in WIRINGS}
+CHECKS = {
+    "early": Check(
+        "a third of the updates, for which the rates had been chosen; seeds 100 to 102",
+        (),
+        range(100, 103),
+        {name: {"rate": rate} for name, rate in BEST.items()},
+        budget=500,
+    )
+}

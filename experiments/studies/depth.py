@@ -113,7 +113,7 @@ CHECKS = {
         range(100, 102),
         {name: {"rate": rate} for name, rate in BEST.items()},
         budget=500,
-    )
+    ),
     "more": Check(
         "the two best again, with the seeds 102 and 103",
         (),

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -434,21 +434,41 @@ def test_every_work_is_described() -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_figure_has_a_caption_a_name_and_words_for_who_cannot_see_it(path: Path) -> None:
-    names = []
+    names, ids = [], []
     for i, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
         outputs = cell.get("outputs", [])
         shown_as = [output.get("data", {}) for output in outputs]
+        plots = ["".join(data[kind]) for data in shown_as for kind in data if kind.startswith("image/")]
         touched = "".join("".join(data.get("text/html", "")) for data in shown_as)
         if '<div class="touch ' in touched:
             assert re.search(r"</style><p><strong>[^<]+</strong></p>", touched), f"{path.name}, cell {i}: no title"
-        elif not any("image/png" in data for data in shown_as):
+        elif not plots:
             continue
+        for plot in plots:
+            assert "</text>" in plot and "DejaVu" not in plot, f"{path.name}, cell {i}: call viz.use_style() before it"
+            ids += re.findall(r' id="([^"]+)"', plot)
         shown = cell["metadata"].get("mystnb", {})
         figure, alt = shown.get("figure", {}), shown.get("image", {}).get("alt", "")
         assert figure.get("caption") and figure.get("name"), f"{path.name}, cell {i}: no caption or no name"
         assert len(alt) > 20 and alt != figure["caption"], f"{path.name}, cell {i}: say in words what the figure shows"
         names.append(figure["name"])
-    assert len(names) == len(set(names))
+    assert len(names) == len(set(names)) and len(ids) == len(set(ids))
+
+
+def test_a_plot_is_drawn_in_the_page_and_in_an_epub_a_file(tmp_path: Path) -> None:
+    (tmp_path / "plot.svg").write_text('<svg viewBox="0 0 9 9"><text>words</text></svg>', encoding="utf-8")
+    for builder in ("html", "epub"):
+        document = new_document("chapter")
+        document += code_cell("plot()")
+        (output,) = document.findall(book_cells.is_element("cell_code_output"))
+        output += nodes.figure("", nodes.image(uri="plot.svg", alt='Two "bars"'))
+        app = SimpleNamespace(builder=SimpleNamespace(name=builder), srcdir=tmp_path)
+        book_cells.draw_in_page(app, document, "chapter")
+        page = (
+            '<svg class="plot" role="img" aria-label="Two &quot;bars&quot;" viewBox="0 0 9 9"><text>words</text></svg>'
+        )
+        assert [one.astext() for one in document.findall(nodes.raw)] == [page] * (builder == "html")
+        assert len(list(document.findall(nodes.image))) == (builder == "epub")
 
 
 # ---- static files ----

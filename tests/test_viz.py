@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -176,6 +177,34 @@ def test_words_do_not_clash(count, inches):
     thickness = labels[0].get_fontsize() / 72 * figure.dpi  # of a line of text
     slant = np.sin(np.radians(labels[0].get_rotation()))
     assert cell * slant >= 1.1 * thickness
+
+
+# ---- in a notebook ----
+
+
+@pytest.mark.slow
+def test_a_notebook_shows_words_as_words_and_the_same_every_time():
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+import matplotlib.pyplot as plt
+from transformer_lib import viz
+viz.use_style()
+for size in (3, 33):
+    figure, ax = plt.subplots()
+    ax.imshow([[0.0] * size] * size)
+    ax.set_title("words")
+    shown, again = (shell.display_formatter.format(figure)[0] for _ in range(2))
+    plt.close(figure)
+    assert set(shown) == {"text/plain", "image/svg+xml"} and shown == again, shown.keys()
+    svg = shown["image/svg+xml"]
+    assert ">words</text>" in svg and "DejaVu" not in svg and "metadata" not in svg
+    assert ("<image" in svg) == (size == 33)
+    assert size == 33 or svg.count("M") > svg.count("<path") + 3  # cells of one colour are one path
+"""
+    environment = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
 
 
 # ---- bars ----

@@ -9,7 +9,6 @@ plans for a course, then each chapter's exercises with their solutions. ``poster
 from __future__ import annotations
 
 import ast
-import base64
 import json
 import re
 import sys
@@ -24,6 +23,7 @@ import pypandoc
 import typst
 import yaml
 from chapters import ROOT, Notebook, address, directives, fold, numbers, pages_url, shown
+from matplotlib import get_data_path
 
 sys.path.append(str(ROOT / "book" / "_ext"))
 from book_cells import installs_on_colab
@@ -87,17 +87,17 @@ PRINTED = {name for _, names in contents() for name in names}
 
 
 def picture(data: dict[str, Any], folder: Path, name: str) -> str | None:
-    """The file of an output's picture: as pixels, or the first frame of a figure to touch."""
-    if "image/png" in data:
-        (folder / f"{name}.png").write_bytes(base64.b64decode("".join(data["image/png"])))
-        return f"{name}.png"
-    found = re.search(r"<svg\b.*?</svg>", "".join(data.get("text/html", "")), re.DOTALL)
+    """The file of an output's picture: a plot, or the first frame of a figure to touch."""
+    page = "".join(data.get("image/svg+xml") or data.get("text/html", ""))
+    found = re.search(r"<svg\b.*?</svg>", page, re.DOTALL)
     if not found or len(found[0]) < 1000:  # a viewer without a picture of its own
         return None
     text = VARIABLE.sub(r"\1", found[0]).replace("currentColor", "#22262b")
-    if "xmlns=" not in text[:300]:
-        text = text.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-    (folder / f"{name}.svg").write_text(text, encoding="utf-8")
+    head, end, rest = text.partition(">")
+    head = re.sub(r' (?:xmlns|font-family)="[^"]*"', "", head) + ' xmlns="http://www.w3.org/2000/svg"'
+    if " font-size=" in head:  # by matplotlib, which measured the words in its own font
+        head += ' font-family="DejaVu Sans"'
+    (folder / f"{name}.svg").write_text(head + end + rest, encoding="utf-8")
     return f"{name}.svg"
 
 
@@ -198,7 +198,7 @@ def write(target: Path, title: str, about: str, parts: Iterator[str], folder: Pa
     body = re.sub(r"\bsect\b", "inter", body)  # both are called so today
     template = TEMPLATE.read_text(encoding="utf-8").replace("TITLE", title).replace("ABOUT", about)
     (folder / "book.typ").write_text(template + body + after, encoding="utf-8")
-    pages, warnings = typst.compile_with_warnings(str(folder / "book.typ"))
+    pages, warnings = typst.compile_with_warnings(str(folder / "book.typ"), font_paths=[get_data_path()])
     if warnings:
         sys.exit("\n".join(one.message for one in warnings))
     target.write_bytes(pages)

@@ -7,6 +7,7 @@
 - a cell that folds becomes a ``<details>`` under its label; what is folded is in the page, so it is found, printed
   and copied;
 - a solution is a ``<details>`` too;
+- a plot is drawn in the page, whose font its words have; in an ePub it is a file;
 - a figure to touch, in an ePub, is its first frame.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from book_chapters import directives, fold, shown
@@ -140,9 +142,23 @@ def stand_still(app: Sphinx, doctree: nodes.document, page: str) -> None:
                 )
 
 
+def draw_in_page(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    if app.builder.name == "epub":
+        return
+    for output in doctree.findall(is_element("cell_code_output")):
+        for image in list(output.findall(nodes.image)):
+            if image["uri"].endswith(".svg"):
+                svg = Path(app.srcdir, image["uri"]).read_text(encoding="utf-8")
+                words = html.escape(image.get("alt", ""))
+                head = f'<svg class="plot" role="img" aria-label="{words}"'
+                svg = svg.replace("<svg", head, 1)
+                image.replace_self(nodes.raw("", svg, format="html"))
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_transform(TidyCells)
     app.connect("doctree-resolved", stand_still)
+    app.connect("doctree-resolved", draw_in_page)
     for theirs in ("myst_nb", "sphinx_exercise"):
         app.setup_extension(theirs)
     app.add_node(HideCodeCellNode, override=True, html=(_open_fold, _close_fold))

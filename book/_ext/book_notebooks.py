@@ -6,9 +6,11 @@ we don't know is refused, so none is left over. Code cells are the source's, but
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import posixpath
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache, lru_cache
@@ -297,18 +299,19 @@ class Renderer:
             text = text[:first] + new + text[last:]
         return text.strip("\n")
 
-    def in_words(self, cell: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """A solution's code and what it gave, as Markdown with its pictures."""
-        parts, pictures = [f"```python\n{shown(''.join(cell['source']))}\n```"], {}
+    def in_words(self, cell: dict[str, Any]) -> str:
+        """A solution's code and what it gave, as Markdown."""
+        parts = [f"```python\n{shown(''.join(cell['source']))}\n```"]
         for one in cell["outputs"]:
             if "text" in one:
                 parts.append(f"```text\n{''.join(one['text']).rstrip()}\n```")
-            elif "image/png" in one.get("data", {}):
-                name = f"{cell['id']}.png"
-                about = cell["metadata"]["mystnb"]["image"]["alt"]
-                pictures[name] = {"image/png": one["data"]["image/png"]}
-                parts.append(f"![{about}](attachment:{name})")
-        return "\n\n".join(parts), pictures
+            elif svg := "".join(one.get("data", {}).get("image/svg+xml", "")):
+                about = html.escape(cell["metadata"]["mystnb"]["image"]["alt"])
+                data = b64encode(svg.encode()).decode()
+                parts.append(
+                    f'<img alt="{about}" src="data:image/svg+xml;base64,{data}">'
+                )
+        return "\n\n".join(parts)
 
     def cells(self) -> Iterator[dict[str, Any]]:
         """The cells of the rendered notebook."""
@@ -316,9 +319,9 @@ class Renderer:
             source, goes_on = "".join(cell["source"]), self.open
             figure = cell["metadata"].get("mystnb", {}).get("figure")
             if cell["cell_type"] == "markdown":
-                words, pictures = self.markdown(source), {}
+                words = self.markdown(source)
             elif goes_on:
-                words, pictures = self.in_words(cell)
+                words = self.in_words(cell)
             elif "github.com/OWNER/" in source:
                 continue  # without an address, there is nothing to install from
             else:
@@ -330,8 +333,6 @@ class Renderer:
                 words = words.strip()
             if goes_on:
                 told["source"] += f"\n\n{words}"
-                if pictures:
-                    told["attachments"] = told.get("attachments", {}) | pictures
             else:
                 name = f"{cell['id']}{'-caption' * bool(figure)}"
                 told = {"cell_type": "markdown", "id": name, "metadata": {}}

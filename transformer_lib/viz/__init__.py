@@ -6,8 +6,9 @@ from .learning import learning_viewer
 from .masks import mask_viewer
 from .ngrams import bleu_viewer
 from .pieces import subword_viewer
-from .plots import PALETTE, attention_colours, bars, heatmap, shades, use_style
+from .plots import PALETTE, attention_colours, bars, heatmap, shades
 from .steps import beam_viewer, decoding_viewer, translation_viewer
+from .style import use_style
 from .touchable import touch
 from .viewer import Viewer, attention_viewer
 

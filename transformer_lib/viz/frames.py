@@ -13,11 +13,9 @@ import numpy as np
 
 from transformer_lib.viz.plots import PALETTE
 
-__all__ = ["Columns", "drawing_of", "gather_shapes", "weave"]
+__all__ = ["Columns", "draw_cells", "drawing_of", "gather_shapes", "weave"]
 
 SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
-LOOK: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": "touch", "axes.facecolor": "none"}
-LOOK |= {"figure.figsize": (5.0, 3.0)}  # labels of a figure this wide can be read on a phone
 FONT = 11  # points: what 1em is
 CELLS = 1000  # as many as one image may have
 ATTENTION = "attention"  # the name of viz.attention_colours
@@ -30,27 +28,29 @@ DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 # ---- one drawing as a tree ----
 
 
-def drawing_of(figure: Any) -> Any:
-    """A figure as a short SVG tree: attributes instead of styles, a tenth of a point, no groups without a use."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
+def drawing_of(figure: Any, scale: float) -> Any:
+    """A figure as a short SVG tree: attributes instead of styles, a tenth of a point, no groups without a use.
 
-    for ax in figure.axes:
-        _draw_cells(ax)
+    Args:
+        scale: pixels for each point, where there is room.
+    """
+    import matplotlib as mpl
+
     file = io.StringIO()
-    figure.patch.set_visible(False)  # the page is its ground
-    FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None, "Creator": None})
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "touch"}):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(file.getvalue())
     for defs in root.findall(f"{SVG}defs/{SVG}style/.."):
         root.remove(defs)  # its style would be that of the whole page
     root[:] = [child for child in root if child.tag != f"{SVG}metadata"]
     _tidy(root)
-    width = f"{1.4 * 72 * figure.get_size_inches()[0]:.0f}"  # pixels, where there is room
-    root.attrib = {"viewBox": root.get("viewBox", ""), "width": width}
+    box = root.get("viewBox", "")
+    root.attrib = {"viewBox": box, "width": f"{scale * float(box.split()[2]):.0f}"}
     root.attrib |= {"stroke-linejoin": "round", "font-size": str(FONT)}
     return root
 
 
-def _draw_cells(ax: Any) -> None:
+def draw_cells(ax: Any) -> None:
     """Turn tables of numbers into cells, whose colours differ from frame to frame; pictures stay as they are."""
     limits = ax.get_xlim(), ax.get_ylim()
     for image in [one for one in ax.images if one.get_array().ndim == 2]:
@@ -115,7 +115,7 @@ def _shorter(name: str, value: str) -> str:
         value = re.sub(r"rotate\(-?0[ )][^)]*\)?", "", value).strip()
     if re.fullmatch("#[0-9a-f]{6}", value) and value not in PAGE:  # numbers can be kept as steps
         return f"rgb({int(value[1:3], 16)},{int(value[3:5], 16)},{int(value[5:], 16)})"
-    if name in ("id", "class", "href", "clip-path") or value in PAGE:
+    if name in ("id", "class", "href", "clip-path") or value in PAGE or value.startswith("matrix"):
         return value
     places = 1 if name in ("d", "x", "y", "width", "height", "transform") else 2
     value = NUMBER.sub(lambda found: written(round(float(found[0]) * 10**places), ~places), value)

@@ -1,4 +1,4 @@
-"""One palette, one style and a handful of plotting functions for every picture of the book."""
+"""One palette and a handful of plotting functions for every picture of the book."""
 
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CURVES", "HEAT", "PALETTE", "attention_colours", "bars", "heatmap", "shades", "use_style"]
+__all__ = ["CURVES", "HEAT", "PALETTE", "attention_colours", "bars", "heatmap", "shades"]
 
 FOLDER = Path(__file__).parent
 PALETTE: dict[str, str] = tomllib.loads((FOLDER / "palette.toml").read_text("utf-8"))
@@ -18,13 +18,6 @@ HEAT = "#FBFAF7 #D6DEEA #B0C3DD #8AA9D0 #5F90C3 #2478B5 #075C94 #0A3F6E #08254A"
 def colour_of(name: str) -> str:
     """The colour behind a name of the palette; any other stays as it is."""
     return PALETTE.get(name, name)
-
-
-def use_style() -> None:
-    """Set matplotlib's defaults to the style of the book: its background, fonts, sizes and colours."""
-    import matplotlib.pyplot as plt
-
-    plt.style.use(FOLDER / "book.mplstyle")
 
 
 def attention_colours() -> Any:

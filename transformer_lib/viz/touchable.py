@@ -12,11 +12,14 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from transformer_lib.viz.frames import LOOK, Columns, drawing_of, gather_shapes, weave
+from transformer_lib.viz.frames import Columns, draw_cells, drawing_of, gather_shapes, weave
 from transformer_lib.viz.plots import PALETTE
 from transformer_lib.viz.viewer import Viewer
 
 __all__ = ["touch"]
+
+LOOK: dict[str, Any] = {"axes.facecolor": "none", "savefig.bbox": "standard"}
+LOOK |= {"figure.figsize": (5.0, 3.0)}  # labels of a figure this wide can be read on a phone
 
 
 def _short(kind: str) -> str:
@@ -108,7 +111,10 @@ class Painter:
                 if not said or not isinstance(said, str):
                     raise ValueError(f"draw returned {said!r}: expected a sentence that says what is seen")
                 self.keep_layout(figure)
-                return drawing_of(figure), said, self.handle(figure, setting)
+                figure.patch.set_visible(False)  # the page is its ground
+                for ax in figure.axes:
+                    draw_cells(ax)
+                return drawing_of(figure, 1.4), said, self.handle(figure, setting)
             finally:
                 plt.close(figure)
 

@@ -79,7 +79,7 @@ from transformer_lib.plain import training as plain_training
 from transformer_lib.plain import vision_transformer as vision
 from transformer_lib.plain.attention import attention as plain_attention
 from transformer_lib.plain.deep_translator import DeepTranslator
-from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Residuals
+from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, ManifoldHyperConnections, Residuals
 from transformer_lib.plain.flash_attention import Flash
 from transformer_lib.plain.masks import sees
 from transformer_lib.training import preferences
@@ -611,7 +611,7 @@ WIRINGS = {
     "residuals": Residuals,
     "attention": lambda: AttentionResiduals(6, 8),
     "hyper": lambda: HyperConnections(6, 3),
-    "manifold": lambda: HyperConnections(6, 3, constrained=True),
+    "manifold": lambda: ManifoldHyperConnections(6, 3),
 }
 
 
@@ -678,10 +678,10 @@ def test_attention_residuals_are_weighted_means_of_all_that_came_before():
             torch.testing.assert_close(found[b, t], mean, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("constrained", [False, True])
-def test_hyper_connections_read_write_and_mix_streams(constrained):
+@pytest.mark.parametrize("kind", [HyperConnections, ManifoldHyperConnections])
+def test_hyper_connections_read_write_and_mix_streams(kind):
     torch.manual_seed(0)
-    wiring, x = HyperConnections(3, 2, constrained), torch.randn(2, 5, 4)
+    wiring, x = kind(3, 2), torch.randn(2, 5, 4)
     for parameter in wiring.parameters():
         torch.nn.init.normal_(parameter)
     one, two = x, x
@@ -689,7 +689,7 @@ def test_hyper_connections_read_write_and_mix_streams(constrained):
         read, write, mix = wiring.weights(i)
         y = square(i, read[0] * one + read[1] * two)
         one, two = (mix[j, 0] * one + mix[j, 1] * two + write[j] * y for j in range(2))
-        if constrained:
+        if kind is ManifoldHyperConnections:
             assert min(read.min(), write.min(), mix.min()) >= 0 and read.max() <= 1 and write.max() <= 2
             torch.testing.assert_close(torch.cat([mix.sum(0), mix.sum(1)]), torch.ones(4), atol=1e-3, rtol=0)
     torch.testing.assert_close(wiring(x, square, 3), one + two)

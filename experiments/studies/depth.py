@@ -7,7 +7,7 @@ from experiments.harness import TUNING, Check, Study
 from experiments.tasks import SMOKE, Rows, captions, fit, right, rise, stream
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.plain.deep_translator import DeepTranslator
-from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, Residuals
+from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, ManifoldHyperConnections, Residuals
 
 N_LAYERS, D_MODEL = (2, 16) if SMOKE else (12, 48)
 MANIFOLD = "hyper-connections on a manifold"
@@ -16,7 +16,7 @@ WIRINGS = {
     "value residuals": lambda n: Residuals(),
     "attention residuals": lambda n: AttentionResiduals(n, D_MODEL),
     "hyper-connections": HyperConnections,
-    MANIFOLD: lambda n: HyperConnections(n, constrained=True),
+    MANIFOLD: ManifoldHyperConnections,
 }
 
 

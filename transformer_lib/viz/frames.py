@@ -115,7 +115,8 @@ def _shorter(name: str, value: str) -> str:
         value = re.sub(r"rotate\(-?0[ )][^)]*\)?", "", value).strip()
     if re.fullmatch("#[0-9a-f]{6}", value) and value not in PAGE:  # numbers can be kept as steps
         return f"rgb({int(value[1:3], 16)},{int(value[3:5], 16)},{int(value[5:], 16)})"
-    if name in ("id", "class", "href", "clip-path") or value in PAGE or value.startswith("matrix"):
+    fine = re.match(r"matrix\(\d\.", value)  # a picture with cells of less than ten points
+    if name in ("id", "class", "href", "clip-path") or value in PAGE or fine:
         return value
     places = 1 if name in ("d", "x", "y", "width", "height", "transform") else 2
     value = NUMBER.sub(lambda found: written(round(float(found[0]) * 10**places), ~places), value)

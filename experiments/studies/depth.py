@@ -1,11 +1,10 @@
 """Does a deep, narrow translator profit if a sublayer reads more than the sum of those before it?"""
 
 import torch
-from torch.nn import functional as F
 
 from experiments.harness import TUNING, Check, Finding, Study
 from experiments.statistics import difference
-from experiments.tasks import SMOKE, Rows, captions, fit, right, rise, stream
+from experiments.tasks import SMOKE, Rows, captions, learn, right, rise
 from transformer_lib.data.tokenizer import PAD
 from transformer_lib.plain.deep_translator import DeepTranslator
 from transformer_lib.plain.depth import AttentionResiduals, HyperConnections, ManifoldHyperConnections, Residuals
@@ -19,24 +18,6 @@ WIRINGS = {
     "hyper-connections": HyperConnections,
     MANIFOLD: ManifoldHyperConnections,
 }
-
-
-def loss(model, batch, reduction="mean"):
-    """Cross-entropy of each next word."""
-    logits, words = model(batch.source, batch.target[:, :-1]), batch.target[:, 1:]
-    return F.cross_entropy(logits.flatten(0, 1), words.flatten(), ignore_index=PAD, reduction=reduction)
-
-
-def batches(rows, size=100):
-    """All rows, in order."""
-    return [rows.take(group) for group in torch.arange(len(rows)).split(size)]
-
-
-@torch.no_grad()
-def nats_a_word(model, rows):
-    """On captions that nobody learned from."""
-    words = (rows.target[:, 1:] != PAD).sum().item()
-    return sum(loss(model, batch, "sum").item() for batch in batches(rows)) / words
 
 
 @torch.no_grad()
@@ -53,7 +34,8 @@ def what_each_reads(model, rows):
             return found
 
         wiring.weights = weights
-        for source, target in batches(rows):
+        for group in torch.arange(len(rows)).split(100):
+            source, target = rows.take(group)
             model(source, target[:, :-1])
         del wiring.weights
         reads = [total[i, : i + 1] / words for i in range(n + 1)]
@@ -68,35 +50,32 @@ def what_each_reads(model, rows):
     return [row.tolist() for row in reads]
 
 
-def measure(seed, budget, wiring, rate, n_layers=N_LAYERS, n=2500):
+def measure(seed, budget, wiring, rate):
     """Nats a word on new captions, and how many of them are translated word for word."""
     updates = max(1, budget // 3) if seed in TUNING else budget  # rates are chosen after a third of the updates
-    data = captions(seed, n)
+    data = captions(seed)
     n_words = data.sizes[1]  # the source has numbers of its own, behind those of the target
 
     def shifted(rows):
         return Rows(torch.where(rows.source == PAD, PAD, rows.source + n_words), rows.target)
 
-    train, valid, test = (shifted(data.rows[part]) for part in ("train", "valid", "test"))
+    rows = {part: shifted(found) for part, found in data.rows.items()}
     torch.manual_seed(seed)
-    size = {"d_model": D_MODEL, "n_layers": n_layers, "value_residual": wiring == "value residuals"}
-    model = DeepTranslator(sum(data.sizes), WIRINGS[wiring](2 * n_layers), **size)
-    fit(model, loss, stream(train, 64, seed), rate, updates, rise(updates // 10 or 1))
-    numbers = {"valid": nats_a_word(model, valid), "loss": nats_a_word(model, test)}
+    size = {"d_model": D_MODEL, "n_layers": N_LAYERS, "value_residual": wiring == "value residuals"}
+    model = DeepTranslator(sum(data.sizes), WIRINGS[wiring](2 * N_LAYERS), **size)
+    numbers = learn(model, rows, seed, rate, updates, rise(updates // 10 or 1))
     if seed in TUNING:
         return numbers
-    numbers |= {"right": right(model, test), "parameters": sum(one.numel() for one in model.parameters())}
-    return numbers | {"reads": what_each_reads(model, valid)}
+    numbers |= {"right": right(model, rows["test"]), "parameters": sum(one.numel() for one in model.parameters())}
+    return numbers | {"reads": what_each_reads(model, rows["valid"])}
 
 
+BEST = {name: 0.008 if name in ("plain residuals", MANIFOLD) else 0.016 for name in WIRINGS}
 STUDY = Study(
     chapter="descendants/attention_over_depth",
     equal="captions and batches of 64 (by seed), one stack of 12 layers of width 48 with 4 heads (what a wiring adds is 0.7 % of its parameters at most), initial weights, dropout 0.1, Adam (0.9, 0.98), warm-up over a tenth of the updates and a straight line to zero, the last weights; rates were chosen after a third of the updates on a seed of its own",
     arms={name: {"wiring": name} for name in WIRINGS},
-    rates={
-        name: (0.004, 0.008, 0.016) if name in ("plain residuals", MANIFOLD) else (0.008, 0.016, 0.032)
-        for name in WIRINGS
-    },
+    rates={name: (rate / 2, rate, 2 * rate) for name, rate in BEST.items()},
     measure=measure,
     metric="nats a word",
     budget=1500,
@@ -112,7 +91,6 @@ STUDY = Study(
     },
 )
 
-BEST = {name: 0.008 if name in ("plain residuals", MANIFOLD) else 0.016 for name in WIRINGS}
 CHECKS = {
     "early": Check(
         "a third of the updates, for which the rates had been chosen; seeds 100 and 101",
@@ -122,7 +100,7 @@ CHECKS = {
         budget=500,
     ),
     "more": Check(
-        "the two best again, with the seeds 102 and 103",
+        "plain and value residuals again, with the seeds 102 and 103",
         ("value",),
         range(102, 104),
         {name: {"rate": BEST[name]} for name in ("plain residuals", "value residuals")},

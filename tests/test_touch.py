@@ -31,6 +31,7 @@ from transformer_lib.viz import frames, touchable
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "book" / "_ext"))
 import compare  # noqa: E402
+import nbval_conftest  # noqa: E402
 from book_cells import still  # noqa: E402
 
 WIDTHS, PLACES = [1, 4, 16, 64], [-1.0, -0.5, 0.0, 0.5, 1.0]
@@ -105,15 +106,7 @@ def figures() -> dict[str, viz.Viewer]:
 
 @given(st.lists(st.integers(-(10**7), 10**7), min_size=1))
 def test_letters_hold_any_numbers(numbers: list[int]) -> None:
-    found, last, rest, shift = [], 0, 0, 0
-    for letter in frames.digits_of(numbers):
-        digit = frames.DIGITS.index(letter)
-        rest, shift = rest + ((digit & 31) << shift), shift + 5
-        if digit < 32:
-            last += -(rest >> 1) if rest & 1 else rest >> 1
-            found.append(last)
-            rest = shift = 0
-    assert found == numbers
+    assert nbval_conftest.numbers_of(frames.digits_of(numbers)) == numbers
 
 
 def read(columns: frames.Columns, templates: list[Any], setting: tuple[int, ...]) -> str:
@@ -152,6 +145,16 @@ def test_a_column_keeps_only_the_controls_it_depends_on() -> None:
 
 
 # ---- the figure ----
+
+
+def test_notebooks_are_compared_by_what_their_figures_say(figures: dict[str, viz.Viewer]) -> None:
+    for name, (draw, controls, options) in FIGURES.items():
+        title, *lines = nbval_conftest.said(figures[name].html).splitlines()
+        assert title == options.get("title", "A figure to touch")
+        for setting, line in zip(itertools.product(*controls.values()), lines, strict=True):
+            assert line.endswith(" " + draw(**dict(zip(controls, setting, strict=True))))
+            plt.close()
+    assert nbval_conftest.said("<b>1</b>") == "<b>1</b>"  # anything else as it is
 
 
 def test_it_is_small_always_the_same_and_loads_nothing(figures: dict[str, viz.Viewer]) -> None:

@@ -1,4 +1,4 @@
-"""Run notebooks again and compare every output but pictures with the committed one, strictly (nbval).
+"""Run notebooks again and compare every output with the committed one, strictly (nbval); pictures by what they say.
 
 python tools/compare.py                 those that differ from origin/main
 python tools/compare.py NOTEBOOK ...    these
@@ -17,10 +17,7 @@ from pathlib import Path
 from chapters import ROOT, notebooks
 
 QUIET = "ignore:This is probably wrong,ignore:Look twice"  # as in notebooks.py
-PICTURES = """def pytest_collectstart(collector):  # nbval leaves out PNG by itself
-    if hasattr(collector, "skip_compare"):
-        collector.skip_compare += ("image/svg+xml",)
-"""
+PICTURES = Path(__file__).resolve().with_name("nbval_conftest.py")
 SANITIZE = Path(__file__).resolve().with_name("nbval_sanitize.cfg")
 
 
@@ -47,7 +44,7 @@ def compare(paths: list[Path], root: Path = ROOT, capture: bool = False) -> subp
         for path, copy in zip(paths, copies, strict=True):
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, copy)
-        Path(folder, "conftest.py").write_text(PICTURES, encoding="utf-8")
+        shutil.copy(PICTURES, Path(folder, "conftest.py"))
         command = [
             *(sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=600"),
             *(f"--nbval-sanitize-with={SANITIZE}", f"--rootdir={folder}", f"--confcutdir={folder}"),

@@ -3,6 +3,8 @@
 import math
 from functools import partial
 
+import torch
+
 from experiments.harness import Study
 from experiments.studies.museum import with_interval
 from experiments.tasks import multi30k
@@ -12,17 +14,27 @@ from transformer_lib.translation.translator import Translator
 WORDS = {"all words": None, **{f"{n} words": n for n in (5, 3, 2)}, "1 word": 1, "all equally": "equally", "no word": 0}
 MIXED = {f"{percent} % equal": percent / 100 for percent in range(10, 100, 10)}
 MODELS = {"Bahdanau": "multi30k-de-en-bahdanau", "Transformer": "multi30k-de-en-transformer"}
+RATED = {  # by what words are chosen; the others only for the page about sparse attention
+    "best": lambda scores: scores,
+    "shared": lambda scores: scores.softmax(-1).mean(1, keepdim=True).expand_as(scores),
+    "random": torch.rand_like,
+    "last": lambda scores: torch.arange(scores.shape[-1], dtype=scores.dtype).expand_as(scores),
+}
+SPARSE = {"all words": None, "2 words": 2, "1 word": 1}
+SPARSE |= {"2 shared": ("shared", 2), "4 shared": ("shared", 4), "4 random": ("random", 4), "the last 4": ("last", 4)}
 
 
 def weigh(words, scores, mask):
-    """The softmax of the best scores, so many in each row; equal weights; a share of them; or None: of all."""
+    """The softmax of so many scores in each row, the best or by a rule; equal weights; a share of them; or None: of all."""
     mask = mask.expand_as(scores)
     if isinstance(words, float):
         return words * weigh("equally", scores, mask) + (1 - words) * masked_softmax(scores, mask)
     if words == "equally":
         scores = 0 * scores
     elif words is not None:
-        best = scores.masked_fill(~mask, -math.inf).topk(min(words, scores.shape[-1])).indices
+        rule, words = words if isinstance(words, tuple) else ("best", words)
+        rated = RATED[rule](scores.masked_fill(~mask, -math.inf)).masked_fill(~mask, -math.inf)
+        best = rated.topk(min(words, scores.shape[-1])).indices
         mask = mask & (0 * scores).bool().scatter(-1, best, True)
     return masked_softmax(scores, mask)
 
@@ -55,12 +67,13 @@ def measure(seed, budget, name, words):
 
 STUDY = Study(
     chapter="history/learning_to_align",
-    equal="the museum's translators, which were trained to look at all words; the 1,000 sentences of the test set of 2016; greedy search",
+    equal="the museum's translators and the library's own (5+3 layers), which were trained to look at all words; the 1,000 sentences of the test set of 2016; greedy search",
     arms={
         f"{model}, {words}": {"name": name, "words": n}
         for model, name in MODELS.items()
         for words, n in (WORDS | (MIXED if model == "Bahdanau" else {})).items()
-    },
+    }
+    | {f"Transformer 5+3, {words}": {"name": "multi30k-de-en", "words": n} for words, n in SPARSE.items()},
     measure=measure,
     metric="BLEU",
     unit="sentences",

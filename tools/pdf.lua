@@ -14,9 +14,12 @@ function Div(one)
   end
 end
 
--- A picture that stands alone is centred; its caption, if it has one, follows as an aside of its own.
+-- A picture that stands alone is centred, and stays on the page of what follows: its caption, if it has one.
 function Para(one)
   if #one.content == 1 and one.content[1].t == "Image" then
-    return pandoc.RawBlock("typst", '#align(center, image("' .. one.content[1].src .. '", width: 82%))')
+    local picture = one.content[1]
+    local width = picture.attributes.width or "82%"
+    local image = 'image("' .. picture.src .. '", width: ' .. width .. ")"
+    return pandoc.RawBlock("typst", "#block(width: 100%, sticky: true, align(center, " .. image .. "))")
   end
 end

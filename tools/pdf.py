@@ -33,6 +33,8 @@ from book_notebooks import CONFIG, Renderer, labels
 REFERENCES = '\n#bibliography("references.bib", title: "References", full: true, style: "springer-basic-author-date")\n'
 TEMPLATE = ROOT / "tools" / "pdf.typ"
 SOLUTION = "(what follows is the solution, up to) </details>"
+PAPER = "#fbfaf7"  # of the pages on the web
+SHRUNK, WIDEST = 0.85, 440  # of figures, whose labels are a little smaller than the text; points
 VARIABLE = re.compile(r"var\(--[\w-]+, *([^()]+)\)")
 
 
@@ -87,18 +89,20 @@ PRINTED = {name for _, names in contents() for name in names}
 
 
 def picture(data: dict[str, Any], folder: Path, name: str) -> str | None:
-    """The file of an output's picture: a plot, or the first frame of a figure to touch."""
+    """A link to the file of an output's picture: a plot, or the first frame of a figure to touch."""
     page = "".join(data.get("image/svg+xml") or data.get("text/html", ""))
     found = re.search(r"<svg\b.*?</svg>", page, re.DOTALL)
     if not found or len(found[0]) < 1000:  # a viewer without a picture of its own
         return None
     text = VARIABLE.sub(r"\1", found[0]).replace("currentColor", "#22262b")
     head, end, rest = text.partition(">")
-    head = re.sub(r' (?:xmlns|font-family)="[^"]*"', "", head) + ' xmlns="http://www.w3.org/2000/svg"'
+    head = re.sub(r' (?:xmlns|font-family|width)="[^"]*"', "", head) + ' xmlns="http://www.w3.org/2000/svg"'
     if " font-size=" in head:  # by matplotlib, which measured the words in its own font
         head += ' font-family="DejaVu Sans"'
-    (folder / f"{name}.svg").write_text(head + end + rest, encoding="utf-8")
-    return f"{name}.svg"
+    paper = (head + end + rest).replace(PAPER, "#ffffff")
+    (folder / f"{name}.svg").write_text(paper, encoding="utf-8")
+    width = float(head.split("viewBox=")[1].split()[2])
+    return f"![]({name}.svg){{width={min(SHRUNK * width, WIDEST):.0f}pt}}"
 
 
 def outputs(cell: dict[str, Any], folder: Path) -> Iterator[str]:
@@ -107,8 +111,8 @@ def outputs(cell: dict[str, Any], folder: Path) -> Iterator[str]:
         data = one.get("data", {})
         if "text" in one:
             yield f"```\n{''.join(one['text']).rstrip()}\n```"
-        elif path := picture(data, folder, f"{cell['id']}-{place}"):
-            yield f"![]({path})"
+        elif link := picture(data, folder, f"{cell['id']}-{place}"):
+            yield link
         elif "text/html" in data:
             about = re.search(r'aria-label="([^"]*)"', "".join(data["text/html"]))
             what = unescape(about[1]) if about else "A figure"

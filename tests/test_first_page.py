@@ -101,6 +101,7 @@ def test_it_translates_itself_once_and_stands_there_without_a_script(site: Path,
         page.wait_for_selector(".br-later", state="attached")
         page.wait_for_function("() => !document.querySelector('.br-later')", timeout=10_000)
         assert page.inner_text(".br-target").split() == whole and problems == []
+        page.wait_for_selector(".br-stage path", state="attached")  # one word shows at the end where it looked
         page.context.close()
         page, problems = opened(browser, f"{root}light.html", java_script_enabled=False)
         assert page.inner_text(".br-target").split() == whole and problems == []

@@ -36,6 +36,9 @@ KNOWN = Known(RANK, frozenset(["der", "hund", "spielt", "ein", "zwei", "uhr", "u
         ("The dog is playing it.", "Der playing Hund", -0.1, None, ()),  # a word of the sentence is not invented
         ("A dog can think.", "Um zwei Uhr ein Tisch um zwei Uhr", -0.1, True, ("repeated",)),
         ("The dog, the dog!", "Der Hund, der Hund!", -0.1, None, ()),  # as the sentence does
+        ("A dog? I think.", "Der Hund? Der Hund spielt.", -0.1, None, ()),  # in two sentences, as there are two
+        ("A dog can think.", "Der Hund. Der Hund spielt.", -0.1, True, ("repeated",)),
+        ("A dog? I think.", "Der Hund? Um zwei Uhr, um zwei Uhr.", -0.1, True, ("repeated",)),
         ("The zebra is playing.", "Der Hund spielt.", -0.1, False, ("rare",)),
         ("The zebra is playing.", "Der Hund spalt.", -0.9, True, ("least sure", "invented", "rare")),
         ("Zebra quagga", "Der Hund", -0.1, True, ("unknown",)),

@@ -351,12 +351,12 @@ def test_the_widget_shows_loads_translates_and_keeps(site: Path, browser: Any) -
         page, problems = opened(browser, f"{root}light.html", reduced_motion="reduce")
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
-        assert page.inner_text(".tl-state") == "er ← dog 100 %"
+        assert page.inner_text(".tl-state") == "er ← dog 100\u00a0%"
         page.click(".tl-changes button:text-is('wide')")
-        assert page.inner_text(".tl-state") == "sie ← street 100 %" and asked == []  # recorded, nothing loaded
+        assert page.inner_text(".tl-state") == "sie ← street 100\u00a0%" and asked == []  # recorded, nothing loaded
         assert page.locator(".tl-picture path").count() == 1
         page.select_option(MODEL, label="Captions, English to German")
-        assert page.inner_text(".tl-state") == "sie ← street 100 %" and "no terms" in page.inner_text(".tl-terms")
+        assert page.inner_text(".tl-state") == "sie ← street 100\u00a0%" and "no terms" in page.inner_text(".tl-terms")
 
         page.focus("textarea")  # from here on by keyboard alone
         page.keyboard.press("Enter")
@@ -566,7 +566,7 @@ def test_an_address_carries_model_and_sentence(site: Path, browser: Any) -> None
             reduced_motion="reduce",
             permissions=["clipboard-read", "clipboard-write"],
         )
-        assert page.inner_text(".tl-state") == "er ← river 100 %" and page.locator(".tl-picture path").count() == 1
+        assert page.inner_text(".tl-state") == "er ← river 100\u00a0%" and page.locator(".tl-picture path").count() == 1
         page.evaluate("() => { location.hash = '#multi30k-en-de/Two%20dogs%20play.' }")
         page.wait_for_function(READY)
         page.wait_for_function(SPOKEN, arg="Zwei Hunde spielen.")
@@ -578,7 +578,7 @@ def test_an_address_carries_model_and_sentence(site: Path, browser: Any) -> None
         for other in ("#multi30k-en-de/%E0%A4%A", "#nothing/of%20ours", "#who-it-is-for"):  # nobody's links
             page.goto("about:blank")
             page.goto(f"{root}light.html{other}")
-            assert page.inner_text(".tl-state") == "er ← dog 100 %"
+            assert page.inner_text(".tl-state") == "er ← dog 100\u00a0%"
         page.goto("about:blank")
         page.goto(copied)
         page.wait_for_function(READY)
@@ -1018,7 +1018,7 @@ def test_the_circuit_can_be_cut(site: Path, browser: Any) -> None:
 
         def told(scores: list[float]) -> str:
             whole, now = lead(one["scores"], one["right"]) / 100, lead(scores, one["right"])
-            return f"er leads by {now:.1f} instead of {whole:.1f}, {100 * now / whole:.0f} %"
+            return f"er leads by {now:.1f} instead of {whole:.1f}, {100 * now / whole:.0f}\u00a0%"
 
         assert page.inner_text(state) == f"er leads by {lead(one['scores'], 0) / 100:.1f}."
         cells.nth(14).click()
@@ -1062,7 +1062,7 @@ def test_the_circuit_can_be_cut(site: Path, browser: Any) -> None:
         translator = Translator.from_pretrained("captions-en-de", device="cpu")
         own["texts"] = translator.translate([own["text"]], beam_size=1)  # type: ignore[assignment]
         whole, now = (lead(pronoun_scores(own, heads, []), 1) for heads in ([], [(3, 2)]))
-        assert f"instead of {whole:.1f}, {100 * now / whole:.0f} %" in page.inner_text(state)
+        assert f"instead of {whole:.1f}, {100 * now / whole:.0f}\u00a0%" in page.inner_text(state)
         page.fill("textarea >> nth=0", "The dog sleeps.")
         page.keyboard.press("Enter")
         page.wait_for_function(NOTICE, arg="no er, sie or es")

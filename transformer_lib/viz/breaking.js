@@ -32,13 +32,15 @@ class Breaking {
     this.saysPart.textContent = state.says;
     const words = state.words.map((word, place) => this.word(word, place));
     this.targetPart.replaceChildren(...words.flatMap((word) => [word, " "]));
-    this.look(-1);
+    const peaks = this.state.weights.map((row) => Math.max(...row));
+    const sharpest = peaks.indexOf(Math.max(...peaks)); // -1 if it may look at nothing
+    this.look(sharpest);
     if (calm()) return;
     for (const word of words) word.classList.add("br-later");
     let next = 0;
     this.clock = setInterval(() => {
       words[next]?.classList.remove("br-later");
-      this.look(next < words.length ? next : -1);
+      this.look(next < words.length ? next : sharpest);
       if (next++ === words.length) clearInterval(this.clock);
     }, PACE);
   }

@@ -7,7 +7,7 @@ const LONGEST = 500; // characters; a longer text is refused
 const SHELF = "attention-step-by-step"; // the name of what the browser keeps
 
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
-export const percent = (weight) => `${Math.round(100 * weight)} %`;
+export const percent = (weight) => `${Math.round(100 * weight)}\u00a0%`;
 export const bare = (word) => word.replace(/[.,]$/, "");
 export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));

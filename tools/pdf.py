@@ -200,6 +200,7 @@ def write(target: Path, title: str, about: str, parts: Iterator[str], folder: Pa
     )
     body = body.replace("dot.circle", "dot.o")
     body = re.sub(r"\bsect\b", "inter", body)  # both are called so today
+    body = body.replace("#h(-1em)", "#h(-1em / 6)")  # pandoc takes a thin space backwards, \!, for a whole em
     template = TEMPLATE.read_text(encoding="utf-8").replace("TITLE", title).replace("ABOUT", about)
     (folder / "book.typ").write_text(template + body + after, encoding="utf-8")
     pages, warnings = typst.compile_with_warnings(str(folder / "book.typ"), font_paths=[get_data_path()])

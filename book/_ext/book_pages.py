@@ -69,6 +69,7 @@ def _set_addresses(app: Sphinx, config: Config) -> None:
             "PDF": "book.pdf",
             "ePub": "book.epub",
             "the exercises": "exercises.pdf",
+            "a poster": "poster.pdf",
         }
         links = ", ".join(
             f'<a href="{config.html_baseurl}{file}">{kind}</a>'

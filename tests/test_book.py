@@ -29,6 +29,8 @@ import book_chapters  # noqa: E402
 import book_notebooks  # noqa: E402
 import book_pages  # noqa: E402
 import book_results  # noqa: E402
+import book_styles  # noqa: E402
+import book_translator  # noqa: E402
 import chapters  # noqa: E402
 from browser import NARROW, serve  # noqa: E402
 from docutils import nodes  # noqa: E402
@@ -469,6 +471,17 @@ def test_a_plot_is_drawn_in_the_page_and_in_an_epub_a_file(tmp_path: Path) -> No
         )
         assert [one.astext() for one in document.findall(nodes.raw)] == [page] * (builder == "html")
         assert len(list(document.findall(nodes.image))) == (builder == "epub")
+
+
+def test_an_epub_has_no_form_and_none_of_the_site_s_files(tmp_path: Path) -> None:
+    document = new_document("index")
+    document += nodes.raw("", '<link href="x.css"><form hidden>&nbsp;</form><script>1</script>', format="html")
+    app = SimpleNamespace(builder=SimpleNamespace(name="epub", format="html"), outdir=tmp_path)
+    book_cells.stand_still(app, document, "index")
+    assert not list(document.findall(nodes.raw)) and "something to try" in document.astext()
+    for finished in (book_pages._redirect, book_styles._trim_all, book_notebooks._write, book_translator._copy_files):
+        finished(app, None)
+    assert not list(tmp_path.iterdir())
 
 
 # ---- static files ----

@@ -137,8 +137,11 @@ def stand_still(app: Sphinx, doctree: nodes.document, page: str) -> None:
     if app.builder.name == "epub":
         for node in list(doctree.findall(nodes.raw)):
             if "html" in node["format"].split() and "<script" in node.astext():
+                told = "In the book on the web, there is something to try here."
                 node.replace_self(
-                    nodes.raw("", still(node.astext()), format="html")
+                    nodes.paragraph("", "", nodes.emphasis("", told))
+                    if "<form" in node.astext() or "<link" in node.astext()
+                    else nodes.raw("", still(node.astext()), format="html")
                 )
 
 

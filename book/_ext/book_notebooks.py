@@ -376,7 +376,7 @@ def downloaded(page: Notebook, base: str | None) -> dict[str, Any]:
 
 def _write(app: Sphinx, exception: Exception | None) -> None:
     """Put them where the download button takes them from, in place of the sources."""
-    if exception is None and app.builder.format == "html":
+    if exception is None and app.builder.name == "html":
         for path in (Path(app.outdir) / "_sources").rglob("*.ipynb"):
             page = Notebook(
                 ROOT / path.relative_to(Path(app.outdir) / "_sources"), ROOT

@@ -172,7 +172,7 @@ def redirect(target: str, head: str = "<title>Moved</title>") -> str:
 
 def _redirect(app: Sphinx, exception: Exception | None) -> None:
     """Old addresses lead to the new ones, the root to the first page, whose card it shares."""
-    if exception or app.builder.format != "html":
+    if exception or app.builder.name != "html":
         return
     out, first = Path(app.outdir), f"{app.config.root_doc}.html"
     for old, new in app.config.book_redirects.items():

@@ -74,7 +74,7 @@ def split(selectors: str) -> list[str]:
 
 
 def _trim_all(app: Sphinx, exception: Exception | None) -> None:
-    if exception is not None or app.builder.format != "html":
+    if exception is not None or app.builder.name != "html":
         return
     out = Path(app.outdir)
     pages = (path.read_text("utf-8") for path in out.rglob("*.html"))

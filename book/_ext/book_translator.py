@@ -431,7 +431,7 @@ def _copy_files(app: Sphinx, exception: Exception | None) -> None:
     # the tests' small books have no models
     if (
         exception is None
-        and app.builder.format == "html"
+        and app.builder.name == "html"
         and (PACKAGE / "pretrained").exists()
     ):
         path = RESULTS / "page-museum.json"

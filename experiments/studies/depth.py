@@ -80,7 +80,7 @@ STUDY = Study(
     metric="nats a word",
     budget=1500,
     smoke=3,
-    seeds=range(1, 3),
+    seeds=range(1, 4),
     tuning=TUNING[:1],
     findings={
         "value": Finding(
@@ -92,6 +92,13 @@ STUDY = Study(
 )
 
 CHECKS = {
+    "twice": Check(
+        "twice the updates; seeds 100 and 101",
+        ("value",),
+        range(100, 102),
+        {name: {"rate": rate} for name, rate in BEST.items()},
+        budget=3000,
+    ),
     "early": Check(
         "a third of the updates, for which the rates had been chosen; seeds 100 and 101",
         (),

@@ -20,6 +20,35 @@ WIRINGS = {
 }
 
 
+SLOW, FROZEN = "plain residuals, slower", "value residuals, first ones frozen"
+
+
+class Slower(Residuals):
+    """Plain residuals of smaller outputs: if output matrices are as much larger, it is the same model, but Adam, whose
+    steps don't grow with a matrix, changes what is written more slowly.
+    """
+
+    def forward(self, x, sublayer, n):
+        """What comes after all sublayers."""
+        return super().forward(x, lambda i, x: sublayer(i, x) / n**0.5, n)
+
+
+def as_control(model, arm):
+    """Turn a model into one of the two controls."""
+    if arm == SLOW:
+        model.wiring = Slower()
+        with torch.no_grad():
+            for sublayer in model.sublayers:
+                for one in sublayer.output.parameters():
+                    one *= len(model.sublayers) ** 0.5
+    else:  # the first layer's values stay a random projection of the embedding
+
+        def without_values(gradient):
+            return torch.cat([gradient[:-D_MODEL], torch.zeros_like(gradient[-D_MODEL:])])
+
+        model.sublayers[0].project.weight.register_hook(without_values)
+
+
 @torch.no_grad()
 def what_each_reads(model, rows):
     """How much each sublayer, and the end, reads of the embedding and of every output before it."""
@@ -50,7 +79,7 @@ def what_each_reads(model, rows):
     return [row.tolist() for row in reads]
 
 
-def measure(seed, budget, wiring, rate):
+def measure(seed, budget, wiring, rate, control=None):
     """Nats a word on new captions, and how many of them are translated word for word."""
     updates = max(1, budget // 3) if seed in TUNING else budget  # rates are chosen after a third of the updates
     data = captions(seed)
@@ -63,18 +92,25 @@ def measure(seed, budget, wiring, rate):
     torch.manual_seed(seed)
     size = {"d_model": D_MODEL, "n_layers": N_LAYERS, "value_residual": wiring == "value residuals"}
     model = DeepTranslator(sum(data.sizes), WIRINGS[wiring](2 * N_LAYERS), **size)
+    if control:
+        as_control(model, control)
     numbers = learn(model, rows, seed, rate, updates, rise(updates // 10 or 1))
     if seed in TUNING:
         return numbers
     numbers |= {"right": right(model, rows["test"]), "parameters": sum(one.numel() for one in model.parameters())}
-    return numbers | {"reads": what_each_reads(model, rows["valid"])}
+    return numbers if control else numbers | {"reads": what_each_reads(model, rows["valid"])}
 
 
 BEST = {name: 0.008 if name in ("plain residuals", MANIFOLD) else 0.016 for name in WIRINGS}
+BEST |= {SLOW: 0.016, FROZEN: 0.016}
+CONTROLS = {
+    SLOW: {"wiring": "plain residuals", "control": SLOW},
+    FROZEN: {"wiring": "value residuals", "control": FROZEN},
+}
 STUDY = Study(
     chapter="descendants/attention_over_depth",
     equal="captions and batches of 64 (by seed), one stack of 12 layers of width 48 with 4 heads (what a wiring adds is 0.7 % of its parameters at most), initial weights, dropout 0.1, Adam (0.9, 0.98), warm-up over a tenth of the updates and a straight line to zero, the last weights; rates were chosen after a third of the updates on a seed of its own",
-    arms={name: {"wiring": name} for name in WIRINGS},
+    arms={name: {"wiring": name} for name in WIRINGS} | CONTROLS,
     rates={name: (rate / 2, rate, 2 * rate) for name, rate in BEST.items()},
     measure=measure,
     metric="nats a word",
@@ -96,7 +132,7 @@ CHECKS = {
         "twice the updates; seeds 100 and 101",
         ("value",),
         range(100, 102),
-        {name: {"rate": rate} for name, rate in BEST.items()},
+        {name: {"rate": BEST[name]} for name in WIRINGS},
         budget=3000,
     ),
     "early": Check(

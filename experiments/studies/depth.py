@@ -123,6 +123,7 @@ STUDY = Study(
             "On new captions, a translator with value residuals has a lower loss than one with plain residuals.",
             difference("loss", "plain residuals", "value residuals"),
             ("value", ">", 0),
+            line="In our deep, narrow translator, value residuals learn more from the same captions than plain residuals.",
         )
     },
 )

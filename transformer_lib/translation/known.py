@@ -120,7 +120,7 @@ def doubt(known: Known, text: str, translation: str = "", certainty: float = 0.0
         if len(fixes) < len(strange):
             fixes, meant = [], ""
     else:
-        told |= _signs(known, text, one_line(translation), certainty)
+        told |= _signs(known, text, typed, one_line(translation), certainty)
         if strange:
             told["rare"] = f"The model does not know {names}, so it guesses."
     if not told:
@@ -131,9 +131,9 @@ def doubt(known: Known, text: str, translation: str = "", certainty: float = 0.0
     return Doubt(certain, tuple(told), " ".join([start, *told.values(), *more]), meant)
 
 
-def _signs(known: Known, text: str, translation: str, certainty: float) -> dict[str, str]:
+def _signs(known: Known, text: str, typed: list[str], translation: str, certainty: float) -> dict[str, str]:
     """The signs that a translation has, and what to say about each."""
-    told, typed = dict[str, str](), words(text)
+    told = dict[str, str]()
     for sign, limit, share in (("least sure", known.wrong, WRONG), ("less sure", known.unsure, UNSURE)):
         if not told and limit is not None and certainty < limit:
             told[sign] = f"The model is less sure of it than of {100 - share} in 100 sentences of its kind."
@@ -141,8 +141,9 @@ def _signs(known: Known, text: str, translation: str, certainty: float) -> dict[
     invented = [word for word in written if word.lower() not in known.target and word.lower() not in typed]
     if invented:
         told["invented"] = f"It has never read {_listed(invented)}."
-    said = _sentences(translation) if len(_sentences(text)) > 1 else [translation]  # each of several may begin alike
-    if (twice := next(filter(None, map(_twice, map(words, said))), "")) and not _twice(typed):
+    several = re.search(r"[.!?…]\s+\S", text)  # sentences, which may begin alike
+    said = re.split(r"[.!?…]\s+", translation.lower()) if several else [translation.lower()]
+    if (twice := next(filter(None, map(_twice, map(_words, said))), "")) and not _twice(typed):
         told["repeated"] = f"It says “{_cut(twice)}” twice."
     return told
 
@@ -154,10 +155,6 @@ def _listed(some: list[str]) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
-
-
-def _sentences(text: str) -> list[str]:
-    return [part for part in re.split("[.!?…]", text) if words(part)]
 
 
 def _twice(some: list[str]) -> str:

@@ -83,14 +83,12 @@ function signs(known, text, translation, certainty) {
     return !known.target.has(lower) && !typed.includes(lower);
   });
   if (invented.length) told.push(["invented", `It has never read ${listed(invented)}.`]);
-  const several = sentences(text).length > 1; // each of them may begin alike
-  const said = several ? sentences(translation) : [translation];
+  const several = /[.!?…]\s+\S/u.test(text); // sentences, which may begin alike
+  const said = several ? translation.split(/[.!?…]\s+/u) : [translation];
   const again = said.map((part) => twice(wordsOf(part))).find(Boolean);
   if (again && !twice(typed)) told.push(["repeated", `It says “${cut(again)}” twice.`]);
   return told;
 }
-
-const sentences = (text) => text.split(/[.!?…]/u).filter((part) => wordsOf(part).length);
 
 // The first two neighbouring words that stand there again.
 function twice(words) {

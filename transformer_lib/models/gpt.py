@@ -201,10 +201,11 @@ class GPT(nn.Module):
 
         The other options are those of `decoding.greedy.generate`; max_length counts the prompt, too.
         """
-        from transformer_lib.decoding import greedy, sampling  # a floor above this one, so only now
+        from transformer_lib.decoding.greedy import greedy_decode  # a floor above this one, so only now
+        from transformer_lib.decoding.sampling import sample
 
         drawn = options.keys() & {"temperature", "top_k", "top_p", "generator"}
-        return (sampling.sample if drawn else greedy.greedy_decode)(self, prompt, **options)
+        return (sample if drawn else greedy_decode)(self, prompt, **options)
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         """The cross-entropy of the targets; a language model reads no sources."""

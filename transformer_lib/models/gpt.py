@@ -196,17 +196,6 @@ class GPT(nn.Module):
         x = self.hidden(token[:, None], caches, padding=state.padding)
         return self.output(x[:, 0]), TextState(caches, state.padding)
 
-    def generate(self, prompt: Int[Tensor, "B S"], **options: Any) -> Int[Tensor, "B T"]:
-        """The prompt and what the model writes after it: greedily, or by `sample`, with a temperature, top_k or top_p.
-
-        The other options are those of `decoding.greedy.generate`; max_length counts the prompt, too.
-        """
-        from transformer_lib.decoding.greedy import greedy_decode  # a floor above this one, so only now
-        from transformer_lib.decoding.sampling import sample
-
-        drawn = options.keys() & {"temperature", "top_k", "top_p", "generator"}
-        return (sample if drawn else greedy_decode)(self, prompt, **options)
-
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         """The cross-entropy of the targets; a language model reads no sources."""
         target, padding = batch.target_output, self.config.special.padding

@@ -150,6 +150,13 @@ CHECKS = {
         LINES,
         settings={"width": 96, "n": 5000},
     ),
+    "betas": Check(
+        "Adam's betas are 0.9 and 0.999; seeds 500 to 502",
+        ("strongest",),
+        range(500, 503),
+        {name: {} for name in ("AdamW", WITHOUT)},
+        settings={"betas": (0.9, 0.999)},
+    ),
     "without": Check(
         "96 numbers a vector rather than 64, 5,000 captions rather than 2,500, 240 updates rather than 120; seeds 400 to 404",
         ("strongest",),

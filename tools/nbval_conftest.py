@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -15,6 +16,7 @@ from transformer_lib.viz.frames import DIGITS, written
 FIGURE = re.compile(r'<div class="touch .*?aria-label="([^"]*)".*?<script type="application/json">(.*?)</script>', re.S)
 
 
+@cache
 def numbers_of(letters: str) -> list[int]:
     """The numbers that ``frames.digits_of`` wrote."""
     found, last, rest, shift = [], 0, 0, 0

@@ -34,6 +34,7 @@ import compare  # noqa: E402
 import nbval_conftest  # noqa: E402
 from book_cells import still  # noqa: E402
 
+ODD = re.compile(r"(?<![\w.,])(?:-0(?:\.0+)?(?![.\d])|1 (?:layers|pieces|steps|updates|words|heads|tokens)\b|nan\b).*")
 WIDTHS, PLACES = [1, 4, 16, 64], [-1.0, -0.5, 0.0, 0.5, 1.0]
 
 
@@ -441,6 +442,7 @@ def test_the_figures_of_the_book_are_small_and_have_the_script_of_today() -> Non
     for name, html in figures.items():
         assert len(html.encode()) < 60_000, name
         assert touchable.STYLE in html and touchable.SCRIPT in html, f"{name}: run its notebook again"
+        assert not (odd := ODD.findall(nbval_conftest.said(html))), f"{name} says {odd}"
 
 
 @pytest.mark.slow

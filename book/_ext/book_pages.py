@@ -6,6 +6,7 @@ import html
 import os
 import re
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,6 +54,8 @@ def repository() -> str | None:
 def _set_addresses(app: Sphinx, config: Config) -> None:
     """Derive every address from the repository's; without one, leave out what would lead nowhere."""
     options, address = config.html_theme_options, repository()
+    # an ePub tells it to its reader
+    config.version = version("attention-step-by-step")
     options["repository_url"] = address or ""
     for kind in ("repository", "issues", "edit_page"):
         options[f"use_{kind}_button"] = bool(address)

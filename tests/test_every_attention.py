@@ -158,6 +158,30 @@ def test_gradients_are_finite_and_none_comes_from_later_or_hidden_words(name, dt
     assert all(one is None or one.isfinite().all() for one in everything)
 
 
+def confirm_gradients(layer: nn.Module, inputs: list[Tensor], mask: Tensor) -> None:
+    """A small step of all inputs and weights in a random direction changes the outputs as their gradients say."""
+    weights = [weight for weight in layer.parameters() if weight.requires_grad]
+    moved = [*inputs, *weights]
+    factors = torch.randn_like(layer(*inputs, mask))
+    gradients = torch.autograd.grad((layer(*inputs, mask) * factors).sum(), moved, allow_unused=True)
+    directions, ends = [torch.randn_like(x) for x in moved], []
+    with torch.no_grad():
+        for step in (1e-6, -2e-6):
+            for x, direction in zip(moved, directions, strict=True):
+                x += step * direction
+            ends.append((layer(*inputs, mask) * factors).sum().item())
+    expected = sum((g * d).sum().item() for g, d in zip(gradients, directions, strict=True) if g is not None)
+    assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+@every
+def test_gradients_are_confirmed_by_finite_differences(name):
+    torch.manual_seed(3)
+    mask = true(x := vectors(2, T, torch.float64).requires_grad_())
+    mask[0, -2:], mask[1] = False, False
+    confirm_gradients(made(name, torch.float64), [x], mask)
+
+
 @every
 @torch.no_grad()
 def test_half_precision_is_near_double(name):
@@ -308,6 +332,15 @@ def test_no_gradient_comes_from_a_hidden_word_and_nothing_to_read_is_nothing(nam
     assert name == "multi-head" or not nothing.any()  # whose last layer has a bias
     everything = torch.autograd.grad(nothing.float().sum(), [*parts, *weights], allow_unused=True)
     assert all(one is None or one.isfinite().all() for one in everything)
+
+
+@every_cross
+def test_gradients_of_a_cross_attention_are_confirmed_by_finite_differences(name):
+    torch.manual_seed(3)
+    layer, (q, x) = made_cross(name, torch.float64), both(torch.float64)
+    mask = true(x)
+    mask[0, -2:], mask[1] = False, False
+    confirm_gradients(layer, [q.requires_grad_(), x.requires_grad_()], mask)
 
 
 @every_cross

@@ -279,6 +279,25 @@ def test_every_other_model_has_such_a_loss_too(name: str) -> None:
     assert none.sum == none.n_tokens == 0 and not any(p.grad.any() for p in model.parameters() if p.grad is not None)
 
 
+@pytest.mark.parametrize("name", [*TRANSLATORS, *OTHERS])
+def test_every_weight_has_the_gradient_that_a_small_step_confirms(name: str) -> None:
+    torch.manual_seed(0)
+    model = copy.deepcopy(trained(name)) if name in TRANSLATORS else build_model(name, OTHERS[name]).double().eval()
+    batch = BLANKS if name == "bert" else collate(ROWS)
+    model.loss(batch).sum.backward()
+    silent = {label.split(".")[0] for label, p in model.named_parameters() if p.grad is None or not p.grad.any()}
+    assert silent <= ({"attention", "baseline"} if name.startswith("hard") else set())  # which learn from draws
+    moved = [(p, p.grad, torch.randn_like(p)) for p in model.parameters() if p.grad is not None]
+    ends = []
+    with torch.no_grad():
+        for step in (1e-6, -2e-6):
+            for weights, _, direction in moved:
+                weights += step * direction
+            ends.append(model.loss(batch).sum.item())
+    expected = sum((gradient * direction).sum().item() for _, gradient, direction in moved)
+    assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
 # One step after another -----------------------------------------------------------------------------------------------
 
 

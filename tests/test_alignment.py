@@ -99,22 +99,24 @@ def test_attend_equals_loops(seed, sizes, width):
 # ---------------------------------------------------------------- the decoder
 
 
-def test_logits_and_weights_equal_the_equations_step_by_step():
-    model = small_model()
+@pytest.mark.parametrize("n_layers", [1, 2])
+def test_logits_and_weights_equal_the_equations_step_by_step(n_layers):
+    model = small_model(n_layers=n_layers)
     source, target = ragged([4, 2], 13), ragged([3, 3], 11, first=BOS)
-    logits = model(source, target)
+    logits, score, gru = model(source, target), model.attention.score, nn.GRU(14, 8, n_layers).double()
+    gru.load_state_dict(model.gru.state_dict())
     for b, length in enumerate((4, 2)):
         memory = model.encoder(source[b : b + 1, :length])
-        h, backward = memory.outputs[0], memory.outputs[0, 0, 4:]  # the backward state at the first word
-        s = torch.tanh(model.bridge.weight @ backward + model.bridge.bias)
-        score, cell = model.attention.score, nn.GRUCell(14, 8).double()
-        cell.load_state_dict({name.removesuffix("_l0"): value for name, value in model.gru.state_dict().items()})
+        h, backward = memory.outputs[0], memory.final[0, :, 4:]  # each layer's backward state at the first word
+        assert torch.equal(backward[-1], h[0, 4:])
+        s = torch.tanh(backward @ model.bridge.weight.T + model.bridge.bias)
         for i, token in enumerate(target[b]):
-            e = [score.combine.weight[0] @ torch.tanh(score.query.weight @ s + score.key.weight @ hj) for hj in h]
+            query = score.query.weight @ s[-1]  # the upper layer asks
+            e = [score.combine.weight[0] @ torch.tanh(query + score.key.weight @ hj) for hj in h]
             alpha = torch.stack(e).softmax(0)
             c, word = sum(a * hj for a, hj in zip(alpha, h, strict=True)), model.embedding.weight[token]
-            s = cell(torch.cat([word, c])[None], s[None])[0]
-            read = torch.tanh(model.read_out(torch.cat([word, s, c])))
+            s = gru(torch.cat([word, c])[None], s)[1]
+            read = torch.tanh(model.read_out(torch.cat([word, s[-1], c])))
             expected = model.embedding.weight @ read + model.output.bias
             torch.testing.assert_close(logits[b, i], expected, atol=1e-12, rtol=0)
             torch.testing.assert_close(model.align(source, target)[b, i, :length], alpha, atol=1e-12, rtol=0)

@@ -71,8 +71,13 @@ def until_filled(rows: Tensor, special: SpecialIds, prompt: int) -> list[list[in
     return found
 
 
-@every_family
-@pytest.mark.parametrize("ids", IDS)
+@pytest.mark.parametrize(
+    ("family", "ids"),
+    [
+        *((family, "its own defaults") for family in FAMILIES),
+        *zip(("llama", "qwen3", "gpt2", "llama"), list(IDS)[1:], strict=True),
+    ],
+)
 @pytest.mark.filterwarnings("ignore")
 def test_a_converted_language_model_writes_the_ids_that_theirs_writes(family: str, ids: str) -> None:
     theirs = theirs_of(family, IDS[ids], seed=sorted(IDS).index(ids))
@@ -137,9 +142,8 @@ def test_prompts_that_a_converted_model_cannot_begin_with_are_refused() -> None:
         OneStack(from_hf(theirs_of("gpt2", IDS["padding is an end"])))
 
 
-@every_family
-def test_prompts_of_several_lengths_go_on_as_each_alone(family: str) -> None:
-    ours = from_hf(theirs_of(family, IDS["padding of its own"]))
+def test_prompts_of_several_lengths_go_on_as_each_alone() -> None:
+    ours = from_hf(theirs_of("qwen3", IDS["padding of its own"]))
     prompts = torch.tensor([[4, 9, 8, 3, 7], [6, 3, 39, 39, 39], [0, 39, 39, 39, 39]])
     for options in ({}, {"beam_size": 3, "normalization": "mean"}, {"beam_size": 4, "length_penalty": 0.0}):
         search = (
@@ -195,7 +199,7 @@ def test_searches_write_into_nothing_that_a_model_returned(repetition_penalty: f
 # Windows, losses and masks --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     window=st.sampled_from([None, 1, 2, 3, 5]),
     kind=st.sampled_from(["gpt", "llama"]),
@@ -344,8 +348,14 @@ def test_a_configuration_with_other_ids_is_a_configuration() -> None:
     assert replace(model.config, special=SpecialIds()).special.padding == 0
 
 
-@pytest.mark.parametrize("special", [SpecialIds(), SpecialIds(8, 7, (6,), None, ()), SpecialIds(8, None, (6, 5), None)])
-@pytest.mark.parametrize("options", [{"beam_size": 3}, {"beam_size": 1}, {"beam_size": 2, "min_length": 7}])
+@pytest.mark.parametrize(
+    ("special", "options"),
+    [
+        (SpecialIds(), {"beam_size": 3}),
+        (SpecialIds(8, 7, (6,), None, ()), {"beam_size": 1}),
+        (SpecialIds(8, None, (6, 5), None), {"beam_size": 2, "min_length": 7}),
+    ],
+)
 def test_a_penalty_for_repetition_does_not_look_at_padding(special: SpecialIds, options: dict[str, int]) -> None:
     for seed in range(6):
         with torch.random.fork_rng(devices=[]):

@@ -129,21 +129,6 @@ def test_every_position_sees_both_sides_and_under_a_causal_mask_only_one() -> No
         assert (moved[t:] > 1e-6).all()
 
 
-def test_padding_and_neighbours_in_the_batch_change_nothing() -> None:
-    model = bert()
-    together = model(TOKENS, SEGMENTS)
-    for row, segments, logits in zip(TOKENS, SEGMENTS, together, strict=True):
-        length = int((row != PAD).sum())
-        alone = model(row[None, :length], segments[None, :length])[0]
-        torch.testing.assert_close(logits[:length], alone, atol=1e-12, rtol=1e-12)
-
-
-def test_segments_count_and_are_the_first_unless_given() -> None:
-    model = bert()
-    torch.testing.assert_close(model(TOKENS), model(TOKENS, torch.zeros_like(TOKENS)))
-    assert (model(TOKENS) - model(TOKENS, SEGMENTS)).abs().max() > 1e-3
-
-
 # ---------------------------------------------------------------- what is masked
 
 

@@ -133,7 +133,7 @@ def test_company_and_its_order_change_nothing(name, dtype, tolerance):
 @every
 @every_type
 @torch.no_grad()
-@pytest.mark.parametrize(("front", "behind"), [(0, 5), (4, 0), (3, 2)])
+@pytest.mark.parametrize(("front", "behind"), [(0, 5), (4, 2)])
 def test_padding_changes_nothing(name, dtype, tolerance, front, behind):
     layer, x = made(name, dtype), vectors(2, T, dtype)
     rows = torch.cat([vectors(2, front, dtype, seed=5), x, vectors(2, behind, dtype, seed=6)], 1)
@@ -304,7 +304,7 @@ def test_each_query_reads_for_itself_and_each_row_its_own_source(name, dtype, to
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("name", "front", "behind"),
-    [(name, *pad) for name in CROSS for pad in ((0, 5), (4, 0), (3, 2)) if not pad[0] or name not in BY_PLACE],
+    [(name, *pad) for name in CROSS for pad in ((0, 5), (4, 2)) if not pad[0] or name not in BY_PLACE],
 )
 def test_padding_of_a_source_changes_nothing(name, dtype, tolerance, front, behind):
     layer, (q, x) = made_cross(name, dtype), both(dtype)

@@ -284,23 +284,6 @@ def test_the_baseline_starts_at_what_a_fresh_model_earns():
     assert HardAttention(DotScore()).temperature == HardConfig(**SIZES).temperature == 1.0
 
 
-def test_the_entropy_bonus_is_in_the_gradient():
-    batch = small_batch()
-    plain, bonus = (small_model(estimator="gumbel", entropy_weight=w).train() for w in (0.0, 0.7))
-    gradients = []
-    for model in (plain, bonus):
-        torch.manual_seed(0)
-        gradients.append(torch.autograd.grad(model.loss(batch).mean, trained_weights(model)))
-    torch.manual_seed(0)
-    _, state = plain.read(batch.target_input, plain.start(batch.source))
-    real = batch.target_output != PAD
-    mean = (state.attention[2] * real).sum() / real.sum()
-    extra = torch.autograd.grad(-0.7 * mean, trained_weights(plain), allow_unused=True)
-    for without, with_bonus, by_hand in zip(*gradients, extra, strict=True):
-        difference = torch.zeros_like(without) if by_hand is None else by_hand
-        torch.testing.assert_close(with_bonus - without, difference, atol=1e-6, rtol=0)
-
-
 # ---------------------------------------------------------------- the translator
 
 
@@ -315,25 +298,6 @@ def test_the_loss_reports_the_cross_entropy(estimator, feeding):
         torch.manual_seed(1)
         expected = token_losses(model(batch.source, batch.target_input), batch.target_output)
         assert loss.sum.item() == expected.sum().item() and loss.n_tokens == batch.n_tokens
-
-
-@FEEDING
-@ESTIMATORS
-def test_padding_adds_nothing_to_the_gradient(feeding, estimator):
-    """With the same choices, padding on either side changes neither the loss nor its gradient."""
-    gradients = []
-    batch = small_batch([4, 3], [5, 3])
-    longer = Batch(F.pad(batch.source, (0, 3)), F.pad(batch.target, (0, 2)), (0, 1))
-    for given_batch in (batch, longer):
-        model = small_model(estimator=estimator, input_feeding=feeding).train()
-        forced = force(model)
-        forced.paths = torch.tensor([[0, 3, 1, 2, 0, 0], [2, 0, 1, 1, 0, 0]])
-        loss = model.loss(given_batch).mean
-        gradients.append([loss, *torch.autograd.grad(loss, model.parameters(), allow_unused=True)])
-    for one, other in zip(*gradients, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
 
 
 # ---------------------------------------------------------------- types and settings

@@ -239,22 +239,6 @@ def test_an_empty_text_has_empty_outputs_and_leaves_the_state(name):
     assert made(x[:0])[0].shape == (0, 5, 8)
 
 
-def test_the_functions_take_an_empty_text_and_a_mask():
-    q, k, v, beta, fade, state = written_and_read(4)
-    empty = [x[:0] for x in (q, k, v, beta, fade)]
-    found, last = linear_attention(*empty[:3], beta=empty[3], log_decay=empty[4], delta=True, state=state)
-    assert found.shape == (0, 5) and torch.equal(last, state)
-    assert kernel_attention(*empty[:3])[0].shape == (0, 5)
-    mask = torch.tensor([0, 1, 1, 0, 1, 0, 0, 1, 0]).bool()
-    for delta in (False, True):
-        options = {"beta": beta, "log_decay": fade}
-        found, last = linear_attention(q, k, v, **options, delta=delta, mask=mask, state=state, chunk=4)
-        options = {name: one[mask] for name, one in options.items()}
-        expected, end = linear_attention(q[mask], k[mask], v[mask], **options, delta=delta, state=state)
-        same(found[mask], expected)
-        same(last, end)
-
-
 def test_the_names_of_the_weights_are_stable():
     shapes = {name: tuple(weight.shape) for name, weight in layer("net").state_dict().items()}
     assert shapes == {

@@ -145,18 +145,6 @@ def test_rotating_multiplies_complex_numbers(interleaved: bool) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_scores_depend_on_distances_alone(interleaved: bool) -> None:
-    q, k = torch.randn(2, 1, 1, 6, 8, dtype=torch.float64)
-    positions = torch.arange(6)
-    scores = [
-        rotate(q, positions + shift, interleaved=interleaved) @ rotate(k, positions + shift, interleaved=interleaved).mT
-        for shift in (0, 5000)
-    ]
-    torch.testing.assert_close(*scores, rtol=1e-9, atol=1e-9)
-    assert not torch.allclose(scores[0], q @ k.mT, atol=0.1)
-
-
 @pytest.mark.parametrize("width", [3, 5])
 def test_an_odd_width_is_refused(width: int) -> None:
     with pytest.raises(ValueError, match=f"width {width}"):

@@ -337,17 +337,6 @@ def test_ids_out_of_range_are_refused_on_a_device_before_a_search() -> None:
                 search(model, source.as_subclass(Elsewhere))
 
 
-def test_a_configuration_with_other_ids_is_a_configuration() -> None:
-    special = SpecialIds(pad=3, bos=4, eos=(5, 6), forbidden=(3, 4))
-    model = OneStack(GPT(GPTConfig(13, 8, 2, 1, 16, max_length=24, special=special))).double().eval()
-    rows = torch.tensor([[7, 8, 9, 5], [10, 5, 3, 3]])
-    together = greedy_decode(model, rows, max_length=9)
-    alone = greedy_decode(model, rows[1:, :2], max_length=9)
-    assert together[1, : alone.shape[1]].tolist() == alone[0].tolist()
-    assert not torch.isin(together[together != 3], torch.tensor([4])).any()
-    assert replace(model.config, special=SpecialIds()).special.padding == 0
-
-
 @pytest.mark.parametrize(
     ("special", "options"),
     [

@@ -363,17 +363,6 @@ def test_a_memory_is_that_of_its_sentences(model: Seq2Seq) -> None:
     same(model.decode(target, reorder(memory, rows, rows)), model(SOURCE[rows], target))
 
 
-@every_model
-@torch.no_grad()
-def test_the_cache_changes_nothing(model: Seq2Seq) -> None:
-    plain = NoCache(model)
-    state, other = model.start(SOURCE), plain.start(SOURCE)
-    for token in TARGET.clamp_min(4).T:
-        (logits, state), (slow, other) = model.step(token, state), plain.step(token, other)
-        same(logits, slow)
-    assert rows_of(greedy_decode(model, SOURCE, max_length=8)) == rows_of(greedy_decode(plain, SOURCE, max_length=8))
-
-
 # A prompt is read at once ---------------------------------------------------------------------------------------------
 
 PROMPTS = torch.tensor([[5, 6, 7, 8, 9, 4], [10, 4, PAD, PAD, PAD, PAD], [7, 9, 11, PAD, PAD, PAD]])
@@ -421,8 +410,10 @@ def test_a_prompt_goes_through_the_model_once(model: torch.nn.Module) -> None:
             assert widths == [6 + bos, *[1] * (new - 1)]
 
 
-@every_text_model
-@pytest.mark.parametrize("options", [{}, {"min_length": 9, "repetition_penalty": 1.4}, {"beam_size": 3}], ids=str)
+PROMPTED = [{}, {"min_length": 9, "repetition_penalty": 1.4}, {"beam_size": 3}]
+
+
+@pytest.mark.parametrize(("name", "options"), [*zip(LANGUAGE_MODELS, 2 * PROMPTED, strict=True)], ids=str)
 def test_prompts_go_on_as_each_alone(model: torch.nn.Module, options: dict) -> None:
     """Also up to the limit of the model, where the longest prompt has the least room."""
     longest = 24
@@ -437,19 +428,6 @@ def test_prompts_go_on_as_each_alone(model: torch.nn.Module, options: dict) -> N
         alone = search(torch.tensor([[token for token in prompt if token != PAD]]))[0].tolist()
         assert row[: len(alone)] == alone and not any(row[len(alone) :])
         assert alone[: len(prompt) - prompt.count(PAD)] == [token for token in prompt if token != PAD]
-
-
-@every_text_model
-@torch.no_grad()
-def test_text_is_that_of_a_model_that_reads_everything_again(model: torch.nn.Module) -> None:
-    for prompt in PROMPTS.tolist():
-        row = [token for token in prompt if token != PAD]
-        expected, first = list(row), [BOS] * (model.config.special.bos is not None)
-        while len(expected) < 20 and (len(expected) == len(row) or expected[-1] != EOS):
-            logits = model(torch.tensor([[*first, *expected]]))[0, -1]
-            logits[list(model.config.special.forbidden)] = -torch.inf
-            expected.append(int(logits.argmax()))
-        assert greedy_decode(model, torch.tensor([row]), max_length=20)[0].tolist() == expected
 
 
 def test_a_prompt_with_padding_before_a_token_is_refused() -> None:

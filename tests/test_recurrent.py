@@ -13,8 +13,8 @@ from small import generator, ragged, small
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transformer_lib.data.tokenizer import BOS, PAD
-from transformer_lib.models.recurrent import GRU, RecurrentConfig, RecurrentSeq2Seq, reverse_padded
+from transformer_lib.data.tokenizer import BOS
+from transformer_lib.models.recurrent import GRU, RecurrentConfig, RecurrentSeq2Seq
 from transformer_lib.models.seq2seq import Memory, check_tokens, eval_mode, reorder
 
 small_model = partial(small, RecurrentSeq2Seq, RecurrentConfig)
@@ -72,16 +72,6 @@ def test_gru_equals_torch_on_packed_sequences_in_values_and_gradients(
 
 
 # ---------------------------------------------------------------- properties
-
-
-@given(lengths=st.lists(st.integers(1, 8), min_size=1, max_size=5))
-def test_reversing_turns_each_row_within_its_length(lengths):
-    tokens = ragged(lengths, 50)
-    mask = tokens != PAD
-    reversed_once = reverse_padded(tokens, mask)
-    for before, after, length in zip(tokens, reversed_once, lengths, strict=True):
-        assert after.tolist() == before[:length].tolist()[::-1] + [PAD] * (tokens.shape[1] - length)
-    assert torch.equal(reverse_padded(reversed_once, mask), tokens)
 
 
 def test_dropout_between_layers_only_in_training():

@@ -19,7 +19,6 @@ from transformer_lib.models.luong import (
     LocationScore,
     LuongConfig,
     LuongSeq2Seq,
-    attend_window,
     make_attention,
 )
 
@@ -129,18 +128,6 @@ def test_local_attention_equals_the_paper(lengths, reach, predictive, start, see
             expected = torch.tensor(local_weights(numbers, length, p, reach, predictive), dtype=torch.float64)
             torch.testing.assert_close(weights[b, t], expected, atol=1e-9, rtol=0)
             torch.testing.assert_close(context[b, t], expected @ outputs[b], atol=1e-9, rtol=0)
-
-
-@pytest.mark.parametrize("gaussian", [False, True])
-def test_a_window_outside_the_sentence_gives_zeros_and_finite_gradients(gaussian):
-    score = make_score("general")
-    outputs, queries = normal(1, 5, K).requires_grad_(), normal(1, 3, H).requires_grad_()
-    centres = torch.tensor([[-9.0, 30.0, 3.0]], requires_grad=True)
-    context, weights = attend_window(score, queries, memory_of(score, outputs, [4]), centres, 2, gaussian)
-    assert not weights[0, :2].any() and not context[0, :2].any() and weights[0, 2].any()
-    context.square().sum().backward()
-    for tensor in (outputs, queries, score.key.weight, *([centres] if gaussian else [])):
-        assert torch.isfinite(tensor.grad).all()
 
 
 def test_centres_of_long_sources_are_exact_in_half_precision():

@@ -142,21 +142,6 @@ def test_prompts_that_a_converted_model_cannot_begin_with_are_refused() -> None:
         OneStack(from_hf(theirs_of("gpt2", IDS["padding is an end"])))
 
 
-def test_prompts_of_several_lengths_go_on_as_each_alone() -> None:
-    ours = from_hf(theirs_of("qwen3", IDS["padding of its own"]))
-    prompts = torch.tensor([[4, 9, 8, 3, 7], [6, 3, 39, 39, 39], [0, 39, 39, 39, 39]])
-    for options in ({}, {"beam_size": 3, "normalization": "mean"}, {"beam_size": 4, "length_penalty": 0.0}):
-        search = (
-            (lambda x, o=options: beam_search(ours, x, max_length=12, **o).tokens[:, 0])
-            if options
-            else (lambda x: greedy_decode(ours, x, max_length=12))
-        )
-        together = search(prompts)
-        for row, prompt in zip(together, prompts, strict=True):
-            alone = search(prompt[prompt != 39][None])[0]
-            assert row[: len(alone)].tolist() == alone.tolist() and (row[len(alone) :] == 39).all()
-
-
 def test_samples_and_streams_begin_with_the_prompt_and_stop_at_each_end() -> None:
     ours = from_hf(theirs_of("qwen3", IDS["several ends"]))
     special, prompt = ours.config.special, torch.tensor([[4, 2, 1]])

@@ -52,7 +52,8 @@ SIZES = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1, "n_deco
 LM = {"vocab_size": 13, "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 16, "max_length": 24}
 LMS = {name: LM for name in model_names() if not issubclass(model_entry(name).model_class, Seq2Seq)}
 LMS["llama-lm"] = LM | {"n_kv_heads": 1, "window": 4}
-every_translator = pytest.mark.parametrize("name", TRANSLATORS)
+ALIKE = ["gru", "bahdanau", "luong general", *(f"transformer, {one}" for one in ("wide heads", "one sided", "untied"))]
+every_translator = pytest.mark.parametrize("name", [name for name in TRANSLATORS if name not in ALIKE])  # in operations
 
 
 def there(thing):

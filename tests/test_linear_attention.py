@@ -149,6 +149,18 @@ def test_inputs_of_any_size_are_finite_in_half_precision():
                     assert gradient.isfinite().all(), (name, dtype)
 
 
+def test_what_stands_at_hidden_positions_has_no_influence():
+    q, k, v, beta, fade, state = written_and_read(4)
+    mask = torch.tensor([0, 1, 1, 0, 1, 0, 0, 1, 0]).bool()
+    seen = [x[mask] for x in (q, k, v, beta, fade)]
+    q, k, v, beta, fade = (x.masked_fill(~mask.view(-1, *[1] * (x.dim() - 1)), math.nan) for x in (q, k, v, beta, fade))
+    options = {"delta": True, "state": state, "chunk": 4}
+    found, last = linear_attention(q, k, v, beta=beta, log_decay=fade, mask=mask, **options)
+    expected, end = linear_attention(*seen[:3], beta=seen[3], log_decay=seen[4], **options)
+    same(found[mask], expected)
+    same(last, end)
+
+
 def test_autocast_computes_as_without():
     q, k, v, beta, fade, _ = (one.float() for one in written_and_read(3))
     alone = linear_attention(q, k, v, beta=beta, log_decay=fade, delta=True)

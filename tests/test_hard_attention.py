@@ -179,6 +179,15 @@ def test_gumbel_gradient_is_that_of_the_relaxed_draw(temperature):
     torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
 
 
+@ESTIMATORS
+def test_huge_scores_beside_padding_stay_finite(estimator):
+    queries, memory = scene([5, 2])
+    outputs = 1e18 * memory.outputs.float()
+    memory = AlignedMemory(outputs, memory.mask, outputs)
+    seen = Seen(*attention(estimator).train()(1e18 * queries.float(), memory))
+    assert torch.isfinite(seen.entropy).all() and torch.isfinite(seen.log_probability).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @ESTIMATORS
 def test_one_look_in_other_precisions(dtype, estimator):
@@ -188,6 +197,7 @@ def test_one_look_in_other_precisions(dtype, estimator):
     queries = queries.to(dtype).requires_grad_()
     seen = Seen(*attention(estimator, 0.1).train()(queries, memory))
     assert seen.context.dtype == seen.weights.dtype == dtype
+    assert seen.log_probability.dtype == seen.entropy.dtype == torch.float32
     assert (seen.weights.sum(-1)[:2] == 1).all() and not seen.weights[2].any()
     (seen.context.sum() + seen.log_probability.sum() + seen.entropy.sum()).backward()
     assert torch.isfinite(queries.grad).all()

@@ -391,6 +391,7 @@ def test_start_reads_the_prompt_and_steps_go_on_from_it(model: torch.nn.Module) 
             rows = [[*row, one] for row, one in zip(rows, token.tolist(), strict=True)]
         for row, found in zip(rows, logits, strict=True):
             same(found, model(torch.tensor([row]))[0, -1])
+    model.step(torch.tensor([9, 9, 9]), state)  # which leaves the state as it is
     order = torch.tensor([2, 0, 0, 1])
     moved, _ = model.step(torch.tensor([3, 3, 4, 3]), reorder(state, order))
     for row, found, token in zip(order.tolist(), moved, (3, 3, 4, 3), strict=True):

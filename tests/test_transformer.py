@@ -149,8 +149,10 @@ def test_weights_sum_to_one_and_obey_the_masks():
     torch.testing.assert_close(model.align(SOURCE, TARGET), maps.cross[-1].mean(dim=1))
 
 
-def test_dropout_falls_on_the_sublayer_and_not_on_the_sum():
-    layer = EncoderLayer(TransformerConfig(**{**SIZES, "dropout": 0.5, "norm_first": True}))
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_dropout_falls_on_the_sublayer_and_not_on_the_sum(norm_first):
+    layer = EncoderLayer(TransformerConfig(**{**SIZES, "dropout": 0.5, "norm_first": norm_first}))
+    layer.norm1 = layer.norm2 = nn.Identity()
     layer.self_attn.forward, layer.feed_forward.forward = lambda x, mask: torch.ones_like(x), torch.ones_like
     assert set(layer(torch.ones(1, 200, 8)).unique().tolist()) == {1.0, 3.0, 5.0}
 
@@ -177,8 +179,11 @@ def test_tied_tables_are_one():
 def test_dropout_only_in_training():
     model = small_model(dropout=0.5).eval()
     assert torch.equal(model(SOURCE, TARGET), model(SOURCE, TARGET))
+    memory = model.encode(SOURCE)
     model.train()
-    assert not torch.equal(model(SOURCE, TARGET), model(SOURCE, TARGET))
+    model.encoder.eval(), model.decoder.eval()  # embeddings are dropped, too
+    assert not torch.equal(model.encode(SOURCE).outputs, model.encode(SOURCE).outputs)
+    assert not torch.equal(model.decode(TARGET, memory), model.decode(TARGET, memory))
 
 
 # ---------------------------------------------------------------- devices, precisions, compilation

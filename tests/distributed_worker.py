@@ -29,7 +29,6 @@ PAIRS = make_captions(70, seed=0)
 WORDS = Tokenizer.train([text for pair in PAIRS for text in (pair.source, pair.target)], level="word")
 EXAMPLES = encode_pairs(PAIRS, WORDS, WORDS)
 CASES = {  # a type, settings of the model, settings of the run
-    "plain": (torch.float64, {}, {"max_tokens": 150}),
     "accumulated": (torch.float64, {"norm_first": True}, {"max_tokens": 100, "accumulate": 3, "ema": 0.9}),
     "few": (torch.float64, {}, {"max_tokens": 25}),  # most batches hold one pair: some shares are empty
     "divided": (

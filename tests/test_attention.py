@@ -98,16 +98,6 @@ def test_a_query_that_sees_nothing_gets_zeros_and_a_finite_gradient(version, dty
     assert all(tensor.grad.isfinite().all() for tensor in inputs)
 
 
-@VERSIONS
-def test_masked_keys_have_no_influence(version):
-    q, k, v = tensors(2, 3)
-    mask = torch.ones(2, 1, 1, 7, dtype=torch.bool)
-    mask[0, ..., 4:] = False
-    before = version(q, k, v, mask)
-    k[0, :, 4:], v[0, :, 4:] = 100.0, -100.0
-    assert torch.equal(version(q, k, v, mask), before)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("autocast", [False, True])
 def test_on_a_cpu_half_precision_is_rounded_once(dtype, autocast):
@@ -164,18 +154,6 @@ def test_dropout_drops_weights_and_keeps_their_mean():
 def test_a_mask_that_is_not_boolean_is_refused(dtype):
     with pytest.raises(TypeError):
         attention(*tensors(2, 3), torch.ones(5, 7, dtype=dtype))
-
-
-def test_the_kernel_refuses_tensors_of_two_devices():
-    q, k, v = tensors(2, 3)
-    with pytest.raises(RuntimeError):
-        attention(q, k.to("meta"), v)
-
-
-@VERSIONS
-def test_shapes_on_the_meta_device(version):
-    q, k, v = (tensor.to("meta") for tensor in tensors(2, 3))
-    assert version(q, k, v, causal=True).shape == (2, 3, 5, 6)
 
 
 def test_masks_equal_loops():

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, UNK
 from transformer_lib.models.attention import causal_mask, padding_mask
 from transformer_lib.models.bert import Bert, BertClassifier, BertConfig, mask_tokens
 from transformer_lib.models.convert import from_hf, to_hf
 from transformer_lib.models.families import BERT
-from transformer_lib.models.multi_head import record_attention
-from transformer_lib.models.registry import build_model, model_name
 
 SIZES = {"vocab_size": 23, "d_model": 16, "n_heads": 4, "n_layers": 2, "d_ff": 24, "max_length": 12}
 TOKENS = torch.tensor([[BOS, 5, 22, 7, 9, EOS], [BOS, 9, 4, EOS, PAD, PAD], [BOS, 22, EOS, PAD, PAD, PAD]])
@@ -132,79 +127,6 @@ def test_every_position_sees_both_sides_and_under_a_causal_mask_only_one() -> No
         moved = (model(changed, mask=both & causal_mask(6)) - before["causal"]).abs().amax(dim=2)[0]
         assert (moved[:t] == 0).all()
         assert (moved[t:] > 1e-6).all()
-
-
-def test_padding_and_neighbours_in_the_batch_change_nothing() -> None:
-    model = bert()
-    together = model(TOKENS, SEGMENTS)
-    for row, segments, logits in zip(TOKENS, SEGMENTS, together, strict=True):
-        length = int((row != PAD).sum())
-        alone = model(row[None, :length], segments[None, :length])[0]
-        torch.testing.assert_close(logits[:length], alone, atol=1e-12, rtol=1e-12)
-
-
-def test_segments_count_and_are_the_first_unless_given() -> None:
-    model = bert()
-    torch.testing.assert_close(model(TOKENS), model(TOKENS, torch.zeros_like(TOKENS)))
-    assert (model(TOKENS) - model(TOKENS, SEGMENTS)).abs().max() > 1e-3
-
-
-def test_logits_of_chosen_positions_are_those_of_all() -> None:
-    model = bert()
-    vectors = model.encode(TOKENS)
-    torch.testing.assert_close(model.logits(vectors[THERE]), model(TOKENS)[THERE])
-
-
-def test_a_classifier_reads_the_first_position_and_trains_everything_below_it() -> None:
-    with torch.random.fork_rng():
-        classifier = BertClassifier(bert(), 2).double()
-    classifier(TOKENS, SEGMENTS).sum().backward()
-    for name, weights in classifier.named_parameters():
-        used = not any(part in name for part in ("transform", "output.bias"))
-        assert (weights.grad is not None) == used, name
-    assert classifier(TOKENS).shape == (3, 2)
-
-
-def test_a_saved_model_is_built_again(tmp_path: Path) -> None:
-    model = bert(dropout=0.3)
-    torch.save(model.state_dict(), tmp_path / "bert")
-    again = build_model(model_name(model), asdict(model.config)).double().eval()
-    again.load_state_dict(torch.load(tmp_path / "bert"))
-    torch.testing.assert_close(again(TOKENS), model(TOKENS), atol=0, rtol=0)
-    assert again.output.weight is again.token_embedding.weight
-
-
-def test_what_a_blank_attends_to_can_be_recorded() -> None:
-    model = bert()
-    with record_attention(model) as maps:
-        model(TOKENS)
-    assert list(maps) == ["encoder.layers.0.self_attn", "encoder.layers.1.self_attn"]
-    for (weights,) in maps.values():
-        assert weights.shape == (3, 4, 6, 6)
-        assert (weights[1, :, :4, 4:] == 0).all()
-
-
-def test_it_learns_to_fill_in() -> None:
-    """A word that is decided by its right neighbour: after training it is known, under a causal mask it is not."""
-    draw = torch.Generator().manual_seed(0)
-    found = {}
-    for causal in (False, True):
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            model = Bert(BertConfig(12, d_model=16, n_heads=2, n_layers=1, d_ff=32, max_length=4, dropout=0.0))
-        optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-        for _ in range(400):
-            right = torch.randint(4, 7, (32,), generator=draw)
-            rows = torch.stack([torch.full_like(right, BOS), right + 4, right, torch.full_like(right, EOS)], dim=1)
-            read = rows.clone()
-            read[:, 1] = 11
-            mask = padding_mask(read) & causal_mask(4) if causal else None
-            loss = F.cross_entropy(model(read, mask=mask)[:, 1], rows[:, 1])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        found[causal] = loss.item()
-    assert found[False] < 0.1 < 0.9 < found[True]
 
 
 # ---------------------------------------------------------------- what is masked

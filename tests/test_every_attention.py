@@ -133,7 +133,7 @@ def test_company_and_its_order_change_nothing(name, dtype, tolerance):
 @every
 @every_type
 @torch.no_grad()
-@pytest.mark.parametrize(("front", "behind"), [(0, 5), (4, 0), (3, 2)])
+@pytest.mark.parametrize(("front", "behind"), [(0, 5), (4, 2)])
 def test_padding_changes_nothing(name, dtype, tolerance, front, behind):
     layer, x = made(name, dtype), vectors(2, T, dtype)
     rows = torch.cat([vectors(2, front, dtype, seed=5), x, vectors(2, behind, dtype, seed=6)], 1)
@@ -156,6 +156,30 @@ def test_gradients_are_finite_and_none_comes_from_later_or_hidden_words(name, dt
     assert not gradients[0][:, 6:].any() and not gradients[0][1, :2].any() and gradients[0].any()
     everything = torch.autograd.grad(layer(10 * x, mask & False).float().sum(), [x, *weights], allow_unused=True)
     assert all(one is None or one.isfinite().all() for one in everything)
+
+
+def confirm_gradients(layer: nn.Module, inputs: list[Tensor], mask: Tensor) -> None:
+    """A small step of all inputs and weights in a random direction changes the outputs as their gradients say."""
+    weights = [weight for weight in layer.parameters() if weight.requires_grad]
+    moved = [*inputs, *weights]
+    factors = torch.randn_like(layer(*inputs, mask))
+    gradients = torch.autograd.grad((layer(*inputs, mask) * factors).sum(), moved, allow_unused=True)
+    directions, ends = [torch.randn_like(x) for x in moved], []
+    with torch.no_grad():
+        for step in (1e-6, -2e-6):
+            for x, direction in zip(moved, directions, strict=True):
+                x += step * direction
+            ends.append((layer(*inputs, mask) * factors).sum().item())
+    expected = sum((g * d).sum().item() for g, d in zip(gradients, directions, strict=True) if g is not None)
+    assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+@every
+def test_gradients_are_confirmed_by_finite_differences(name):
+    torch.manual_seed(3)
+    mask = true(x := vectors(2, T, torch.float64).requires_grad_())
+    mask[0, -2:], mask[1] = False, False
+    confirm_gradients(made(name, torch.float64), [x], mask)
 
 
 @every
@@ -280,7 +304,7 @@ def test_each_query_reads_for_itself_and_each_row_its_own_source(name, dtype, to
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("name", "front", "behind"),
-    [(name, *pad) for name in CROSS for pad in ((0, 5), (4, 0), (3, 2)) if not pad[0] or name not in BY_PLACE],
+    [(name, *pad) for name in CROSS for pad in ((0, 5), (4, 2)) if not pad[0] or name not in BY_PLACE],
 )
 def test_padding_of_a_source_changes_nothing(name, dtype, tolerance, front, behind):
     layer, (q, x) = made_cross(name, dtype), both(dtype)
@@ -308,6 +332,15 @@ def test_no_gradient_comes_from_a_hidden_word_and_nothing_to_read_is_nothing(nam
     assert name == "multi-head" or not nothing.any()  # whose last layer has a bias
     everything = torch.autograd.grad(nothing.float().sum(), [*parts, *weights], allow_unused=True)
     assert all(one is None or one.isfinite().all() for one in everything)
+
+
+@every_cross
+def test_gradients_of_a_cross_attention_are_confirmed_by_finite_differences(name):
+    torch.manual_seed(3)
+    layer, (q, x) = made_cross(name, torch.float64), both(torch.float64)
+    mask = true(x)
+    mask[0, -2:], mask[1] = False, False
+    confirm_gradients(layer, [q.requires_grad_(), x.requires_grad_()], mask)
 
 
 @every_cross

@@ -25,21 +25,6 @@ def experts(n: int = 6, k: int = 2, **options: bool) -> Experts:
         return Experts(8, 5, n, k, **options)
 
 
-@given(k=st.integers(1, 6), sigmoid=st.booleans(), biased=st.booleans())
-def test_each_token_gets_the_average_of_its_best_experts(k, sigmoid, biased):
-    layer, x = experts(k=k, sigmoid=sigmoid), numbers(2, 3, 8)
-    layer.bias += biased * numbers(6, seed=5)
-    y = layer(x)
-    for b in range(2):
-        for t in range(3):
-            logits = layer.router(x[b, t])
-            scores = logits.sigmoid() if sigmoid else logits.softmax(-1)
-            best = (scores + layer.bias).argsort(descending=True)[:k].tolist()
-            total = sum(scores[i] for i in best)
-            expected = sum(scores[i] / total * layer.experts[i](x[b, t]) for i in best)
-            torch.testing.assert_close(y[b, t], expected, atol=1e-5, rtol=1e-4)
-
-
 def load_into(theirs: nn.Module, ours: Experts) -> None:
     """Copy our weights into one of Hugging Face's layers."""
     with torch.no_grad():
@@ -92,26 +77,15 @@ def test_values_and_gradients_equal_those_of_deepseeks_routed_experts():
     same_values_and_gradients(theirs, ours)
 
 
-def test_only_visited_experts_work_and_learn():
-    layer = experts(n=4, k=1)
-    layer.bias[2] = 10.0
-    layer(numbers(9, 8)).square().sum().backward()
-    worked = [i for i, expert in enumerate(layer.experts) if expert.linear2.weight.grad.abs().max() > 0]
-    assert worked == [2]
-
-
-def test_a_token_does_not_depend_on_the_shape_of_its_batch():
-    layer, x = experts(), numbers(2, 3, 8)
-    for one, y in zip(x.flatten(0, 1), layer(x).flatten(0, 1), strict=True):
-        torch.testing.assert_close(layer(one), y)
-
-
-def test_the_bias_moves_the_choice_and_not_the_weights():
-    layer, x = experts(), numbers(50, 8)
-    scores, visits = layer.route(x)
-    layer.bias += torch.tensor([5.0, 0, 0, 0, 0, 0])
-    biased, moved = layer.route(x)
-    assert torch.equal(scores, biased) and not torch.equal(visits, moved) and moved[:, 0].all()
+def test_an_expert_works_for_its_visitors_alone():
+    layer, x, worked = experts(n=4, k=1), numbers(9, 8), []
+    layer.bias[2] = -10.0
+    for expert in layer.experts:
+        expert.register_forward_hook(lambda module, inputs, output: worked.append(len(output)))
+    layer(x).square().sum().backward()
+    assert worked == layer.route(x)[1].sum(0).tolist() and worked[2] == 0 < min(worked[:2] + worked[3:])
+    learned = [bool(expert.linear2.weight.grad.any()) for expert in layer.experts]
+    assert learned == [count > 0 for count in worked]
 
 
 def test_balance_raises_the_idle_and_lowers_the_busy():
@@ -119,36 +93,8 @@ def test_balance_raises_the_idle_and_lowers_the_busy():
     visits = torch.tensor([[1, 0, 0, 0]] * 5 + [[0, 1, 0, 0]] * 2 + [[0, 0, 1, 0]]).bool()
     layer.balance(visits, step=0.5)
     assert layer.bias.tolist() == [-0.5, 0.0, 0.5, 0.5]
-
-
-def test_balanced_again_and_again_the_load_evens_out():
-    layer, x = experts(n=8), numbers(400, 8)
-    layer.router.weight.data[0] += 2 * x.mean(0) + 1
-    before = layer.route(x)[1].float().mean(0)
-    for _ in range(800):
-        layer.balance(layer.route(x)[1], step=0.0003)
-    after = layer.route(x)[1].float().mean(0)
-    assert before.max() > 1.7 * 0.25 and after.max() < 1.2 * 0.25 and after.min() > 0.8 * 0.25
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("sigmoid", [False, True])
-def test_scores_are_single_precision_whatever_the_type_of_the_input(dtype, sigmoid):
-    layer, x = experts(n=6, sigmoid=sigmoid).to(dtype), numbers(50, 8).to(dtype)
-    scores, _ = layer.route(x)
-    logits = layer.router(x).double()
-    expected = logits.sigmoid() if sigmoid else logits.softmax(-1)
-    assert scores.dtype == torch.float32
-    torch.testing.assert_close(scores.double(), expected, atol=1e-6, rtol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
-def test_the_type_of_the_input_is_the_type_of_the_output(dtype):
-    layer, x = experts(), numbers(3, 8)
-    expected = layer(x)
-    y = layer.to(dtype)(x.to(dtype))
-    assert y.dtype == dtype
-    torch.testing.assert_close(y.float(), expected, atol=0.05, rtol=0.05)
+    layer.balance(torch.zeros(0, 4).bool())  # no tokens
+    assert layer.bias.tolist() == [-0.5, 0.0, 0.5, 0.5]
 
 
 # ---------------------------------------------------------------- the edges
@@ -178,12 +124,6 @@ def test_the_bias_takes_small_steps_in_every_type(dtype, built):
     assert torch.equal(again.bias, layer.bias)
 
 
-def test_balance_without_tokens_changes_nothing():
-    layer = experts(n=4, k=1)
-    layer.balance(torch.zeros(0, 4).bool())
-    assert not layer.bias.any()
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @given(
     k=st.integers(1, 9),
@@ -195,8 +135,8 @@ def test_every_type_and_size_is_near_a_loop_in_double_precision(dtype, k, sigmoi
     layer, x = experts(k=k, sigmoid=sigmoid).to(dtype), numbers(5, 8, seed=seed).to(dtype)
     layer.router.weight.data *= scale  # at 0 all scores are equal, and at 1000 almost all of them round to 0
     x.requires_grad_()
-    y = layer(x)
-    _, visits = layer.route(x)
+    y, (scores, visits) = layer(x), layer.route(x)
+    assert y.dtype == dtype and scores.dtype == torch.promote_types(dtype, torch.float32)
     assert visits.sum(1).tolist() == [min(k, 6)] * 5
     exact = experts(k=k, sigmoid=sigmoid).double()
     exact.load_state_dict(layer.state_dict())
@@ -229,10 +169,11 @@ def test_no_tokens_and_equal_scores():
 
 
 @torch.no_grad()
-def test_an_order_of_tokens_and_company_change_nothing():
+def test_the_order_of_tokens_company_and_the_shape_of_a_batch_change_nothing():
     for dtype in DTYPES:
         layer, x = experts().to(dtype), numbers(40, 8).to(dtype)
         order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
         tolerance = 1e-6 if dtype.itemsize > 2 else 0.02
         torch.testing.assert_close(layer(x[order]), layer(x)[order], atol=tolerance, rtol=tolerance)
         torch.testing.assert_close(layer(x[:3]), layer(x)[:3], atol=tolerance, rtol=tolerance)
+        assert torch.equal(layer(x.view(4, 10, 8)), layer(x).view(4, 10, 8))

@@ -32,12 +32,6 @@ def test_sinusoids_equal_the_formula(length, width):
             assert abs(table[t, 2 * i + 1] - math.cos(angle)) < 1e-9
 
 
-def test_a_shift_is_one_rotation_wherever_it_starts():
-    pairs = torch.view_as_complex(sinusoids(60, 16, dtype=torch.float64).unflatten(1, (8, 2)))
-    turns = pairs[7:] / pairs[:-7]
-    torch.testing.assert_close(turns, turns[:1].expand_as(turns))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_sinusoids_are_rounded_once(dtype):
     exact = sinusoids(1024, 64, dtype=torch.float64)

@@ -42,21 +42,14 @@ def example(seed: int, B: int = 3, T: int = 5, V: int = 7, dtype: torch.dtype = 
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=seeds)
-def test_log_probability_equals_the_formula(seed):
-    logits, targets = example(seed)
-    for total, z, row in zip(sequence_log_probability(logits, targets), logits.tolist(), targets.tolist(), strict=True):
-        terms = [math.log(math.exp(z[t][y]) / sum(map(math.exp, z[t]))) for t, y in enumerate(row) if y != 0]
-        assert math.isclose(total.item(), math.fsum(terms), rel_tol=1e-9)
-
-
-@settings(max_examples=30, deadline=None)
 @given(seed=seeds, pad=st.sampled_from([0, 3, -100]))
-def test_log_probability_equals_cross_entropy(seed, pad):
+def test_log_probability_and_its_gradient_equal_those_of_cross_entropy(seed, pad):
     logits, targets = example(seed)
     targets = targets.masked_fill(targets == 0, pad)
-    losses = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=pad, reduction="none")
-    torch.testing.assert_close(sequence_log_probability(logits, targets, pad=pad), -losses.sum(1))
+    losses = F.cross_entropy(logits.requires_grad_().transpose(1, 2), targets, ignore_index=pad, reduction="none")
+    found = sequence_log_probability(logits, targets, pad=pad)
+    torch.testing.assert_close(found, -losses.sum(1))
+    torch.testing.assert_close(*(torch.autograd.grad(x.sum(), logits) for x in (found, -losses)))
 
 
 @settings(max_examples=20, deadline=None)
@@ -70,35 +63,23 @@ def test_padding_and_company_change_nothing(seed, extra):
     torch.testing.assert_close(alone, sequence_log_probability(logits, targets))
 
 
-def test_all_targets_together_have_probability_one():
-    logits = example(0, B=1, T=2, V=6)[0]
-    every = torch.cartesian_prod(torch.arange(6), torch.arange(6))
-    totals = sequence_log_probability(logits.expand(36, 2, 6), every, pad=-1)
-    assert math.isclose(totals.exp().sum().item(), 1.0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_log_probability_in_every_precision(dtype):
+@pytest.mark.parametrize(
+    ("dtype", "integers"),
+    [
+        (torch.float16, torch.int16),
+        (torch.bfloat16, torch.int32),
+        (torch.float32, torch.int64),
+        (torch.float64, torch.int64),
+    ],
+)
+def test_log_probability_in_every_precision_and_type_of_targets(dtype, integers):
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 60, 4000, generator=generator).to(dtype)
     targets = torch.randint(1, 4000, (2, 60), generator=generator)
-    result = sequence_log_probability(logits, targets)
+    result = sequence_log_probability(logits, targets.to(integers))
     assert result.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     exact = sequence_log_probability(logits.double(), targets)
     torch.testing.assert_close(result.double(), exact, rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64])
-def test_targets_of_every_integer_type(dtype):
-    logits, targets = example(1)
-    torch.testing.assert_close(
-        sequence_log_probability(logits, targets.to(dtype)), sequence_log_probability(logits, targets)
-    )
-
-
-def test_long_improbable_sentences_do_not_underflow():
-    total = sequence_log_probability(torch.zeros(1, 2000, 1000), torch.ones(1, 2000, dtype=torch.long))
-    assert math.isclose(total.item(), -2000 * math.log(1000), rel_tol=1e-5)
 
 
 def test_impossible_tokens_and_empty_targets():
@@ -118,14 +99,6 @@ def test_a_model_that_broke_down_is_not_hidden():
     assert torch.isfinite(sequence_log_probability(logits, targets)[1:]).all()
 
 
-def test_gradient_is_that_of_cross_entropy():
-    logits, targets = example(2)
-    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
-    sequence_log_probability(ours, targets).sum().backward()
-    F.cross_entropy(theirs.flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum").backward()
-    torch.testing.assert_close(ours.grad, -theirs.grad)
-
-
 # ---------------------------------------------------------------- perplexity
 
 
@@ -142,13 +115,6 @@ def test_perplexity_of_certain_and_impossible_sentences():
     assert perplexity(1e-7, 1) == pytest.approx(1.0)  # rounding may end a little above zero
 
 
-def test_perplexity_is_the_exponential_of_the_loss():
-    logits, targets = example(4)
-    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0)
-    total = sequence_log_probability(logits, targets).sum().item()
-    assert math.isclose(perplexity(total, int((targets != 0).sum())), loss.exp().item())
-
-
 # ---------------------------------------------------------------- exact match
 
 
@@ -161,34 +127,6 @@ def test_exact_match_counts_whole_sentences():
 
 
 # ---------------------------------------------------------------- BLEU
-
-
-def brute_force_bleu(hypotheses, reference_lists):
-    """BLEU without smoothing, counted by crossing out: no counters, no shared code."""
-    c = r = 0
-    matches, totals = [0] * 4, [0] * 4
-    for hypothesis, references in zip(hypotheses, reference_lists, strict=True):
-        h = hypothesis.split()
-        candidates = [reference.split() for reference in references]
-        c += len(h)
-        r += min((abs(len(reference) - len(h)), len(reference)) for reference in candidates)[1]
-        for n in range(1, 5):
-            pieces = [h[i : i + n] for i in range(len(h) - n + 1)]
-            totals[n - 1] += len(pieces)
-            best = {}
-            for reference in candidates:
-                left = [reference[i : i + n] for i in range(len(reference) - n + 1)]
-                found = {}
-                for piece in pieces:
-                    if piece in left:
-                        left.remove(piece)
-                        found[tuple(piece)] = found.get(tuple(piece), 0) + 1
-                best = {key: max(best.get(key, 0), found.get(key, 0)) for key in {*best, *found}}
-            matches[n - 1] += sum(best.values())
-    if 0 in matches:
-        return None
-    logs = sum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / 4
-    return 100 * math.exp(min(0.0, 1 - r / c) + logs)
 
 
 def test_the_example_worked_by_hand():
@@ -207,8 +145,10 @@ WRITTEN = ["When it rains, we stay at home.", "The dog doesn't like the well-kno
 WANTED = ["When it's raining, we stay home.", "the dog does not like the well-known cat.", "She left at 7.30!"]
 
 
-@pytest.mark.parametrize("lowercase", [False, True])
-@pytest.mark.parametrize("tokenize", ["13a", "none", "intl", "char", "zh"])
+@pytest.mark.parametrize(
+    ("tokenize", "lowercase"),
+    [("13a", False), ("13a", True), ("none", True), ("intl", False), ("char", True), ("zh", False)],
+)
 def test_bleu_equals_sacrebleu(tokenize, lowercase):
     result = bleu(WRITTEN, WANTED, tokenize=tokenize, lowercase=lowercase)
     theirs = sacrebleu.corpus_bleu(WRITTEN, [WANTED], tokenize=tokenize, lowercase=lowercase)
@@ -228,10 +168,8 @@ def test_bleu_of_output_that_is_empty_or_shares_nothing():
 
 def test_uneven_numbers_of_references():
     result = bleu(["a b c d e", "f g h i"], [["a b c d e", "x y"], ["f g h j"]], tokenize="none")
-    assert "nrefs:var" in result.signature
-    assert result.score == pytest.approx(
-        brute_force_bleu(["a b c d e", "f g h i"], [["a b c d e", "x y"], ["f g h j"]])
-    )
+    assert "nrefs:var" in result.signature and result.reference_length == 5 + 4
+    assert result.score == pytest.approx(100 * (8 / 9 * 6 / 7 * 4 / 5 * 2 / 3) ** 0.25)
 
 
 def test_bleu_prints_score_and_signature():
@@ -273,7 +211,6 @@ def test_the_alignment_worked_by_hand():
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(rows=alignments)
 def test_aer_equals_the_formula_over_the_corpus(rows):
     predicted, sure, extra = map(list, zip(*rows, strict=True))
@@ -285,15 +222,6 @@ def test_aer_equals_the_formula_over_the_corpus(rows):
     assert rate == pytest.approx(1 - common / size)
     assert 0 <= rate <= 1
     assert rate <= alignment_error_rate(predicted, sure) + 1e-12  # possible links only help
-
-
-def test_aer_in_its_limits():
-    sure, possible = [{(0, 0), (1, 2)}], [{(2, 1)}]
-    assert alignment_error_rate(sure, sure, possible) == 0.0
-    assert alignment_error_rate([{(0, 0), (1, 2), (2, 1)}], sure, possible) == 0.0
-    assert alignment_error_rate([{(3, 3)}], sure, possible) == 1.0
-    assert alignment_error_rate([set()], sure, possible) == 1.0
-    assert alignment_error_rate([{(2, 1)}], [set()], possible) == 0.0
 
 
 def test_aer_takes_any_collection_of_whole_numbers():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import subprocess
-import sys
 from threading import Barrier, Thread
 
 import pytest
@@ -13,7 +10,6 @@ from torch import nn
 
 from transformer_lib.models.attention import attention_weights, causal_mask
 from transformer_lib.models.multi_head import KVCache, MultiHeadAttention, record_attention
-from transformer_lib.models.seq2seq import reorder
 
 
 def layer(seed=0, **options):
@@ -70,44 +66,6 @@ def test_widths_and_shared_heads_equal_a_loop():
         query, key = q[..., 5 * h : 5 * h + 5], k[..., 5 * kind : 5 * kind + 5]
         heads.append((query @ key.mT / 5**0.5).softmax(-1) @ v[..., 3 * kind : 3 * kind + 3])
     torch.testing.assert_close(ours(x), ours.out_proj(torch.cat(heads, -1)))
-
-
-@pytest.mark.parametrize("chunks", [[9], [1] * 9, [4, 1, 4], [1, 7, 1]], ids=str)
-@pytest.mark.parametrize("gradients", [False, True])
-def test_a_cache_changes_nothing_however_the_sequence_is_cut(chunks, gradients):
-    ours, x, cache = layer(n_kv_heads=2), vectors(3, 9), KVCache()
-    expected = ours(x, causal=True)
-    with torch.set_grad_enabled(gradients):
-        parts = torch.cat([ours(part, cache=cache) for part in x.split(chunks, 1)], 1)
-    torch.testing.assert_close(parts, expected)
-    assert len(cache) == 9
-    if gradients:
-        results = [torch.autograd.grad(y.square().sum(), ours.in_proj_weight) for y in (parts, expected)]
-        torch.testing.assert_close(*results)
-
-
-@torch.no_grad()
-def test_copies_of_a_cache_go_their_own_ways():
-    ours, x = layer(), vectors(2, 8)
-    first = KVCache()
-    ours(x[:, :4], cache=first)
-    other = copy.copy(first)
-    a = ours(x[:, 4:5], cache=first)
-    b = ours(x[:, 6:7], cache=other)  # must not overwrite what the first has written
-    a2, b2 = ours(x[:, 5:6], cache=first), ours(x[:, 7:8], cache=other)
-    torch.testing.assert_close(torch.cat([a, a2], 1), ours(x[:, :6], causal=True)[:, 4:])
-    expected = ours(x[:, [0, 1, 2, 3, 6, 7]], causal=True)[:, 4:]
-    torch.testing.assert_close(torch.cat([b, b2], 1), expected)
-
-
-@torch.no_grad()
-def test_a_reordered_cache_continues_its_rows():
-    ours, x, cache = layer(), vectors(2, 5), KVCache()
-    ours(x[:, :4], cache=cache)
-    rows = torch.tensor([1, 0, 1])
-    moved = reorder(cache, rows)
-    torch.testing.assert_close(ours(x[rows, 4:], cache=moved), ours(x[rows], causal=True)[:, 4:])
-    torch.testing.assert_close(ours(x[:, 4:], cache=cache), ours(x, causal=True)[:, 4:])
 
 
 @pytest.mark.parametrize("projected", [False, True])
@@ -180,29 +138,3 @@ def test_what_would_be_silently_wrong_is_refused():
     for memory in (x, vectors(3, 3, seed=2)):
         with pytest.raises(TypeError, match=r"write layer\(x\) for PyTorch's layer\(x, x, x\)"):
             ours(x, memory, memory)
-
-
-def test_shapes_on_the_meta_device():
-    ours = layer().to("meta")
-    assert ours(torch.empty(2, 5, 12, dtype=torch.float64, device="meta"), causal=True).shape == (2, 5, 12)
-
-
-COMPILE = """
-import torch
-from transformer_lib.models.transformer import Transformer, TransformerConfig
-model = Transformer(TransformerConfig(20, 20, 8, 2, 1, 1, 16))
-ids = torch.tensor([[4, 5, 2], [6, 2, 0]])
-model(ids, ids[:, :2])
-compiled = torch.compile(model.eval(), fullgraph=True, backend="eager")
-torch.testing.assert_close(compiled(ids, ids[:, :2]), model(ids, ids[:, :2]))
-torch._dynamo.reset()
-compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="eager")
-for length in (2, 3):  # one graph for all lengths
-    target = ids[:, :1].expand(-1, length)
-    torch.testing.assert_close(compiled(ids, target), model(ids, target))
-"""
-
-
-@pytest.mark.slow
-def test_a_transformer_compiles_into_one_graph():
-    subprocess.run([sys.executable, "-c", COMPILE], check=True)  # without the checks of annotations

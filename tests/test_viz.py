@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_lib import viz
@@ -329,7 +329,6 @@ def test_the_viewer_opens_at_the_map_that_reaches_most():
     assert "It opens at layer 2, head 2" in viewer.html and viewer.html.count("<option selected>2</option>") == 2
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=5), st.text(max_size=12))
 def test_no_word_can_become_markup(words, title):
     viewer = viz.attention_viewer(np.zeros((len(words), 1)), words, ["x"], title=title)

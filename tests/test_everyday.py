@@ -4,6 +4,7 @@ import gzip
 import random
 import re
 from collections import Counter
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -13,6 +14,11 @@ from transformer_lib.data import everyday
 from transformer_lib.data.batching import Pair
 from transformer_lib.data.everyday import dictionary, fill_patterns, load_everyday, other_names, visitors_corpus
 from transformer_lib.data.text import one_line
+
+
+@cache
+def patterns():
+    return [*fill_patterns()]
 
 
 def test_names_change_on_both_sides_and_nothing_else_does():
@@ -32,7 +38,7 @@ def test_names_change_on_both_sides_and_nothing_else_does():
 
 
 def test_patterns_agree_with_the_gender_of_what_stands_in_them():
-    made = [*fill_patterns()]
+    made = patterns()
     assert made == [*fill_patterns()] != [*fill_patterns(seed=1)] and len(made) > 20_000
     genders = {row["de"]: "mfn".index(row["g"]) for row in everyday.pattern_tables()[0]["thing"]}
     articles = {"meinen": 0, "meine": 1, "mein": 2}
@@ -44,14 +50,14 @@ def test_patterns_agree_with_the_gender_of_what_stands_in_them():
 
 
 def test_patterns_make_whole_sentences():
-    tables, patterns = everyday.pattern_tables()
-    for pair in fill_patterns():
+    tables, sentences = everyday.pattern_tables()
+    for pair in patterns():
         for text in (pair.source, pair.target):
             assert text == one_line(text) and not re.search(r"[{}|_]| [.,!?]", text), text
     for name, rows in tables.items():
         assert len({row["en"] for row in rows}) == len(rows), name
         assert all(row.keys() == rows[0].keys() for row in rows), name
-    for english, german, *number in patterns:
+    for english, german, *number in sentences:
         slots = {match[2] + match[3] for match in everyday.SLOT.finditer(english)}
         assert slots >= {match[2] + match[3] for match in everyday.SLOT.finditer(german)}, german
         assert not number or int(number[0]) > 0, english
@@ -64,7 +70,7 @@ def test_two_slots_of_a_table_hold_two_rows():
 
 
 def test_patterns_begin_with_a_capital_and_have_the_right_article():
-    texts = {pair.source: pair.target for pair in fill_patterns()}
+    texts = {pair.source: pair.target for pair in patterns()}
     assert texts["Love is all you need."] == "Liebe ist alles, was du brauchst."
     for english, german in (("is riding a bicycle.", "fährt Fahrrad."), ("is watching television.", "sieht fern.")):
         found = [texts[text] for text in texts if text.endswith(english)]
@@ -77,7 +83,7 @@ def test_what_visitors_are_judged_by_is_not_learned_by_heart():
     asked = {everyday.plain(visitor.text) for visitor in load_visitors()}
     long = {text for text in asked if len(text.split()) >= 4}
     assert len(long) > 50
-    learned = {everyday.plain(pair.source) for pair in fill_patterns()}
+    learned = {everyday.plain(pair.source) for pair in patterns()}
     learned |= {everyday.plain(english) for english, _ in everyday.PHRASES["phrases"]}
     # greetings, and what a phrase book can't leave out
     assert learned & long == {"my name is anna", "what time is it"}

@@ -83,10 +83,12 @@ def test_one_command_gives_the_project_its_address(tmp_path: Path, monkeypatch: 
 def test_the_readme_links_to_pages_and_colab_once_there_is_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     import readme
 
-    assert "colab" not in readme.chapters() and "](book/transformer/masks.ipynb)" in readme.chapters()
+    without = readme.chapters()
+    assert "colab" not in without and "](book/transformer/masks.ipynb)" in without
     monkeypatch.setattr(readme, "address", lambda root: "https://github.com/Me/book")
-    assert "](https://me.github.io/book/book/transformer/masks.html)" in readme.chapters()
-    assert "google.com/github/Me/book/blob/notebooks/book/transformer/masks.ipynb" in readme.chapters()
+    linked = readme.chapters()
+    assert "](https://me.github.io/book/book/transformer/masks.html)" in linked
+    assert "google.com/github/Me/book/blob/notebooks/book/transformer/masks.ipynb" in linked
     first = readme.renewed((ROOT / "README.md").read_text(encoding="utf-8"))
     assert first.count("(https://me.github.io/book/)") == 2 and '<a href="https://me.github.io/book/">' in first
     assert 'src="https://github.com/Me/book/raw/main/book/_static/opening-light.webp"' in first

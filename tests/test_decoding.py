@@ -213,7 +213,8 @@ def test_equal_to_hugging_face():
 
 def test_a_penalty_for_length_does_not_stop_the_search_before_the_next_token():
     model = Table({(): [0.2, 0.8], (3,): [1.0, 0.0]})
-    ((best,),) = as_lists(beam_search(model, SOURCE[:1], beam_size=2, length_penalty=-2, max_length=50))
+    options = {"beam_size": 2, "length_penalty": -2, "max_length": 50, "lookahead": None}
+    ((best,),) = as_lists(beam_search(model, SOURCE[:1], **options))
     assert best.tokens == (3, EOS)
 
 

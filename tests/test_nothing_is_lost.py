@@ -102,7 +102,7 @@ def test_nothing_is_written_through_a_link(tmp_path):
 CORPUS = ("train/tokens.bin", "train/lengths.bin", "validation/tokens.bin")
 
 
-@pytest.mark.parametrize(("file", "place"), zip(CORPUS, (1, 0.5, 0), strict=True))
+@pytest.mark.parametrize(("file", "place"), [*zip(CORPUS, (1, 0.5, 0), strict=True)])
 def test_one_flipped_bit_of_a_corpus_is_noticed(file, place, tmp_path):
     folder = shutil.copytree(run_folder(), tmp_path / "run")
     path = folder / "corpus" / file

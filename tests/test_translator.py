@@ -35,7 +35,7 @@ def captions():
 
 
 def test_translation_keeps_order_empty_lines_and_mode():
-    translator = load()
+    translator = captions()
     lines = ["a dog is running in the park", "", "the cat", "   ", "zebra crossing 🦓", "the cat"]
     together = translator.translate(lines, beam_size=2, max_length=12)
     assert together[1] == together[3] == "" and together[2] == together[5] and len({*together}) == 4

@@ -429,17 +429,18 @@ def test_what_was_translated_is_kept_whatever_happens(stop, tmp_path):
     assert process.returncode == 128 + stop and any(told)  # the signal may come between a line and its count
 
 
-def test_what_nobody_reads_and_a_file_onto_itself_lose_no_lines(tmp_path):
+def test_what_nobody_reads_and_a_file_onto_itself_lose_no_lines(tmp_path, capsys, monkeypatch):
     """Messages go into a pipe that is closed; then a file is standard input and output."""
     path, out = tmp_path / "in.txt", tmp_path / "out.txt"
     path.write_text("the zzz\n" * 40)
-    command = [sys.executable, "-m", "transformer_lib", "translate", "captions-en-de", "--output"]
-    with subprocess.Popen([*command, str(out), str(path)], stderr=subprocess.PIPE) as process:
+    command = [sys.executable, "-m", "transformer_lib", "translate", "captions-en-de", "--output", str(out), str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         process.stderr.close()
     assert process.wait() == 0 and len(out.read_text().splitlines()) == 40
     with path.open() as stream:
-        done = subprocess.run([*command, str(path)], stdin=stream, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1 and "is the input" in done.stderr and len(path.read_text().splitlines()) == 40
+        monkeypatch.setattr("sys.stdin", stream)
+        assert translate("--output", str(path)) == 1
+    assert "is the input" in capsys.readouterr().err and len(path.read_text().splitlines()) == 40
 
 
 def test_the_lines_before_a_bad_one_are_kept(tmp_path, capsys):
@@ -456,11 +457,12 @@ def test_a_terminal_is_told_no_commands(capsys, monkeypatch):
     assert "\x1b" not in error and "\x07" not in error and "zzz" in error and len(error) < 500
 
 
-@pytest.mark.slow
-def test_the_command_needs_no_docstrings():
-    start = [sys.executable, "-OO", "-m", "transformer_lib", "translate", "--help"]
-    shown = subprocess.run(start, capture_output=True, text=True, check=True, timeout=120).stdout
-    assert "hypotheses that go on" in shown or "--beam-size" in shown
+def test_the_command_needs_no_docstrings(capsys, monkeypatch):
+    """With ``python -OO`` there are none."""
+    for kind in (cli.Download, cli.Train, cli.Translate, cli.Evaluate, cli.Average, cli.Export):
+        monkeypatch.setattr(kind, "__doc__", None)
+    for command, option in (((), "translate"), (("train",), "--epochs"), (("translate",), "--beam-size")):
+        assert option in help_of(*command, capsys=capsys)
 
 
 # ---------------------------------------------------------------- what is refused

@@ -46,29 +46,25 @@ def same(ours: nn.Module, theirs: nn.Module) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
+def encoder_layer(**options):
+    return nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, **options)
+
+
+def decoder_layer(**options):
+    return nn.TransformerDecoderLayer(16, 4, 32, batch_first=True, **options)
+
+
+def decoder_with_a_norm():
+    return nn.TransformerDecoder(decoder_layer(activation=nn.functional.gelu), 2, nn.LayerNorm(16))
+
+
 MODULES = {
     "attention": (lambda: nn.MultiheadAttention(16, 4, batch_first=True), None),
     "attention without biases": (lambda: nn.MultiheadAttention(16, 4, bias=False, batch_first=True), None),
-    "encoder layer": (
-        lambda: nn.TransformerEncoderLayer(16, 4, 32, activation=nn.ReLU(), batch_first=True),
-        EncoderLayer,
-    ),
-    "decoder layer": (
-        lambda: nn.TransformerDecoderLayer(16, 4, 32, activation=nn.SiLU(), norm_first=True, batch_first=True),
-        DecoderLayer,
-    ),
-    "encoder": (
-        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 3),
-        Encoder,
-    ),
-    "decoder with a norm": (
-        lambda: nn.TransformerDecoder(
-            nn.TransformerDecoderLayer(16, 4, 32, activation=torch.nn.functional.gelu, batch_first=True),
-            2,
-            nn.LayerNorm(16),
-        ),
-        Decoder,
-    ),
+    "encoder layer": (lambda: encoder_layer(activation=nn.ReLU()), EncoderLayer),
+    "decoder layer": (lambda: decoder_layer(activation=nn.SiLU(), norm_first=True), DecoderLayer),
+    "encoder": (lambda: nn.TransformerEncoder(encoder_layer(), 3), Encoder),
+    "decoder with a norm": (decoder_with_a_norm, Decoder),
 }
 
 
@@ -158,8 +154,8 @@ def test_dropouts_of_hugging_face_are_carried_or_refused():
 ODD = {
     "add_zero_attn": lambda: nn.MultiheadAttention(16, 4, add_zero_attn=True),
     "bias_k": lambda: nn.MultiheadAttention(16, 4, add_bias_kv=True),
-    "activation": lambda: nn.TransformerEncoderLayer(16, 4, 32, activation=nn.Tanh()),
-    "bias": lambda: nn.TransformerEncoderLayer(16, 4, 32, bias=False),
+    "activation": lambda: encoder_layer(activation=nn.Tanh()),
+    "bias": lambda: encoder_layer(bias=False),
 }
 
 

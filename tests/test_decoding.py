@@ -1,6 +1,7 @@
 """Searches: judged by exhaustive and by plain ones, equal to Hugging Face's, with a cache and without, in a batch."""
 
 import math
+import threading
 from dataclasses import replace
 from itertools import chain, product
 
@@ -22,7 +23,7 @@ from oracles import (
 from torch import Tensor, nn
 
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
-from transformer_lib.decoding.beam_search import Hypotheses, SearchConfig, Step, beam_search
+from transformer_lib.decoding.beam_search import Hypotheses, SearchConfig, Step, beam_search, log_probabilities
 from transformer_lib.decoding.greedy import generate, greedy_decode, largest, penalize_repetition
 from transformer_lib.decoding.sampling import sample, sampling_probabilities
 from transformer_lib.models.convert import from_hf
@@ -468,6 +469,23 @@ def test_searches_run_without_dropout_and_leave_every_mode_as_it_was():
         next(steps)
 
 
+def test_threads_share_a_model_in_training_mode():
+    model, results = small_model("transformer").train(), []
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.5
+
+    def work() -> None:
+        results.extend(beam_search(model, SOURCE, beam_size=2, max_length=5).scores for _ in range(10))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 40 and all(torch.equal(one, results[0]) for one in results) and model.training
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 0.5), (torch.float16, 0.05)])
 def test_other_precisions(dtype, tolerance):
     exact, model = small_model("gru"), small_model("gru").to(dtype)
@@ -535,9 +553,13 @@ def test_probabilities_of_sampling(seed, temperature, top_k, top_p):
         assert row == pytest.approx(expected, abs=1e-9)
 
 
-def test_all_of_the_probability_is_all_tokens():
+def test_all_of_the_probability_is_all_tokens_and_is_computed_in_single_precision():
     logits = torch.randn(8, 10_000, generator=torch.Generator().manual_seed(0)) * 4
-    torch.testing.assert_close(sampling_probabilities(logits, top_p=1.0), logits.softmax(-1))
+    for given in (logits, logits.bfloat16()):
+        torch.testing.assert_close(sampling_probabilities(given, top_p=1.0), given.float().softmax(-1))
+    none = torch.empty(8, 0, dtype=torch.long)
+    found = log_probabilities(logits.bfloat16(), none, None, None, SearchConfig())
+    torch.testing.assert_close(found[:, EOS:], logits.bfloat16().float().log_softmax(-1)[:, EOS:])
 
 
 @pytest.mark.parametrize("search", EVERY_SEARCH)

@@ -555,8 +555,8 @@ def test_probabilities_of_sampling(seed, temperature, top_k, top_p):
 
 def test_all_of_the_probability_is_all_tokens_and_is_computed_in_single_precision():
     logits = torch.randn(8, 10_000, generator=torch.Generator().manual_seed(0)) * 4
-    for given in (logits, logits.bfloat16()):
-        torch.testing.assert_close(sampling_probabilities(given, top_p=1.0), given.float().softmax(-1))
+    for held in (logits, logits.bfloat16()):
+        torch.testing.assert_close(sampling_probabilities(held, top_p=1.0), held.float().softmax(-1))
     none = torch.empty(8, 0, dtype=torch.long)
     found = log_probabilities(logits.bfloat16(), none, None, None, SearchConfig())
     torch.testing.assert_close(found[:, EOS:], logits.bfloat16().float().log_softmax(-1)[:, EOS:])

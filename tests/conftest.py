@@ -7,6 +7,7 @@ start run as users run them.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,9 +105,20 @@ def browser() -> Iterator[object]:
         yield found
 
 
+@pytest.fixture(scope="session")
+def sound_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small sound book, exported once."""
+    from tiny_project import TinyProject
+
+    project = TinyProject(tmp_path_factory.mktemp("book"))
+    project.build()
+    return project.root
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> object:
+def project(sound_book: Path, tmp_path: Path) -> object:
     """A small sound book in a temporary folder, for the tests of the pipeline."""
     from tiny_project import TinyProject
 
+    shutil.copytree(sound_book, tmp_path, dirs_exist_ok=True)
     return TinyProject(tmp_path)

@@ -4,7 +4,8 @@ import gzip
 import random
 import re
 from collections import Counter
-from itertools import pairwise
+from functools import cache
+from itertools import islice, pairwise
 
 import pytest
 
@@ -13,6 +14,11 @@ from transformer_lib.data import everyday
 from transformer_lib.data.batching import Pair
 from transformer_lib.data.everyday import dictionary, fill_patterns, load_everyday, other_names, visitors_corpus
 from transformer_lib.data.text import one_line
+
+
+@cache
+def patterns():
+    return [*fill_patterns()]
 
 
 def test_names_change_on_both_sides_and_nothing_else_does():
@@ -32,8 +38,9 @@ def test_names_change_on_both_sides_and_nothing_else_does():
 
 
 def test_patterns_agree_with_the_gender_of_what_stands_in_them():
-    made = [*fill_patterns()]
-    assert made == [*fill_patterns()] != [*fill_patterns(seed=1)] and len(made) > 20_000
+    made = patterns()
+    again, other = ([*islice(fill_patterns(seed), 2000)] for seed in (0, 1))
+    assert made[:2000] == again != other and len(made) > 20_000
     genders = {row["de"]: "mfn".index(row["g"]) for row in everyday.pattern_tables()[0]["thing"]}
     articles = {"meinen": 0, "meine": 1, "mein": 2}
     pronouns = {"ihn": 0, "sie": 1, "es": 2}
@@ -44,27 +51,29 @@ def test_patterns_agree_with_the_gender_of_what_stands_in_them():
 
 
 def test_patterns_make_whole_sentences():
-    tables, patterns = everyday.pattern_tables()
-    for pair in fill_patterns():
+    tables, sentences = everyday.pattern_tables()
+    for pair in patterns():
         for text in (pair.source, pair.target):
             assert text == one_line(text) and not re.search(r"[{}|_]| [.,!?]", text), text
     for name, rows in tables.items():
         assert len({row["en"] for row in rows}) == len(rows), name
         assert all(row.keys() == rows[0].keys() for row in rows), name
-    for english, german, *number in patterns:
+    for english, german, *number in sentences:
         slots = {match[2] + match[3] for match in everyday.SLOT.finditer(english)}
         assert slots >= {match[2] + match[3] for match in everyday.SLOT.finditer(german)}, german
         assert not number or int(number[0]) > 0, english
 
 
-def test_two_slots_of_a_table_hold_two_rows():
-    both = re.compile(r"The (\w+) is next to the (\w+)\.")
-    places = [match.groups() for pair in fill_patterns(most=500) if (match := both.fullmatch(pair.source))]
-    assert len(places) > 20 and all(one != other for one, other in places)
+def test_two_slots_of_a_table_hold_two_rows(monkeypatch):
+    tables, sentences = everyday.pattern_tables()
+    beside = [[english, german] for english, german, *_ in sentences if "is next to the" in english]
+    monkeypatch.setattr(everyday, "pattern_tables", lambda: (tables, beside))
+    places = [re.findall(r"[Tt]he (\w+)", pair.source) for pair in fill_patterns(most=10**6)]
+    assert len(places) > 500 and all(one != other for one, other in places)
 
 
 def test_patterns_begin_with_a_capital_and_have_the_right_article():
-    texts = {pair.source: pair.target for pair in fill_patterns()}
+    texts = {pair.source: pair.target for pair in patterns()}
     assert texts["Love is all you need."] == "Liebe ist alles, was du brauchst."
     for english, german in (("is riding a bicycle.", "fährt Fahrrad."), ("is watching television.", "sieht fern.")):
         found = [texts[text] for text in texts if text.endswith(english)]
@@ -77,7 +86,7 @@ def test_what_visitors_are_judged_by_is_not_learned_by_heart():
     asked = {everyday.plain(visitor.text) for visitor in load_visitors()}
     long = {text for text in asked if len(text.split()) >= 4}
     assert len(long) > 50
-    learned = {everyday.plain(pair.source) for pair in fill_patterns()}
+    learned = {everyday.plain(pair.source) for pair in patterns()}
     learned |= {everyday.plain(english) for english, _ in everyday.PHRASES["phrases"]}
     # greetings, and what a phrase book can't leave out
     assert learned & long == {"my name is anna", "what time is it"}
@@ -98,14 +107,12 @@ def test_dictionary_has_the_same_order_in_every_process():
     assert [entry.source for entry in dictionary(pairs)] == numbers
 
 
-def test_corpus_oversamples_short_sentences(tmp_path):
-    corpus = Counter(
-        pair.source
-        for pair in visitors_corpus([Pair("Go!", "Geh!"), Pair("I see a big dog.", "Ich sehe einen großen Hund.")])
-    )
-    assert corpus["Go!"] == 3 and corpus["I see a big dog."] == 1 and corpus["Hello!"] == 12
+def test_corpus_oversamples_short_sentences():
     pairs = [Pair(f"I see {n} dogs.", f"Ich sehe {n} Hunde.") for n in range(1000)]
-    capitals = [pair for pair in visitors_corpus(pairs) if pair.source.startswith("I SEE")]
+    made = [*visitors_corpus([Pair("Go!", "Geh!"), Pair("I saw a big dog.", "Ich sah einen großen Hund."), *pairs])]
+    corpus = Counter(pair.source for pair in made)
+    assert corpus["Go!"] == 3 and corpus["I saw a big dog."] == 1 and corpus["Hello!"] in (12, 13)  # of a pattern, too
+    capitals = [pair for pair in made if pair.source.startswith("I SEE")]
     assert 15 < len(capitals) < 50 and all(pair.target.startswith("Ich sehe") for pair in capitals)
     captions = [text for text in corpus if "," not in text and text.endswith(".") and len(text.split()) > 9]
     assert len(captions) > 1000 and all(text[0].isupper() for text in captions)
@@ -143,7 +150,11 @@ def test_nobody_learns_from_what_is_kept_aside(folder):
     ]
 
 
-def test_what_is_kept_aside_is_in_no_other_part(data_directory):
+def test_what_is_kept_aside_is_in_no_other_part(data_directory, monkeypatch):
+    for slow in ("plain", "read_part"):
+        monkeypatch.setattr(everyday, slow, cache(getattr(everyday, slow)))
+    kept = everyday.kept_aside(everyday.read_part("train", data_directory))
+    monkeypatch.setattr(everyday, "kept_aside", lambda train: kept)
     parts = {part: load_everyday(part, data_directory) for part in everyday.PARTS}
     assert [len(parts[part]) for part in ("train", "aside", "val", "test")] == [164_866, 1000, 1000, 1000]
     sides = {

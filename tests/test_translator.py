@@ -34,16 +34,14 @@ def captions():
     return Translator.from_pretrained("captions-en-de", device="cpu")
 
 
-@pytest.mark.parametrize("model", ["gru", "transformer"])
-def test_translation_keeps_order_empty_lines_and_mode(model):
-    translator = load(model)
+def test_translation_keeps_order_empty_lines_and_mode():
+    translator = captions()
     lines = ["a dog is running in the park", "", "the cat", "   ", "zebra crossing 🦓", "the cat"]
     together = translator.translate(lines, beam_size=2, max_length=12)
-    assert together[1] == together[3] == "" and together[2] == together[5]
-    assert [translator.translate([line], beam_size=2, max_length=12) for line in lines] == [[t] for t in together]
+    assert together[1] == together[3] == "" and together[2] == together[5] and len({*together}) == 4
     for training_mode in (True, False):
         translator.model.train(training_mode)
-        assert translator.translate(lines, beam_size=2, max_length=12) == together
+        assert translator.translate(lines[::-1], beam_size=2, max_length=12) == together[::-1]
         assert translator.model.training is training_mode
     assert translator.translate([]) == []
 
@@ -63,28 +61,19 @@ def test_the_best_translations_come_with_scores_in_order():
     assert len(translator.target_tokenizer.encode(long.text)) >= 8
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "The dog does not cross the street because it is too tired.",
-        "the dog does not cross the street because it is too tired",
-        "A cat",
-        " ",
-    ],
-)
-def test_a_stream_is_the_translation_word_by_word(text):
-    pieces = list(captions().stream(text))
-    assert "".join(pieces) == captions().translate([text], beam_size=1)[0]
-    assert len(pieces) > 8 or len(text) < 9
+def test_a_stream_is_the_translation_word_by_word():
+    long = "the dog does not cross the street because it is too tired"
+    for text in (long, "A cat", " "):
+        pieces = list(captions().stream(text))
+        assert "".join(pieces) == captions().translate([text], beam_size=1)[0]
+        assert len(pieces) > 8 or text != long
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"max_length": 3},
         {"max_length": 3, "beam_size": 4, "n_best": 2},
         {"min_length": 12},
-        {"max_ratio": 0.5},
         {"repetition_penalty": 1.8, "length_penalty": 1.0},
         {"max_ratio": 0.7, "min_length": 3, "normalization": "mean"},
     ],
@@ -154,8 +143,8 @@ def test_a_compiled_model_translates_and_is_saved_like_the_one_inside(part, tmp_
     if part == "the model":  # a compiled layer would be traced, which strict mode cannot be
         assert own.search(text) == shipped.search(text) and list(own.stream(text[0])) == list(shipped.stream(text[0]))
     assert own.config() == shipped.config()
-    for half in (False, True):
-        folder = own.save_pretrained(tmp_path / f"{half}", precision="float16" if half else "float32")
+    for precision in ("float32", "float16"):
+        folder = own.save_pretrained(tmp_path / precision, precision=precision)
         again = Translator.from_pretrained(folder, device="cpu")
         for name, tensor in again.model.state_dict().items():
             torch.testing.assert_close(tensor, shipped.model.state_dict()[name], atol=1e-3, rtol=1e-3)
@@ -175,16 +164,10 @@ def test_with_limits_that_contradict_each_other_a_line_is_bad(tmp_path, capsys):
     assert first == blank == rest == "" and len(third.split()) >= 8
 
 
-def test_what_everyone_types_first_works():
-    found = captions().translate(["The dog does not cross the street because it is too tired."])
-    assert found == ["Der Hund überquert die Straße nicht, weil er zu müde ist."]
-
-
 def test_one_sentence_is_translated_by_a_call():
     translator = load("transformer")
-    for text in ("a dog is running in the park", "", "  the\u2028cat "):
-        for options in ({}, {"beam_size": 1, "max_length": 4}):
-            assert [translator(text, **options)] == translator.translate([text], **options)
+    for text in ("", "  the\u2028cat "):
+        assert [translator(text, max_length=4)] == translator.translate([text], max_length=4)
     assert translator("the cat", SearchConfig(beam_size=1)) == translator("the cat", beam_size=1)
     with pytest.warns(UnknownWordWarning, match="does not know zebra"):
         captions()("The zebra is sleeping.")
@@ -310,8 +293,7 @@ def test_a_translator_is_saved_and_loaded(tmp_path):
         translator.save_pretrained(tmp_path / "old", precision="int4")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("make", [captions, aligned], ids=["Transformer", "recurrent"])
+@pytest.mark.parametrize(("make", "dtype"), [(captions, torch.float32), (aligned, torch.bfloat16)])
 def test_eight_bits_are_off_by_half_a_step_at_most(make, dtype, tmp_path):
     translator = make()
     with torch.no_grad():
@@ -344,55 +326,36 @@ def test_a_folder_of_ones_own_comes_before_a_shipped_translator(tmp_path, monkey
     assert find_pretrained("captions-en-de").resolve() == tmp_path / "captions-en-de"
 
 
-DAMAGES = {
-    "weights cut": ("best.safetensors", lambda content: content[: len(content) // 2], "not a readable checkpoint"),
-    "weights gone": ("best.safetensors", lambda content: b"", "not a readable checkpoint"),
-    "config cut": ("config.json", lambda content: content[:20], "not the configuration of a translator"),
-    "config of another kind": ("config.json", lambda content: b"[1, 2]", "not the configuration"),
-    "deep config": ("config.json", lambda content: b"[" * 100_000, "not the configuration"),
-    "no source": ("config.json", lambda content: content.replace(b'"source": "source.json"', b'"x": 1'), "tokenizers"),
-    "a tokenizer that is no name": (
-        "config.json",
-        lambda content: content.replace(b'"source": "source.json"', b'"source": null'),
-        "tokenizers.source",
-    ),
-    "far too wide": (
-        "config.json",
-        lambda content: content.replace(b'"d_hidden": 32', b'"d_hidden": 10000000000'),
-        "not the one",
-    ),
-    "far too deep": (
-        "config.json",
-        lambda content: content.replace(b'"n_layers": 1', b'"n_layers": 10000000'),
-        "not the one",
-    ),
-    "text of another kind": ("config.json", lambda content: content.replace(b'"raw"', b'"rot13"'), "text.kind"),
-    "no way to decode": (
-        "config.json",
-        lambda content: content.replace(b'"decoding": {', b'"decoding": null, "notes": {'),
-        "decoding",
-    ),
-    "an endless beam": (
-        "config.json",
-        lambda content: content.replace(b'"beam_size": 5', b'"beam_size": "5"'),
-        "decoding.beam_size",
-    ),
-    "vocabulary cut": ("source.json", lambda content: content[:50], "source.json"),
-    "another piece": (
-        "target.json",
-        lambda content: content.replace(b'"pieces": ["', b'"pieces": ["q'),
-        "not the vocabulary",
-    ),
+WEIGHTS, CONFIG = "best.safetensors", "config.json"
+DAMAGES = {  # a file, what is replaced in it ("": all), by what; numbers: of its bytes, so many are left
+    "weights cut": (WEIGHTS, "", 1000, "not a readable checkpoint"),
+    "weights gone": (WEIGHTS, "", 0, "not a readable checkpoint"),
+    "config cut": (CONFIG, "", 20, "not the configuration of a translator"),
+    "config of another kind": (CONFIG, "", "[1, 2]", "not the configuration"),
+    "deep config": (CONFIG, "", "[" * 100_000, "not the configuration"),
+    "no source": (CONFIG, '"source": "source.json"', '"x": 1', "tokenizers"),
+    "a tokenizer that is no name": (CONFIG, '"source": "source.json"', '"source": null', "tokenizers.source"),
+    "far too wide": (CONFIG, '"d_hidden": 32', '"d_hidden": 10000000000', "not the one"),
+    "far too deep": (CONFIG, '"n_layers": 1', '"n_layers": 10000000', "not the one"),
+    "text of another kind": (CONFIG, '"raw"', '"rot13"', "text.kind"),
+    "no way to decode": (CONFIG, '"decoding": {', '"decoding": null, "notes": {', "decoding"),
+    "an endless beam": (CONFIG, '"beam_size": 5', '"beam_size": "5"', "decoding.beam_size"),
+    "vocabulary cut": ("source.json", "", 50, "source.json"),
+    "another piece": ("target.json", '"pieces": ["', '"pieces": ["q', "not the vocabulary"),
 }
 
 
 @pytest.mark.parametrize("case", DAMAGES)
 def test_damaged_files_are_refused(case, tmp_path):
-    name, damage, message = DAMAGES[case]
-    folder = shutil.copytree(run_folder(), tmp_path / "copy")
-    (folder / name).write_bytes(damage((folder / name).read_bytes()))
+    name, old, new, message = DAMAGES[case]
+    path = shutil.copytree(run_folder(), tmp_path / "copy") / name
+    content = path.read_bytes()
+    if isinstance(new, int):
+        path.write_bytes(content[:new])
+    else:
+        path.write_bytes(content.replace(old.encode() or content, new.encode()))
     with pytest.raises(ValueError, match=message):
-        Translator.from_pretrained(folder, device="cpu")
+        Translator.from_pretrained(path.parent, device="cpu")
 
 
 REFUSED = {
@@ -420,8 +383,8 @@ def test_threads_share_a_translator():
     sentences = ["The dog is sleeping.", "A cat.", "The small dog is running.", "A boy is playing."]
     alone = [translator.attention(text, text) for text in sentences]
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda text: translator.attention(text, text), sentences * 5))
-    for one, other in zip(together, alone * 5, strict=True):
+        together = list(pool.map(lambda text: translator.attention(text, text), sentences * 3))
+    for one, other in zip(together, alone * 3, strict=True):
         assert torch.equal(one.cross, other.cross)
     translator.model.train()
     with ThreadPoolExecutor(4) as pool:

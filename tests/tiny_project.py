@@ -96,6 +96,10 @@ class TinyProject:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.package = root / "transformer_lib"
+
+    def build(self) -> None:
+        """Write and export the book."""
+        root = self.root
         self.package.mkdir()
         (self.package / "__init__.py").write_text(INIT)
         (self.package / "py.typed").touch()

@@ -114,6 +114,7 @@ def test_the_page_doubts_as_the_library_on_anything(small: Path) -> None:
         "你好",
     ]
     pool += ["u\u0308ber", "hu\xadnd", ".", "!?", "…", "\u200b", "dgo", "whats", "z" * 50, "o'clock", "two_dogs", "\t"]
+    pool += ["ho\u0600use", "می\u200cخو", "\u2800", ".\x1e", "!\ufeffA", "\ufff9dog", "dg\U0001d420", "\U0001d421og"]
     cases: list[list[Any]] = []
     for _ in range(3000):
         text, translation = (" ".join(rng.choices(pool, k=rng.randrange(9))) for _ in range(2))

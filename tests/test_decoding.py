@@ -527,11 +527,18 @@ def test_bad_settings_of_a_beam_are_refused(options):
         {"top_p": 1.1},
         {"max_length": 0},
         {"repetition_penalty": -1.0},
+        {"repetition_penalty": math.inf},
     ],
 )
 def test_bad_settings_of_samples_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         sample(Oracle(), SOURCE, **options)
+
+
+@pytest.mark.parametrize(("temperature", "right"), [(1e-300, [0, 1.0, 0, 0]), (1e300, [1 / 3, 1 / 3, 1 / 3, 0])])
+def test_no_temperature_is_too_low_or_too_high(temperature, right):
+    found = sampling_probabilities(torch.tensor([[1.0, 3, 2, -math.inf]]), temperature=temperature)
+    torch.testing.assert_close(found, torch.tensor([right]))
 
 
 def test_no_search_writes_more_than_the_model_can():

@@ -117,6 +117,13 @@ def test_a_strong_write_replaces_and_no_write_leaves():
     same(torch.stack([key, other]) @ state, torch.tensor([[5.0], [2.0]]), 1e-6)
 
 
+def test_one_number_for_all_positions_counts_at_each():
+    q, k, v, _, _, _ = written_and_read(1, length=9)
+    one, each = ({"beta": x * 0.3, "log_decay": x * -0.5} for x in (torch.ones(1), torch.ones(9)))
+    for found, right in zip(linear_attention(q, k, v, **one), linear_attention(q, k, v, **each), strict=True):
+        same(found, right)
+
+
 def test_strong_decay_and_long_chunks_stay_finite():
     q, k, v, beta, _, _ = written_and_read(1, length=9)
     fade = torch.full((9,), -200.0, dtype=torch.double, requires_grad=True)

@@ -695,6 +695,11 @@ def test_hyper_connections_read_write_and_mix_streams(kind):
     torch.testing.assert_close(wiring(x, square, 3), one + two)
 
 
+def test_a_source_that_would_take_the_positions_of_its_target_is_refused():
+    with pytest.raises(ValueError, match="65 source tokens, at most 64"):
+        deep("residuals")(rows(65, 3), rows(4, 6))
+
+
 def test_value_residuals_change_later_layers_only():
     source, target = rows(5, 3), rows(4, 6, seed=1)
     for n_layers, same in ((1, True), (2, False)):

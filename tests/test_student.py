@@ -746,7 +746,7 @@ MUTANTS = {  # a chapter: a function, what is written right, what wrong; "" is t
         ("mask_predict", "tokens = torch.where(hidden, words, tokens)", "tokens = torch.where(inside, words, tokens)"),
         ("mask_predict", "(steps - 1 - step)", "(steps - step)"),
         ("mask_predict", ".sum(1) / length", ".sum(1)"),
-        ("mask_predict", ".argsort(1).argsort(1)", ".argsort(1)"),
+        ("mask_predict", ".argsort(dim=1, stable=True).argsort(1)", ".argsort(1)"),
         ("mask_predict", "order < n_hidden", "order > n_hidden"),
         ("mask_predict", ".argmax(1)", ".argmin(1)"),
     ],

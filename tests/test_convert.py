@@ -463,6 +463,25 @@ def test_an_output_layer_that_is_not_the_tied_one_is_refused(kind):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_no_weight_is_stretched_read_without_its_scale_or_rounded(kind):
+    theirs, tokens = theirs_of(kind), torch.tensor([[5, 6, 7, 8]])
+    norm = theirs.model.norm if kind == "llama" else theirs.transformer.ln_f
+    held = norm.weight
+    for other in (torch.ones(1), torch.ones(16, dtype=torch.int8), torch.ones(16, dtype=torch.float8_e4m3fn)):
+        norm.weight = nn.Parameter(other, requires_grad=False)
+        with pytest.raises(ValueError, match=r"norm\.weight|ln_f\.weight"):
+            from_hf(theirs)
+    norm.weight = held
+    table = theirs.get_input_embeddings().weight
+    table.data = table.bfloat16().float()
+    with torch.no_grad():
+        logits = theirs(tokens).logits
+        table.data = table.bfloat16()  # the first weight of all
+        torch.testing.assert_close(from_hf(theirs)(tokens), logits, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_weight_of_a_file_is_used_or_compared_or_refused(kind, tmp_path):
     """Each tensor is changed in turn: then the outputs change, or the name is refused."""

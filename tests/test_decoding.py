@@ -406,6 +406,7 @@ OUT_OF_RANGE = [
     {"max_ratio": math.nan},
     {"repetition_penalty": 0.0},
     {"repetition_penalty": -1.0},
+    {"repetition_penalty": math.inf},
     {"min_length": -1},
     {"min_length": 20, "max_length": 5},
     {"min_length": 101},  # the limit is 100 unless one is given
@@ -431,6 +432,12 @@ OF_SAMPLES = [{"temperature": 0.0}, {"temperature": math.inf}, {"top_k": 0}, {"t
 def test_an_option_out_of_range_is_refused_by_every_search(search, option):
     with pytest.raises((ValueError, TypeError), match=next(iter(option))):
         search(Oracle(), SOURCE, **option)
+
+
+@pytest.mark.parametrize(("temperature", "right"), [(1e-300, [0, 1.0, 0, 0]), (1e300, [1 / 3, 1 / 3, 1 / 3, 0])])
+def test_no_temperature_is_too_low_or_too_high(temperature, right):
+    found = sampling_probabilities(torch.tensor([[1.0, 3, 2, -math.inf]]), temperature=temperature)
+    torch.testing.assert_close(found, torch.tensor([right]))
 
 
 @pytest.mark.parametrize("search", EVERY_SEARCH)

@@ -245,6 +245,8 @@ def test_no_ratio_is_too_large_and_no_leash_that_is_not_used_pulls(dtype):
         loss = grpo_loss(now, old, far, torch.tensor([gain], dtype=dtype), torch.ones(1, 2).bool())
         (gradient,) = torch.autograd.grad(loss, now)
         assert loss.isfinite() and gradient.isfinite().all() and gradient[0, 0] == 0
+    loss = grpo_loss(-far, -far, now.detach(), torch.ones(1), torch.ones(1, 2).bool(), beta=0.1)
+    assert loss.isfinite()  # however far the leash is
 
 
 def test_batches_without_answers_have_a_loss_of_zero():

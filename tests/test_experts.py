@@ -124,6 +124,14 @@ def test_the_bias_takes_small_steps_in_every_type(dtype, built):
     assert torch.equal(again.bias, layer.bias)
 
 
+def test_a_bias_that_was_loaded_in_half_precision_takes_small_steps():
+    layer = experts(n=4, k=1)
+    layer.load_state_dict({name: x.bfloat16() for name, x in layer.state_dict().items()}, assign=True)
+    for _ in range(1000):
+        layer.balance(torch.tensor([[True, False, False, False]]))
+    torch.testing.assert_close(layer.bias, torch.tensor([-1.0, 1, 1, 1]), atol=1e-3, rtol=0)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @given(
     k=st.integers(1, 9),

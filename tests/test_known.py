@@ -100,6 +100,7 @@ def test_the_page_doubts_as_the_library_on_anything(small: Path) -> None:
     rng = random.Random(0)
     pool = f"{SOURCE} Der Hund spalt playng Zebra beleive cant ALLE x² İ ǅ 你好 dgo whats o'clock two_dogs".split()
     pool += ["u\u0308ber", "hu\xadnd", ".", "!?", "…", "\u200b", "z" * 50, "\t"]
+    pool += ["ho\u0600use", "می\u200cخو", "\u2800", ".\x1e", "!\ufeffA", "\ufff9dog", "dg\U0001d420", "\U0001d421og"]
     cases: list[list[Any]] = []
     for _ in range(3000):
         text, translation = (" ".join(rng.choices(pool, k=rng.randrange(9))) for _ in range(2))

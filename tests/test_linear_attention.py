@@ -64,6 +64,13 @@ def test_without_options_it_is_attention_without_a_softmax():
     same(linear_attention(q, k, v, beta=ones, log_decay=zeros, state=torch.zeros_like(state))[0], found, 0)
 
 
+def test_one_number_for_all_positions_counts_at_each():
+    q, k, v, _, _, _ = written_and_read(1, length=9)
+    one, each = ({"beta": x * 0.3, "log_decay": x * -0.5} for x in (torch.ones(1), torch.ones(9)))
+    for found, right in zip(linear_attention(q, k, v, **one), linear_attention(q, k, v, **each), strict=True):
+        same(found, right)
+
+
 # ---------------------------------------------------------------- the edges of the formulas
 
 DTYPES = {torch.float64: 1e-9, torch.float32: 3e-5, torch.bfloat16: 0.03, torch.float16: 0.005}

@@ -590,6 +590,22 @@ def test_batches_are_written_as_each_sentence_alone():
                 assert [word for word in words if word != PAD] == expected
 
 
+def test_of_equally_certain_words_the_same_are_hidden_beside_longer_sentences():
+    class Sure(torch.nn.Module):
+        def read(self, source):
+            lengths = torch.nn.functional.one_hot((source != PAD).sum(1), 64)
+            return source[..., None].float(), lengths.float()
+
+        def write(self, memory, source, tokens):  # a word is the number of those that are hidden before it
+            return 99.0 * torch.nn.functional.one_hot(4 + (tokens == MASK).cumsum(1), 64)
+
+    source = rows(5, 12, 40)
+    together = masks.mask_predict(Sure(), source, 4, n_lengths=1)
+    for row, words in zip(source, together, strict=True):
+        alone = masks.mask_predict(Sure(), row[row != PAD][None], 4, n_lengths=1)[0]
+        assert torch.equal(words[words != PAD], alone)
+
+
 def test_a_few_sentences_are_learned_by_heart():
     model = small_translator(d_model=32, d_ff=64)
     source, target = rows(5, 3, 7, 4), rows(4, 6, 5, 3, seed=1)
@@ -693,6 +709,11 @@ def test_hyper_connections_read_write_and_mix_streams(kind):
             assert min(read.min(), write.min(), mix.min()) >= 0 and read.max() <= 1 and write.max() <= 2
             torch.testing.assert_close(torch.cat([mix.sum(0), mix.sum(1)]), torch.ones(4), atol=1e-3, rtol=0)
     torch.testing.assert_close(wiring(x, square, 3), one + two)
+
+
+def test_a_source_that_would_take_the_positions_of_its_target_is_refused():
+    with pytest.raises(ValueError, match="65 source tokens, at most 64"):
+        deep("residuals")(rows(65, 3), rows(4, 6))
 
 
 def test_value_residuals_change_later_layers_only():

@@ -151,18 +151,20 @@ def test_a_row_that_is_no_number_still_chooses():
 # ---------------------------------------------------------------- a prefix alone and in a longer text
 
 
-@torch.no_grad()
+@pytest.mark.parametrize("value", [5.0, math.nan, math.inf])
 @pytest.mark.parametrize("k", [None, 1, 3])
-def test_padding_in_front_and_behind_changes_nothing(k):
+def test_padding_in_front_and_behind_changes_nothing(k, value):
     torch.manual_seed(0)
     ours, x = IndexedAttention(8, 2, Indexer(8, 2, 4, d_rotary=2), k).double(), numbers(3, 7, 8).double()
     for front, behind in ((4, 0), (0, 4), (2, 3)):
-        padded = torch.cat([5 + 0 * x[:, :front], x, 5 + 0 * x[:, :behind]], 1)
+        padded = torch.cat([x[:, :front] * 0 + value, x, x[:, :behind] * 0 + value], 1)
         mask = torch.tensor([[0] * front + [1] * 7 + [0] * behind]).bool().expand(3, -1)
         found = ours(padded, mask)
         torch.testing.assert_close(found[:, front : front + 7], ours(x), atol=1e-9, rtol=1e-9)
-        torch.testing.assert_close(ours.index_loss(padded, mask), ours.index_loss(x), atol=1e-9, rtol=1e-9)
-        assert found.isfinite().all()
+        loss, parts = ours.index_loss(padded, mask), [*ours.indexer.parameters()]
+        torch.testing.assert_close(loss, ours.index_loss(x), atol=1e-9, rtol=1e-9)
+        gradients = torch.autograd.grad(loss, parts, allow_unused=True, materialize_grads=True)
+        assert found.isfinite().all() and all(gradient.isfinite().all() for gradient in gradients)
     assert ours.index_loss(padded, mask & False).item() == 0  # nothing to learn from
 
 

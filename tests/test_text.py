@@ -121,7 +121,7 @@ def test_what_nobody_sees_is_no_text(where):
 )
 def test_what_changes_how_letters_look_stays(text):
     assert one_line(text) == text
-    assert one_line(f"\u2067{text}\u2069\ufe0f") == text
+    assert one_line(f"\u2067{text}\u2069\ufe0f") == one_line("\u2060".join(text)) == text
     assert one_line(text.replace("\u200c", "\u200c\u200c\u200d")) == text
 
 

@@ -16,7 +16,7 @@ import transformer_lib.translation.translator as module
 from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
 from transformer_lib.models.recurrent import RecurrentConfig
-from transformer_lib.training.checkpoints import load_tensors, load_weights
+from transformer_lib.training.checkpoints import from_eight_bits, load_tensors, load_weights, to_eight_bits
 from transformer_lib.translation.cli import main
 from transformer_lib.translation.translator import (
     TextPreparation,
@@ -291,6 +291,12 @@ def test_a_translator_is_saved_and_loaded(tmp_path):
         translator.save_pretrained(tmp_path / "old", half=True)
     with pytest.raises(Exception, match="int4"):
         translator.save_pretrained(tmp_path / "old", precision="int4")
+
+
+def test_eight_bits_of_a_matrix_and_of_its_transpose():
+    weight = torch.arange(9.0).view(3, 3)
+    again = from_eight_bits(to_eight_bits({"one": weight, "turned": weight.T}))
+    torch.testing.assert_close(again["turned"].T, again["one"], atol=0.05, rtol=0)
 
 
 @pytest.mark.parametrize(("make", "dtype"), [(captions, torch.float32), (aligned, torch.bfloat16)])

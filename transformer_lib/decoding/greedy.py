@@ -3,6 +3,7 @@
 Chapter: An encoder-decoder: the sentence in one vector.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -34,8 +35,8 @@ def penalize_repetition(
 
     Source: Keskar et al. (2019), section 4.1, for positive logits.
     """
-    if not penalty > 0:
-        raise ValueError(f"repetition_penalty={penalty} must be positive")
+    if not 0 < penalty < math.inf:
+        raise ValueError(f"repetition_penalty={penalty} must be positive and finite")
     if penalty == 1 or not written.shape[1]:
         return logits
     repeated = logits.gather(1, written.long())

@@ -34,6 +34,7 @@ def sampling_probabilities(
     if not (allowed and (top_k is None or top_k > 0)):
         raise ValueError(f"{temperature=}, {top_k=}, {top_p=}: each must be positive, top_p <= 1")
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    temperature = min(max(temperature, 1e-30), 1e30)  # others are 0 or infinite in single precision
     # with a maximum of 0 no temperature can overflow
     logits = (logits - logits.amax(-1, keepdim=True)) / temperature
     p, tokens = logits.softmax(-1).sort(descending=True, stable=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from transformer_lib.models.transformer import (
 
 WORD_HEAD = "bert.transform", "bert.output"  # of a classifier, which predicts no words
 OTHER_HEADS = re.compile(r"cls\.seq_relationship|pooler|attn\.masked_bias$")  # or a number that hides
+FLOATS = torch.float32, torch.float16, torch.bfloat16, torch.float64
 TIED = re.compile(r"^(model\.)?shared|embed_tokens|lm_head|cls\.predictions\.decoder")  # to others, perhaps
 
 
@@ -129,8 +131,7 @@ def from_hf(model_or_folder: nn.Module | Path | str) -> nn.Module:
         model = BertClassifier(model, len(weights["classifier.weight"]))
         if (dropout := settings.get("classifier_dropout")) is not None:
             model.dropout = nn.Dropout(dropout)
-    like = next(tensor for tensor in weights.values() if tensor.is_floating_point())
-    model, used = model.to(like.device, like.dtype), set()
+    used, found = set[str](), dict[str, Tensor]()
     for name, parameter in model.named_parameters():
         if name.startswith(WORD_HEAD):
             continue
@@ -140,9 +141,19 @@ def from_hf(model_or_folder: nn.Module | Path | str) -> nn.Module:
             present = next((name for name in names if name in weights), None)
             if present is None:
                 raise ValueError(f"weights have no {other}")
+            if weights[present].dtype not in FLOATS:  # such as whole numbers, which a scale belongs to
+                raise ValueError(f"{present} is {weights[present].dtype}, expected {', '.join(map(str, FLOATS))}")
             used.add(present)
             parts.append(weights[present])
-        parameter.copy_(family.load(name, torch.cat(parts), settings))
+        tensor = family.load(name, torch.cat(parts), settings)
+        if tensor.shape != parameter.shape:  # which a copy might stretch
+            shapes = tuple(tensor.shape), tuple(parameter.shape)
+            raise ValueError(f"{present} gives {name} the shape {shapes[0]}, but the configuration {shapes[1]}")
+        found[name] = tensor
+    dtype = reduce(torch.promote_types, {tensor.dtype for tensor in found.values()})  # so that none is rounded
+    model.to(next(iter(found.values())).device, dtype)
+    for name, tensor in found.items():
+        model.get_parameter(name).copy_(tensor)
     for name in weights:
         if name not in used:
             check_unused(name, weights, used, settings)

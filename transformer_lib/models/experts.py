@@ -74,4 +74,5 @@ class Experts(nn.Module):
             visits: of the tokens that count: leave out padding.
         """
         load = visits.sum(0)
-        self.bias += step * (load.sum() - len(load) * load).sign()
+        # in single precision, even if it was loaded in half
+        self.bias = wide(self.bias) + step * (load.sum() - len(load) * load).sign()

@@ -32,8 +32,8 @@ def linear_attention(
     k: Float[Tensor, "*B T K"],
     v: Float[Tensor, "*B T V"],
     *,
-    beta: Float[Tensor, "*B T"] | None = None,
-    log_decay: Float[Tensor, "*B T"] | None = None,
+    beta: Float[Tensor, "*#B #T"] | None = None,
+    log_decay: Float[Tensor, "*#B #T"] | None = None,
     delta: bool = False,
     mask: Bool[Tensor, "*#B T"] | None = None,
     state: Float[Tensor, "*B K V"] | None = None,
@@ -58,6 +58,8 @@ def linear_attention(
     dtype, q, k, v = q.dtype, wide(q), wide(k), wide(v)
     beta = k.new_ones(k.shape[:-1]) if beta is None else beta.to(k.dtype)
     decay = k.new_zeros(k.shape[-2]) if log_decay is None else log_decay.to(k.dtype)
+    # one number for all positions counts at each of them
+    beta, decay = (x.expand(torch.broadcast_shapes(x.shape, k.shape[-2:-1])) for x in (beta, decay))
     inputs = [q, k, v, beta[..., None], decay[..., None]]
     if mask is not None:
         inputs = [torch.where(mask[..., None], x, 0) for x in inputs]

@@ -97,10 +97,12 @@ class IndexedAttention(MultiHeadAttention):
         self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T D"]:
         """Attend to what the indexer picks; the mask is False at padding."""
+        x = x if mask is None else x.masked_fill(~mask[..., None], 0)  # whatever stands there
         return super().forward(x, mask=self.pick(x, mask)[1][:, None])
 
     def index_loss(self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, ""]:
         """Divergence of the index from the attention, averaged over the queries."""
+        x = x if mask is None else x.masked_fill(~mask[..., None], 0)
         scores, read = self.pick(x, mask)
         with torch.no_grad():
             q, k, _ = self.project(x)

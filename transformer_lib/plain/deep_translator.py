@@ -76,6 +76,8 @@ class DeepTranslator(nn.Module):
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Logits (B, T, V) of the words that follow those of the target (B, T), from the source (B, S)."""
         n = source.shape[1]
+        if n > LONGEST:  # whose last positions would be those of the target
+            raise ValueError(f"{n} source tokens, at most {LONGEST}")
         tokens = torch.cat([source, target], 1)
         places = torch.arange(tokens.shape[1], device=tokens.device)
         # everybody sees the source; of the target, only what is not later

@@ -103,7 +103,7 @@ def mask_predict(model, source, steps, n_lengths=5):
         if step + 1 < steps:  # hide the least certain again
             n_hidden = length * (steps - 1 - step) // steps
             doubt = certainty.masked_fill(~inside, torch.inf)
-            order = doubt.argsort(1).argsort(1)
+            order = doubt.argsort(dim=1, stable=True).argsort(1)
             tokens = tokens.masked_fill(order < n_hidden[:, None], MASK)
     score = certainty.masked_fill(~inside, 0).sum(1) / length
     best = score.view(-1, n_lengths).argmax(1)

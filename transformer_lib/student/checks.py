@@ -114,6 +114,14 @@ def holds(condition: Any, numbers: str, slips: Slips = None) -> None:
         raise Wrong(numbers + slipped(slips or {}))
 
 
+def learns(got: Tensor, want: Tensor, *parts: Tensor) -> None:
+    """Fail unless equal results have equal gradients, too, of these parts."""
+    options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}
+    right = torch.autograd.grad(want.square().sum(), parts, **options)
+    mine = torch.autograd.grad(got.square().sum(), parts, **options) if got.requires_grad else [None] * len(parts)
+    equal([*mine], [*right], {"a detach or no_grad stops a gradient": True}, "the gradient / yours")
+
+
 def refuses(error: type[Exception], run: Callable[..., Any], *arguments: Any) -> None:
     """Fail unless a call raises this error."""
     got = "a result"

@@ -48,6 +48,8 @@ def of_equal_scores_the_earliest() -> None:
             "of equal scores, the last": last,
         }
         equal(choose(scores, k), want if k == 2 else first, slips)
+    many = choose(torch.zeros(1, 99), 3)
+    equal(many, torch.arange(99)[None] < 3, {"sorted without stable=True, which long rows need": many.sum() == 3})
     mask = tensor([True, True, True, True, False, False])
     equal(choose(scores, 2, mask)[:, :4], choose(scores[:, :4], 2), names="the row alone / with more behind it, hidden")
 

@@ -31,14 +31,14 @@ def like_pytorch() -> None:
 @check(Encoder.forward, "The model")
 def the_state_after_the_last_word() -> None:
     """One vector for each sentence, (B, H): the GRU's state after its last token, alone and beside longer ones."""
-    encoder = Encoder(11, 6, 8)
-    long, _ = encoder.gru(encoder.embedding(SOURCE))
+    encoder, wide = Encoder(11, 6, 8), F.pad(SOURCE, (0, 1))
+    long, _ = encoder.gru(encoder.embedding(wide))
     _, short = encoder.gru(encoder.embedding(SOURCE[1:, :2]))
     slips = {
         "States that run on over the padding": long[:, -1],
         "the state before the last token": torch.stack([long[0, 2], long[1, 0]]),
     }
-    equal(encoder(SOURCE), torch.cat([long[:1, 3], short[0]]), slips)
+    equal(encoder(wide), torch.cat([long[:1, 3], short[0]]), slips)
 
 
 def translator() -> EncoderDecoder:

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from transformer_lib.plain.experts import Experts, SwiGLU, balance_loss
 from transformer_lib.plain.sparse_attention import choose
-from transformer_lib.student.checks import check, equal
+from transformer_lib.student.checks import check, equal, learns
 
 
 @check(SwiGLU.forward, "A router and a loop")
@@ -51,7 +51,7 @@ def never_more_than_k() -> None:
 @check(Experts.forward, "A router and a loop")
 def a_weighted_sum() -> None:
     """Each token gets the average of its visited experts, with weights that sum to 1, and without the bias."""
-    layer, x = Experts(8, 4, 5, 2), randn(2, 3, 8)
+    layer, x = Experts(8, 4, 5, 2), randn(2, 3, 8).requires_grad_()
     layer.bias += torch.rand(5)
     scores, visits = layer.route(x.flatten(0, 1))
     results = torch.stack([expert(x.flatten(0, 1)) for expert in layer.experts], 1)  # (N, n, D)
@@ -66,6 +66,7 @@ def a_weighted_sum() -> None:
         "all visited experts count the same": (visits[..., None] * results).sum(1).view(2, 3, 8) / 2,
     }
     equal(layer(x), want.view(2, 3, 8), slips)
+    learns(layer(x), want.view(2, 3, 8), x, *layer.parameters())
 
 
 class Counting(nn.Module):
@@ -111,6 +112,8 @@ def idle_up_busy_down() -> None:
     equal(layer.bias, want, slips)
     layer.balance(visits.roll(1, 1), step=0.25)
     equal(layer.bias, tensor([0.0, 0.0, 0.5]), {"the last step is forgotten": tensor([0.25, -0.25, 0.25])})
+    layer.balance(torch.eye(3, dtype=torch.bool), step=0.25)
+    equal(layer.bias, tensor([0.0, 0.0, 0.5]))  # all have as many
 
 
 @check(balance_loss, "Two remedies")

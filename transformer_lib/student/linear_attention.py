@@ -5,7 +5,7 @@ from torch import randn, tensor
 from torch.nn import functional as F
 
 from transformer_lib.plain.linear_attention import LinearAttention, chunked, delta_rule, parallel, recurrent
-from transformer_lib.student.checks import check, equal, same
+from transformer_lib.student.checks import check, equal, learns, same
 
 
 def triple(T: int = 6) -> tuple[torch.Tensor, ...]:
@@ -42,7 +42,7 @@ def attention_without_its_softmax() -> None:
 @check(chunked, "In chunks")
 def every_size_of_chunk() -> None:
     """Chunks of 1, 4 (with a shorter one at the end) and 9 give what the parallel form gives."""
-    q, k, v = triple()
+    q, k, v = (x.requires_grad_() for x in triple())
     want = (q @ k.T).tril() @ v
     for size in (1, 4, 6, 9):
         block = torch.arange(6) // size
@@ -52,7 +52,9 @@ def every_size_of_chunk() -> None:
             "what was before the chunk is forgotten": inside @ v,
             "A cumulative sum that includes the future": whole @ v,
         }
-        equal(chunked(q, k, v, size), want, {name: x for name, x in slips.items() if not same(x, want)})
+        got = chunked(q, k, v, size)
+        equal(got, want, {name: x for name, x in slips.items() if not same(x, want)})
+        learns(got, (q @ k.T).tril() @ v, q, k, v)
 
 
 def one_by_one(q, k, v, beta, gamma, *, delta=True, late=False):
@@ -118,7 +120,7 @@ def the_gated_rule() -> None:
     """Queries and keys have length 1; beta and gamma are sigmoids of the gates, in this order; W fades, is asked, and
     gets the difference; then the query reads.
     """
-    layer, x = LinearAttention(8, 2, d_head=4), randn(2, 6, 8)
+    layer, x = LinearAttention(8, 2, d_head=4), randn(3, 6, 8)
     want = by_hand(layer, x)
     slips = {
         "Keys whose length isn't 1": by_hand(layer, x, unit=False),
@@ -129,6 +131,7 @@ def the_gated_rule() -> None:
         "the heads are cut the wrong way": by_hand(layer, x, mixed=True),
     }
     equal(layer(x), want, slips)
+    learns(layer(x), want, *layer.parameters())
 
 
 @check(LinearAttention.forward, "The layer")

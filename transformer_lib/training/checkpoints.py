@@ -70,7 +70,7 @@ def to_eight_bits(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if not weight.is_floating_point() or weight.dim() < 2:
             stored[name] = weight.half() if weight.is_floating_point() else weight
             continue
-        if (key := (weight.data_ptr(), weight.shape)) not in made:
+        if (key := (weight.data_ptr(), weight.shape, weight.stride())) not in made:
             rows = weight.detach().float().flatten(1)
             scale = rows.abs().amax(1, keepdim=True).clamp(min=1e-30) / 127
             made[key] = (rows / scale).round().to(torch.int8).view(weight.shape), scale[:, 0]

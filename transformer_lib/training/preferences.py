@@ -115,7 +115,7 @@ def grpo_loss(
     ratio = (now - old).clamp(max=50).exp()
     loss = -torch.minimum(ratio * gain, ratio.clamp(1 - clip, 1 + clip) * gain)
     if beta:
-        d = reference - now
+        d = (reference - now).clamp(max=50)
         loss = loss + beta * (d.exp() - 1 - d)
     means = loss.sum(1) / written.sum(1).clamp(min=1)
     return means.sum() / max(len(means), 1)

@@ -141,8 +141,8 @@ def _signs(known: Known, text: str, typed: list[str], translation: str, certaint
     invented = [word for word in written if word.lower() not in known.target and word.lower() not in typed]
     if invented:
         told["invented"] = f"It has never read {_listed(invented)}."
-    several = re.search(r"[.!?…]\s+\S", text)  # sentences, which may begin alike
-    said = re.split(r"[.!?…]\s+", translation.lower()) if several else [translation.lower()]
+    several = re.search("[.!?…] ", one_line(text))  # sentences, which may begin alike
+    said = re.split("[.!?…] ", translation.lower()) if several else [translation.lower()]
     if (twice := next(filter(None, map(_twice, map(_words, said))), "")) and not _twice(typed):
         told["repeated"] = f"It says “{_cut(twice)}” twice."
     return told

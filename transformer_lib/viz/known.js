@@ -1,16 +1,44 @@
 // What a translator has read in training, and the signs by which one of its translations is
 // to be doubted: the rule of the library's translation/known.py. A test compares them.
 
-const NOTHING = /[\x01-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\p{DI}]/gu; // what nobody sees
-const line = (text) =>
-  text
-    .replace(/[\0\u200b\u3164\uffa0]/g, " ")
-    .replace(NOTHING, "")
-    .normalize("NFC")
-    .trim()
-    .replace(/\s+/gu, " ");
+// What Python's str.split() splits at.
+const SPACES = /[\p{White_Space}\x1c-\x1f]+/u;
+
+// What nobody sees is no text. Three blanks are spaces, and what Unicode calls default
+// ignorable, control characters, and signs around digits or letters that aren't there
+// are nothing. Both zero-width joiners stay where they change what is seen: in Arabic to
+// Burmese, and in emoji. The library's data/text.py has the same tables.
+const BLANKS = /[\0\u200b\u2800\u3164\uffa0]/g;
+const NOTHING =
+  "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200e\u200f\u202a-\u202e" +
+  "\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff0-\ufffb\u{13430}-\u{1345f}" +
+  "\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}" +
+  "\x01-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]";
+const UNSEEN = new RegExp(
+  `${NOTHING}+` +
+    "|[\u0600-\u0605\u06dd\u0890\u0891\u08e2\u{110bd}\u{110cd}]" +
+    `(?!${NOTHING}*[0-9\u0660-\u0669\u06f0-\u06f9\u0966-\u096f])` +
+    `|\u070f(?!${NOTHING}*[\u0710-\u074f])`,
+  "gu",
+);
+const LETTER = "[\u0600-\u109f\u1780-\u18af]";
+const PICTURE = "[\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\u{1f000}-\u{1faff}]";
+const JOINERS = new RegExp(
+  `(?<=${LETTER})(?:(\u200d)[\u200c\u200d]*|(\u200c)[\u200c\u200d]*(?=${LETTER}))` +
+    `|(?<=${PICTURE})(\u200d)[\u200c\u200d]*(?=${PICTURE})|[\u200c\u200d]+`,
+  "gu",
+);
+
+export const split = (text) => text.split(SPACES).filter((word) => word);
+
+// A segment on one line: letters composed, single spaces, nothing that nobody sees.
+export const oneLine = (text) => {
+  const seen = text.replace(BLANKS, " ").replace(UNSEEN, "").replace(JOINERS, "$1$2$3");
+  return split(seen.normalize("NFC")).join(" ");
+};
+
 export const wordsOf = (text) =>
-  line(text)
+  oneLine(text)
     .toLowerCase()
     .match(/\p{L}+/gu) ?? [];
 export const firstSentence = (text) => text.match(/^[^.!?…]*[.!?…]*/u)[0];
@@ -77,14 +105,15 @@ function signs(known, text, translation, certainty) {
         `The model is less sure of it than of ${OF_100[sign]} in 100 sentences of its kind.`,
       ]);
   const typed = wordsOf(text);
-  const written = line(translation).match(/\p{L}+/gu) ?? [];
+  const line = oneLine(translation);
+  const written = line.match(/\p{L}+/gu) ?? [];
   const invented = written.filter((word) => {
     const lower = word.toLowerCase();
     return !known.target.has(lower) && !typed.includes(lower);
   });
   if (invented.length) told.push(["invented", `It has never read ${listed(invented)}.`]);
-  const several = /[.!?…]\s+\S/u.test(text); // sentences, which may begin alike
-  const said = several ? translation.split(/[.!?…]\s+/u) : [translation];
+  const several = /[.!?…] /u.test(oneLine(text)); // sentences, which may begin alike
+  const said = several ? line.split(/[.!?…] /u) : [line];
   const again = said.map((part) => twice(wordsOf(part))).find(Boolean);
   if (again && !twice(typed)) told.push(["repeated", `It says “${cut(again)}” twice.`]);
   return told;
@@ -101,7 +130,7 @@ function twice(words) {
 // Known words for the unknown ones that are one slip away from them, and the text with
 // these. A word with a capital inside a sentence is taken for a name.
 export function corrections(typed, rank) {
-  const text = line(typed);
+  const text = oneLine(typed);
   const fixes = [];
   let first = true;
   const shout = text === text.toUpperCase();
@@ -118,7 +147,8 @@ export function corrections(typed, rank) {
     if (!found) return part;
     fixes.push(found);
     if (part === lower) return found;
-    return shout ? found.toUpperCase() : found[0].toUpperCase() + found.slice(1);
+    const [capital] = found;
+    return shout ? found.toUpperCase() : capital.toUpperCase() + found.slice(capital.length);
   });
   return { fixes, meant: fixes.length ? parts.join("") : "" };
 }
@@ -132,16 +162,20 @@ const APOSTROPHE =
 export function near(word, rank) {
   const [head, tail] = (word.match(APOSTROPHE) ?? []).slice(1).filter(Boolean);
   if (head && rank.has(head) && rank.has(tail)) return `${head}'${tail}`;
-  if (word.length < 3) return "";
-  const places = [...Array(word.length).keys()];
-  const ends = [...places, word.length];
-  const [before, after] = [(i) => word.slice(0, i), (i) => word.slice(i)];
-  const letters = word.length > 3 ? [...lettersOf(rank)] : [];
+  const signs = [...word];
+  if (signs.length < 3) return "";
+  const places = [...signs.keys()];
+  const [before, after] = [(i) => signs.slice(0, i).join(""), (i) => signs.slice(i).join("")];
+  const letters = signs.length > 3 ? [...lettersOf(rank)] : [];
+  const between = (i, k) => {
+    const [head, tail] = [before(i), after(k)];
+    return letters.map((letter) => head + letter + tail);
+  };
   const tries = [
-    () => places.slice(1).map((i) => before(i - 1) + word[i] + word[i - 1] + after(i + 1)),
-    () => ends.flatMap((i) => letters.map((letter) => before(i) + letter + after(i))),
+    () => places.slice(1).map((i) => before(i - 1) + signs[i] + signs[i - 1] + after(i + 1)),
+    () => [...places, signs.length].flatMap((i) => between(i, i)),
     () => (letters.length ? places.map((i) => before(i) + after(i + 1)) : []),
-    () => places.flatMap((i) => letters.map((letter) => before(i) + letter + after(i + 1))),
+    () => places.flatMap((i) => between(i, i + 1)),
   ];
   for (const some of tries) {
     const found = some().filter((one) => rank.has(one));

@@ -3,6 +3,7 @@
 // vector is a Float32Array, a sequence an array of vectors, and a linear map
 // { weight, bias } has one row for each output.
 
+import { oneLine, split } from "./known.js";
 import { BYTES, cut, LETTERS } from "./pieces.js";
 import { makeRoom, product } from "./product.js";
 
@@ -472,40 +473,6 @@ function grow(tensors) {
 }
 
 // ---- text to tokens and back ----
-
-// What Python's str.split() splits at.
-const SPACES = /[\p{White_Space}\x1c-\x1f]+/u;
-
-// What nobody sees is no text. Three blanks are spaces, and what Unicode calls default
-// ignorable, control characters, and signs around digits or letters that aren't there
-// are nothing. Both zero-width joiners stay where they change what is seen: in Arabic to
-// Burmese, and in emoji. The library's data/text.py has the same tables.
-const BLANKS = /[\0\u200b\u2800\u3164\uffa0]/g;
-const UNSEEN = new RegExp(
-  "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200e\u200f\u202a-\u202e" +
-    "\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff0-\ufffb\u{13430}-\u{1345f}" +
-    "\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}" +
-    "\x01-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]+" +
-    "|[\u0600-\u0605\u06dd\u0890\u0891\u08e2\u{110bd}\u{110cd}]" +
-    "(?![0-9\u0660-\u0669\u06f0-\u06f9\u0966-\u096f])" +
-    "|\u070f(?![\u0710-\u074f])",
-  "gu",
-);
-const LETTER = "[\u0600-\u109f\u1780-\u18af]";
-const PICTURE = "[\u2190-\u21ff\u2600-\u27bf\u2b00-\u2bff\u{1f000}-\u{1faff}]";
-const JOINERS = new RegExp(
-  `(?<=${LETTER})(?:(\u200d)[\u200c\u200d]*|(\u200c)[\u200c\u200d]*(?=${LETTER}))` +
-    `|(?<=${PICTURE})(\u200d)[\u200c\u200d]*(?=${PICTURE})|[\u200c\u200d]+`,
-  "gu",
-);
-
-const split = (text) => text.split(SPACES).filter((word) => word);
-
-// A segment on one line: letters composed, single spaces, nothing that nobody sees.
-const oneLine = (text) => {
-  const seen = text.replace(BLANKS, " ").replace(UNSEEN, "").replace(JOINERS, "$1$2$3");
-  return split(seen.normalize("NFC")).join(" ");
-};
 
 // Several words in nothing but capitals, as sentences in lower case.
 const FIRST = /(^|[.!?…] )([\p{L}\p{Nl}\p{No}])/gu;

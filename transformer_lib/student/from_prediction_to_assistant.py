@@ -163,10 +163,10 @@ def earns_more() -> None:
     """A copy learns to earn more, stays closer on a leash, and the model that it began from isn't changed."""
     start, seen = small(), []
     before = [p.clone() for p in start.parameters()]
-    free = improve(start, PROMPTS, likes, 0.0, 15, lambda n, model: seen.append(n))
-    leashed = improve(start, PROMPTS, likes, 30.0, 15)
+    free = improve(start, PROMPTS, likes, 0.0, 20, lambda n, model: seen.append(n))
+    leashed = improve(start, PROMPTS, likes, 30.0, 20)
     equal([*start.parameters()], before, {"the model itself is trained, not a copy": free is start})
-    equal(seen, [*range(16)], {"`watch` isn't called at the end": seen == [*range(15)]})
+    equal(seen, [*range(21)], {"`watch` isn't called at the end": seen == [*range(20)]})
     rewards = []
     for model in (start, free):
         tokens = answer(model, PROMPTS.repeat(200, 1), torch.Generator().manual_seed(0))
@@ -174,7 +174,8 @@ def earns_more() -> None:
     worse = rewards[1] < rewards[0]
     slip = {"it learns the opposite": worse}
     slip["the ratio is to the model that it began from, so that clipping ends the learning"] = not worse
-    holds(rewards[1] > 1.55 * rewards[0], f"mean reward {rewards[0]:.2f} before, {rewards[1]:.2f} after", slip)
+    # with other seeds, right answers reach 1.9 to 2.1 times, and those whose learning ends 1.5
+    holds(rewards[1] > 1.65 * rewards[0], f"mean reward {rewards[0]:.2f} before, {rewards[1]:.2f} after", slip)
     far, near = distance(free, start), distance(leashed, start)
     slip = {"the leash has no effect": abs(far - near) < 1e-6}
     holds(near < 0.7 * far, f"the leash moves the model by {near:.2f}, without it is {far:.2f}", slip)

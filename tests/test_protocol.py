@@ -41,7 +41,8 @@ TRANSLATORS = {
     "bahdanau, deep": ("bahdanau", RECURRENT | {"n_layers": 2}),
     **{f"luong {score}": ("luong", RECURRENT | {"score": score}) for score in ("dot", "general", "concat", "location")},
     "luong without feeding": ("luong", RECURRENT | {"input_feeding": False}),
-    "luong local-m": ("luong", RECURRENT | {"score": "dot", "local": "m", "window": 2}),
+    # unfed: positions of single steps must be those of words that are read at once
+    "luong local-m": ("luong", RECURRENT | {"score": "dot", "local": "m", "window": 2, "input_feeding": False}),
     "luong local-p": ("luong", RECURRENT | {"score": "concat", "local": "p", "window": 2}),
     "hard": ("hard", RECURRENT),
     "hard, gumbel and fed": ("hard", RECURRENT | {"estimator": "gumbel", "input_feeding": True}),

@@ -73,8 +73,8 @@ def test_a_stream_is_the_translation_word_by_word():
     "options",
     [
         {"max_length": 3, "beam_size": 4, "n_best": 2},
-        {"min_length": 12},
-        {"repetition_penalty": 1.8, "length_penalty": 1.0},
+        {"min_length": 17},
+        {"repetition_penalty": 0.2, "length_penalty": 1.0},
         {"max_ratio": 0.7, "min_length": 3, "normalization": "mean"},
     ],
 )
@@ -88,6 +88,7 @@ def test_a_stream_obeys_the_settings_of_its_translator(options):
         decoding=SearchConfig(**{"beam_size": 1} | options),
     )
     (expected,) = own.translate([text], beam_size=1, n_best=1)
+    assert expected != shipped(text)
     assert "".join(own.stream(text)) == expected
     given = {name: value for name, value in options.items() if name not in ("beam_size", "n_best")}
     assert "".join(shipped.stream(text, **given)) == shipped.translate([text], beam_size=1, **given)[0]

@@ -384,8 +384,8 @@ def test_threads_share_a_translator():
     sentences = ["The dog is sleeping.", "A cat.", "The small dog is running.", "A boy is playing."]
     alone = [translator.attention(text, text) for text in sentences]
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda text: translator.attention(text, text), sentences * 3))
-    for one, other in zip(together, alone * 3, strict=True):
+        together = list(pool.map(lambda text: translator.attention(text, text), sentences * 5))
+    for one, other in zip(together, alone * 5, strict=True):
         assert torch.equal(one.cross, other.cross)
     translator.model.train()
     with ThreadPoolExecutor(4) as pool:

@@ -469,7 +469,7 @@ def test_the_command_needs_no_docstrings(capsys, monkeypatch):
 
 # What each must be told, and the command.
 BAD_COMMANDS = """
-'fr' | train --output {tmp}/x --source fr
+'fr' | train --output {tmp}/x --source fr --n-captions 40
 source= | train --output {tmp}/x --source ../../x
 no pairs of at most 3 tokens | train --output {tmp}/x --data {pairs} --max-tokens 3
 vocab_size=7 | train --output {tmp}/x --data {pairs} --vocab-size 7

@@ -111,7 +111,9 @@ def test_corpus_oversamples_short_sentences():
     pairs = [Pair(f"I see {n} dogs.", f"Ich sehe {n} Hunde.") for n in range(1000)]
     made = [*visitors_corpus([Pair("Go!", "Geh!"), Pair("I saw a big dog.", "Ich sah einen großen Hund."), *pairs])]
     corpus = Counter(pair.source for pair in made)
-    assert corpus["Go!"] == 3 and corpus["I saw a big dog."] == 1 and corpus["Hello!"] in (12, 13)  # of a pattern, too
+    assert (
+        corpus["Go!"] == 3 and corpus["I saw a big dog."] == 1 and corpus["Hello!"] == 12 + 1
+    )  # a pattern makes it, too
     capitals = [pair for pair in made if pair.source.startswith("I SEE")]
     assert 15 < len(capitals) < 50 and all(pair.target.startswith("Ich sehe") for pair in capitals)
     captions = [text for text in corpus if "," not in text and text.endswith(".") and len(text.split()) > 9]

@@ -94,6 +94,7 @@ def test_the_chunked_loss_is_the_loss_of_all_logits(bias, smoothing):
     assert max(largest) == 2 and len(largest) == 3
     with torch.no_grad():
         assert chunked_loss(loss, hidden.float(), output.float(), target) > 0
+    assert chunked_loss(loss, hidden.bfloat16(), output.bfloat16(), target).dtype == torch.float32
 
 
 def test_labels_are_smoothed_in_training_alone():

@@ -5,7 +5,7 @@ import http.server
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,22 +51,38 @@ def launch() -> Iterator[Any]:
         browser.close()
 
 
-def opened(browser: Any, address: str, **options: Any) -> tuple[Any, list[str]]:
-    """The page, and everything that went wrong on it or left for another host."""
-    page = browser.new_context(**options).new_page()
-    problems: list[str] = []
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on(
-        "request",
-        lambda request: (
-            None
-            if request.url.startswith((address.partition("#")[0].rsplit("/", 1)[0], "data:"))
-            else problems.append(request.url)
-        ),
-    )
-    page.goto(address)
-    return page, problems
+@contextmanager
+def visitor(browser: Any) -> Iterator[Callable[..., Any]]:
+    """A function that opens an address for a new reader, without motion; in the end, nothing may have gone wrong.
+
+    ``problems`` of a page are its errors, what the console says, and what it asks of other hosts; ``asked`` is what it
+    has asked for since it was there.
+    """
+    pages = []
+
+    def visit(address: str, **options: Any) -> Any:
+        page = browser.new_context(**{"reduced_motion": "reduce", **options}).new_page()
+        page.problems, page.asked = [], []
+        here = address.partition("#")[0].rsplit("/", 1)[0]
+
+        def note(request: Any) -> None:
+            page.asked.append(request.url)
+            if not request.url.startswith((here, "data:")):
+                page.problems.append(request.url)
+
+        page.on("console", lambda message: page.problems.append(message.text))
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.on("request", note)
+        page.goto(address)
+        page.asked.clear()
+        pages.append(page)
+        return page
+
+    yield visit
+    for page in pages:
+        page.context.close()
+    problems = [problem for page in pages for problem in page.problems]
+    assert problems == [], problems
 
 
 if __name__ == "__main__":  # where the browser is; an error where there is none

@@ -13,11 +13,23 @@ from typing import Any
 import pytest
 
 NARROW = {"width": 390, "height": 844}
+PATIENCE = 120_000  # milliseconds for a page with every figure of the book, on a busy machine
+
+DARK = ":root { --pst-color-background: #14181e; --pst-color-text-base: #ced6dd; } body { background: #14181e }"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *arguments: Any) -> None:
         pass
+
+
+def write_pages(folder: Path, body: str) -> Path:
+    """Pages that hold a figure, light.html and dark.html."""
+    for mode, style in (("light", ""), ("dark", DARK)):
+        head = f'<!doctype html><html lang="en" data-theme="{mode}"><meta charset="utf-8"><title>t</title>'
+        head += f'<meta name="viewport" content="width=device-width"><style>{style}</style>'
+        (folder / f"{mode}.html").write_text(f"{head}<body>{body}</body></html>", encoding="utf-8")
+    return folder
 
 
 @contextmanager
@@ -62,12 +74,13 @@ def visitor(browser: Any) -> Iterator[Callable[..., Any]]:
 
     def visit(address: str, **options: Any) -> Any:
         page = browser.new_context(**{"reduced_motion": "reduce", **options}).new_page()
+        page.set_default_timeout(PATIENCE)
         page.problems, page.asked = [], []
         here = address.partition("#")[0].rsplit("/", 1)[0]
 
         def note(request: Any) -> None:
             page.asked.append(request.url)
-            if not request.url.startswith((here, "data:")):
+            if not request.url.startswith((here, "data:", "about:", "blob:")):
                 page.problems.append(request.url)
 
         page.on("console", lambda message: page.problems.append(message.text))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from browser import NARROW
+from browser import NARROW, write_pages
 from torch import Tensor
 
 from experiments.pages import ask_node
@@ -75,17 +75,10 @@ def test_it_is_small_always_the_same_and_loads_nothing() -> None:
 
 # ---- in a browser ----
 
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>t</title>
-<meta name="viewport" content="width=device-width"><body {style}>{figure}</body></html>"""
-
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("masks")
-    dark = "style='--pst-color-background: #14181e; --pst-color-text-base: #ced6dd'"
-    for name, style in (("light", ""), ("dark", dark)):
-        (folder / f"{name}.html").write_text(PAGE.format(style=style, figure=mask_viewer().html), "utf-8")
-    return folder
+    return write_pages(tmp_path_factory.mktemp("masks"), mask_viewer().html)
 
 
 def lit(page: Any) -> list[list[bool]]:

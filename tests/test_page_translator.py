@@ -21,7 +21,6 @@ from experiments.pages import example as page_example
 from experiments.pages import museum as page_museum
 from transformer_lib import Tokenizer, Translator, build_model, make_captions, results
 from transformer_lib.data.batching import Pair
-from transformer_lib.decoding.beam_search import beam_search
 from transformer_lib.translation.translator import Precision, TextPreparation, find_pretrained, pretrained_names
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +35,7 @@ SENTENCES = ["Ein Hund läuft im Schnee.", "Two dogs are playing, aren't they?",
 def random_strings(count: int) -> list[str]:
     """Strings of words, of spaces and signs, and of any code point that is not a surrogate."""
     rng = random.Random(0)
-    words = "The dog's naïve übergroße Straße it'll I'm 1234 x² … — ( ' \" . , Ġ".split()
+    words = ["The", "dog's", "naïve", "übergroße", "Straße", "it'll", "I'm", "1234", "x²", "…", "—", "(", "'", '"', ".", ",", "Ġ"]
     words += ["\t", "\n", "\u2003", "\x1c"]
 
     def character() -> str:
@@ -208,23 +207,10 @@ def test_the_recorded_example_is_what_the_model_does() -> None:
     assert page_example.examples(RECORD["head"]) == RECORD["examples"]
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_recorded_head_is_the_one_that_points_most_often() -> None:
     translator = Translator.from_pretrained("captions-en-de", device="cpu")
     assert page_example.pointing(translator) == (RECORD["head"], RECORD["metrics"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("beam_size", [1, 5])
-def test_captions_are_translated_as_by_pytorch(beam_size: int) -> None:
-    translator = Translator.from_pretrained("captions-en-de", device="cpu")
-    sources = [[*translator.source_tokenizer.encode(pair.source), 2] for pair in make_captions(50, seed=3)]
-    folder = str(find_pretrained("captions-en-de"))
-    theirs = ask_node(folder=folder, jobs=sources, options={"beamSize": beam_size})
-    for source, (best, *_) in zip(sources, theirs, strict=True):
-        mine = beam_search(translator.model, torch.tensor([source]), translator.decoding, beam_size=beam_size)
-        assert [token for token in mine.tokens[0, 0].tolist() if token] == best["tokens"]
-        assert mine.scores[0, 0].item() == pytest.approx(best["score"], abs=1e-3)
 
 
 def test_attention_is_that_of_python() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import NARROW
+from browser import NARROW, write_pages
 
 from experiments.pages import ask_node
 from transformer_lib.data.tokenizer import Tokenizer
@@ -61,17 +61,10 @@ def test_it_is_small_always_the_same_and_loads_nothing() -> None:
 
 # ---- in a browser ----
 
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>t</title>
-<meta name="viewport" content="width=device-width"><body {style}>{figure}</body></html>"""
-
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, figure = tmp_path_factory.mktemp("pieces"), subword_viewer(tokenizer(NAMES[0])).html
-    dark = "style='--pst-color-background: #14181e; --pst-color-text-base: #ced6dd'"
-    for name, style in (("light", ""), ("dark", dark)):
-        (folder / f"{name}.html").write_text(PAGE.format(style=style, figure=figure), "utf-8")
-    return folder
+    return write_pages(tmp_path_factory.mktemp("pieces"), subword_viewer(tokenizer(NAMES[0])).html)
 
 
 def shown(page: Any) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from browser import NARROW
+from browser import NARROW, write_pages
 
 from experiments.pages import NODE
 from transformer_lib import Translator, viz
@@ -110,18 +110,11 @@ def test_the_style_of_the_scripts(path: Path) -> None:
 
 # ---- in a browser ----
 
-DARK = ":root { --pst-color-background: #14181e; --pst-color-text-base: #ced6dd; } body { background: #14181e }"
-
 
 @pytest.fixture(scope="module")
 def pages(viewers: dict[str, viz.Viewer], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("viewers")
     body = "".join(f'<section id="{name}">{viewer.html}</section>' for name, viewer in viewers.items())
-    for mode, style in (("light", ""), ("dark", DARK)):
-        head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>t</title>'
-        head += f'<meta name="viewport" content="width=device-width"><style>{style}</style>'
-        (folder / f"{mode}.html").write_text(f"{head}<body>{body}</body></html>", encoding="utf-8")
-    return folder
+    return write_pages(tmp_path_factory.mktemp("viewers"), body)
 
 
 @pytest.mark.slow

@@ -125,7 +125,7 @@ def test_rules_that_nothing_can_use_go_and_no_others(extension: Any) -> None:
     left = book_styles.trim(STYLE, names)
     squeezed = left.replace(" ", "")
     for kept in """:root{ p{color:red} .other[title="x,.gone"]:hover #herea{ .kept:not(.gone,.lost){ p:is(.gone,.kept){
-        .col\\:wide{ .by-script{ @supports(a:b){.kept{c:d}} @keyframesgone{50.5%""".split():
+        .col\\:wide{ .by-script{ @supports(a:b){.kept{c:d}} @keyframesgone{50.5%""".split():  # noqa: SIM905
         assert kept in squeezed, kept
     assert '@font-face{font-family:x;src:url("a.woff,b")}' in left
     for gone in ("h1.gone", ".kept.gone", "#there", "@mediaprint"):

@@ -116,6 +116,24 @@ def sound_book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def visit(browser: object) -> Iterator[object]:
+    """A function that opens an address in the browser; nothing may go wrong there."""
+    from browser import visitor
+
+    with visitor(browser) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def root(site: Path) -> Iterator[str]:
+    """The address of the site that a file of tests makes."""
+    from browser import serve
+
+    with serve(site) as address:
+        yield address
+
+
+@pytest.fixture
 def project(sound_book: Path, tmp_path: Path) -> object:
     """A small sound book in a temporary folder, for the tests of the pipeline."""
     from tiny_project import TinyProject

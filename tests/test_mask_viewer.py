@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from browser import NARROW, opened
+from browser import NARROW, write_pages
 from torch import Tensor
 
 from experiments.pages import ask_node
@@ -75,17 +75,10 @@ def test_it_is_small_always_the_same_and_loads_nothing() -> None:
 
 # ---- in a browser ----
 
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>t</title>
-<meta name="viewport" content="width=device-width"><body {style}>{figure}</body></html>"""
-
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("masks")
-    dark = "style='--pst-color-background: #14181e; --pst-color-text-base: #ced6dd'"
-    for name, style in (("light", ""), ("dark", dark)):
-        (folder / f"{name}.html").write_text(PAGE.format(style=style, figure=mask_viewer().html), "utf-8")
-    return folder
+    return write_pages(tmp_path_factory.mktemp("masks"), mask_viewer().html)
 
 
 def lit(page: Any) -> list[list[bool]]:
@@ -100,8 +93,8 @@ def gradients(mask: Tensor) -> list[list[bool]]:
 
 
 @pytest.mark.slow
-def test_the_lamps_are_those_of_pytorch(pages: Path, browser: Any) -> None:
-    page, problems = opened(browser, (pages / "light.html").as_uri())
+def test_the_lamps_are_those_of_pytorch(pages: Path, visit: Any) -> None:
+    page = visit((pages / "light.html").as_uri())
     for name, mask in PRESETS.items():
         page.click(f".tl-preset >> text='{name}'")
         assert lit(page) == gradients(mask), name
@@ -118,13 +111,11 @@ def test_the_lamps_are_those_of_pytorch(pages: Path, browser: Any) -> None:
     mask = WRONG.clone()
     mask[0, 0] = False
     assert lit(page) == gradients(mask) and page.locator(".tl-preset[aria-pressed=true]").count() == 0
-    assert problems == []
-    page.context.close()
 
 
 @pytest.mark.slow
-def test_it_is_painted_by_mouse_and_by_keyboard(pages: Path, browser: Any) -> None:
-    page, problems = opened(browser, (pages / "light.html").as_uri())
+def test_it_is_painted_by_mouse_and_by_keyboard(pages: Path, visit: Any) -> None:
+    page = visit((pages / "light.html").as_uri())
     boxes = [page.locator(".tl-cell").nth(i).bounding_box() for i in (4, 7)]
     page.mouse.move(*middle(boxes[0]))
     page.mouse.down()
@@ -140,8 +131,7 @@ def test_it_is_painted_by_mouse_and_by_keyboard(pages: Path, browser: Any) -> No
     page.keyboard.press("Enter")
     assert painted(page)[1][2] is False
     assert page.locator(".tl-cell[tabindex='0']").count() == 1
-    assert page.get_attribute(".tl-says", "aria-live") == "polite" and problems == []
-    page.context.close()
+    assert page.get_attribute(".tl-says", "aria-live") == "polite"
 
 
 def middle(box: dict[str, float]) -> tuple[float, float]:
@@ -155,23 +145,21 @@ def painted(page: Any) -> list[list[bool]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["light", "dark"])
-def test_it_fits_a_phone_and_a_finger_paints(pages: Path, browser: Any, mode: str) -> None:
-    page, problems = opened(browser, (pages / f"{mode}.html").as_uri(), viewport=NARROW, has_touch=True)
+def test_it_fits_a_phone_and_a_finger_paints(pages: Path, visit: Any, mode: str) -> None:
+    page = visit((pages / f"{mode}.html").as_uri(), viewport=NARROW, has_touch=True)
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     ground = page.evaluate("() => getComputedStyle(document.querySelector('.tl-paint')).backgroundColor")
     assert (ground == "rgb(20, 24, 30)") == (mode == "dark")
     page.locator(".tl-cell").nth(1).tap()
-    assert painted(page)[0][1] is True and lit(page)[0][0] is True and problems == []
+    assert painted(page)[0][1] is True and lit(page)[0][0] is True
     small = "all => all.filter((one) => one.innerText && parseFloat(getComputedStyle(one).fontSize) < 12).length"
     assert page.locator(".tl-paint *").evaluate_all(small) == 0
     names = page.locator(".tl-paint button").evaluate_all("all => all.map(one => one.ariaLabel || one.innerText)")
     assert all(names) and len({*names}) == len(names)  # what a screen reader says tells all of them apart
-    page.context.close()
 
 
 @pytest.mark.slow
-def test_without_a_script_a_causal_mask_stands_there(pages: Path, browser: Any) -> None:
-    page, _ = opened(browser, (pages / "light.html").as_uri(), java_script_enabled=False)
+def test_without_a_script_a_causal_mask_stands_there(pages: Path, visit: Any) -> None:
+    page = visit((pages / "light.html").as_uri(), java_script_enabled=False)
     assert page.locator(".tl-cell[aria-pressed=true]").count() == 36 and page.locator(".tl-cell:enabled").count() == 0
     assert not page.locator(".tl-preset >> nth=0").is_visible()
-    page.context.close()

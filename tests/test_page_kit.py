@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -23,16 +24,15 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("columns", [1, 5, 14, 16, 33, 192])
-@pytest.mark.parametrize("rows", [1, 7])
-@pytest.mark.parametrize("biased", [True, False], ids=["bias", "no bias"])
-def test_webassembly_multiplies(rows: int, columns: int, biased: bool) -> None:
-    torch.manual_seed(rows * columns)
-    weight, x, bias = torch.randn(rows, columns), torch.randn(columns), torch.randn(rows)
-    question = {"rows": weight.tolist(), "x": x.tolist()} | ({"bias": bias.tolist()} if biased else {})
-    (found,) = ask_node(products=[question])
-    expected = weight @ x + (bias if biased else 0)
-    assert torch.allclose(torch.tensor(found), expected, atol=1e-5)
+def test_webassembly_multiplies() -> None:
+    torch.manual_seed(0)
+    questions, expected = [], []
+    for rows, columns, biased in product((1, 7), (1, 5, 14, 16, 33, 192), (True, False)):
+        weight, x, bias = torch.randn(rows, columns), torch.randn(columns), torch.randn(rows)
+        questions.append({"rows": weight.tolist(), "x": x.tolist()} | ({"bias": bias.tolist()} if biased else {}))
+        expected.append(weight @ x + (bias if biased else 0))
+    for found, right in zip(ask_node(products=questions), expected, strict=True):
+        assert torch.allclose(torch.tensor(found), right, atol=1e-5)
 
 
 # ---- the same changes by hooks ----
@@ -99,7 +99,7 @@ def compare(theirs: dict[str, Any], mine: dict[str, Tensor]) -> None:
         assert torch.allclose(torch.tensor(layers).float(), mine["decoder"][step, ..., : step + 1], atol=1e-5)
 
 
-@pytest.fixture(params=SENTENCES)
+@pytest.fixture(scope="module", params=SENTENCES)
 def case(request: pytest.FixtureRequest) -> dict[str, Any]:
     """A shipped translator with a sentence, its own translation, and a second sentence."""
     translator = Translator.from_pretrained(request.param, device="cpu")
@@ -121,77 +121,90 @@ def test_without_a_change_nothing_changes(case: dict[str, Any], plain: bool) -> 
     compare(found, expected(case["model"], case["source"], case["target"], []))
 
 
-@pytest.mark.parametrize("where", ["encoder", "decoder", "cross"])
-@pytest.mark.parametrize("step", [{}, {"step": 2}], ids=["always", "once"])
-def test_a_silent_head(case: dict[str, Any], where: str, step: dict[str, int]) -> None:
-    ones = [{"part": where, "layer": layer, "head": head} | step for layer, head in ((1, 2), (0, 3))]
-    whole, *found = ask(case, {}, *({"silence": [one]} for one in ones), {"silence": ones})
-    for theirs, silent in zip(found, ([ones[0]], [ones[1]], ones), strict=True):
-        mine = expected(case["model"], case["source"], case["target"], [silenced(case["model"], s) for s in silent])
+ALWAYS_OR_ONCE = ({}, {"step": 2})
+
+
+def test_silent_heads(case: dict[str, Any]) -> None:
+    """Of each part, always or at one step; one, another, or both at once."""
+    silent = []
+    for where, step in product(("encoder", "decoder", "cross"), ALWAYS_OR_ONCE):
+        ones = [{"part": where, "layer": layer, "head": head} | step for layer, head in ((1, 2), (0, 3))]
+        silent += [[ones[0]], [ones[1]], ones]
+    whole, *found = ask(case, {}, *({"silence": ones} for ones in silent))
+    for theirs, ones in zip(found, silent, strict=True):
+        mine = expected(case["model"], case["source"], case["target"], [silenced(case["model"], s) for s in ones])
         compare(theirs, mine)
         assert not torch.allclose(torch.tensor(whole["logits"]), mine["logits"], atol=0.01)
 
 
-@pytest.mark.parametrize("step", [{}, {"step": 2}], ids=["always", "once"])
-def test_a_hidden_word(case: dict[str, Any], step: dict[str, int]) -> None:
+def test_a_hidden_word(case: dict[str, Any]) -> None:
     model, place = case["model"], 1
+    whole, *found = ask(case, {}, *({"hide": [{"place": place} | step]} for step in ALWAYS_OR_ONCE))
+    for theirs, step in zip(found, ALWAYS_OR_ONCE, strict=True):
 
-    def edit(mask: Tensor) -> None:
-        mask[:, :, step.get("step", slice(None)), place] = False
+        def edit(mask: Tensor, step: dict[str, int] = step) -> None:
+            mask[:, :, step.get("step", slice(None)), place] = False
 
-    whole, found = ask(case, {}, {"hide": [{"place": place} | step]})
-    handles = masked(model, "cross", model.config.n_decoder_layers, edit)
-    mine = expected(model, case["source"], case["target"], handles)
-    compare(found, mine)
-    assert not torch.allclose(torch.tensor(whole["logits"]), mine["logits"], atol=0.01)
-
-
-@pytest.mark.parametrize("where", ["encoder", "decoder", "cross"])
-def test_a_painted_mask(case: dict[str, Any], where: str) -> None:
-    model = case["model"]
-    width = len(case["target"]) + 1 if where == "decoder" else len(case["source"])
-    height = len(case["source"] if where == "encoder" else case["target"]) + 1
-    rows = torch.rand(height, width, generator=torch.Generator().manual_seed(0)) < 0.6
-    rows[2] = False  # nothing at all
-    rows[:, 0], rows[2, 0] = True, False
-
-    def edit(mask: Tensor) -> None:
-        mask &= rows[: mask.shape[2], : mask.shape[3]]
-
-    (found,) = ask(case, {"masks": {where: rows.tolist()}})
-    layers = model.config.n_encoder_layers if where == "encoder" else model.config.n_decoder_layers
-    compare(found, expected(model, case["source"], case["target"], masked(model, where, layers, edit)))
+        handles = masked(model, "cross", model.config.n_decoder_layers, edit)
+        mine = expected(model, case["source"], case["target"], handles)
+        compare(theirs, mine)
+        assert not torch.allclose(torch.tensor(whole["logits"]), mine["logits"], atol=0.01)
 
 
-@pytest.mark.parametrize("layer", [None, 0, 2])
-def test_a_swapped_vector(case: dict[str, Any], layer: int | None) -> None:
-    model = case["model"]
-    place = next(i for i, (one, two) in enumerate(zip(case["source"], case["other"], strict=True)) if one != two)
-    module = model.encoder if layer is None else model.encoder.layers[layer]
-    kept: list[Tensor] = []
-    keep = (
-        model.encoder.register_forward_hook(lambda module, given, made: kept.append(made))
-        if layer is None
-        else module.register_forward_pre_hook(lambda module, given: kept.append(given[0]))
-    )
-    with torch.no_grad(), hooks([keep]):
-        model.encode(torch.tensor([case["other"]]))
+def test_painted_masks(case: dict[str, Any]) -> None:
+    model, (n, m) = case["model"], (len(case["source"]), len(case["target"]) + 1)
+    painted = {}
+    for where, size in (("encoder", (n, n)), ("decoder", (m, m)), ("cross", (m, n))):
+        painted[where] = torch.rand(*size, generator=torch.Generator().manual_seed(0)) < 0.6
+        painted[where][2] = False  # nothing at all but the first
+        painted[where][:, 0] = True
+    found = ask(case, *({"masks": {where: rows.tolist()}} for where, rows in painted.items()))
+    for theirs, (where, rows) in zip(found, painted.items(), strict=True):
+
+        def edit(mask: Tensor, rows: Tensor = rows) -> None:
+            mask &= rows[: mask.shape[2], : mask.shape[3]]
+
+        layers = model.config.n_encoder_layers if where == "encoder" else model.config.n_decoder_layers
+        compare(theirs, expected(model, case["source"], case["target"], masked(model, where, layers, edit)))
+
+
+def swapped(case: dict[str, Any], place: int, layer: int | None) -> list[Any]:
+    """The vector of the other sentence at a place, in front of a layer or behind the encoder."""
+    encoder, kept = case["model"].encoder, []
+
+    def keep_in(module: nn.Module, given: tuple[Tensor, ...]) -> None:
+        kept.append(given[0])
+
+    def keep_out(module: nn.Module, given: Any, made: Tensor) -> None:
+        kept.append(made)
 
     def put(vectors: Tensor) -> Tensor:
         vectors = vectors.clone()
         vectors[:, place] = kept[0][:, place]
         return vectors
 
-    handle = (
-        module.register_forward_hook(lambda module, given, made: put(made))
-        if layer is None
-        else module.register_forward_pre_hook(lambda module, given: (put(given[0]), *given[1:]))
-    )
-    swap = {"place": place, "at": place, "from": case["other"]} | ({} if layer is None else {"layer": layer})
-    whole, found = ask(case, {}, {"swap": [swap]})
-    mine = expected(model, case["source"], case["target"], [handle])
-    compare(found, mine)
-    assert not torch.allclose(torch.tensor(whole["logits"]), mine["logits"], atol=0.01)
+    def put_in(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (put(given[0]), *given[1:])
+
+    def put_out(module: nn.Module, given: Any, made: Tensor) -> Tensor:
+        return put(made)
+
+    module = encoder if layer is None else encoder.layers[layer]
+    register = module.register_forward_hook if layer is None else module.register_forward_pre_hook
+    with torch.no_grad(), hooks([register(keep_out if layer is None else keep_in)]):
+        case["model"].encode(torch.tensor([case["other"]]))
+    return [register(put_out if layer is None else put_in)]
+
+
+def test_swapped_vectors(case: dict[str, Any]) -> None:
+    place = next(i for i, (one, two) in enumerate(zip(case["source"], case["other"], strict=True)) if one != two)
+    swap, layers = {"place": place, "at": place, "from": case["other"]}, (None, 0, 2)
+    changes = [{"swap": [swap if layer is None else swap | {"layer": layer}]} for layer in layers]
+    whole, *found = ask(case, {}, *changes)
+    for theirs, layer in zip(found, layers, strict=True):
+        mine = expected(case["model"], case["source"], case["target"], swapped(case, place, layer))
+        compare(theirs, mine)
+        assert not torch.allclose(torch.tensor(whole["logits"]), mine["logits"], atol=0.01)
 
 
 def test_the_translation_is_written_anew() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import NARROW, opened
+from browser import NARROW, write_pages
 
 from experiments.pages import ask_node
 from transformer_lib.data.tokenizer import Tokenizer
@@ -61,17 +61,10 @@ def test_it_is_small_always_the_same_and_loads_nothing() -> None:
 
 # ---- in a browser ----
 
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>t</title>
-<meta name="viewport" content="width=device-width"><body {style}>{figure}</body></html>"""
-
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, figure = tmp_path_factory.mktemp("pieces"), subword_viewer(tokenizer(NAMES[0])).html
-    dark = "style='--pst-color-background: #14181e; --pst-color-text-base: #ced6dd'"
-    for name, style in (("light", ""), ("dark", dark)):
-        (folder / f"{name}.html").write_text(PAGE.format(style=style, figure=figure), "utf-8")
-    return folder
+    return write_pages(tmp_path_factory.mktemp("pieces"), subword_viewer(tokenizer(NAMES[0])).html)
 
 
 def shown(page: Any) -> list[str]:
@@ -79,9 +72,9 @@ def shown(page: Any) -> list[str]:
 
 
 @pytest.mark.slow
-def test_what_is_typed_is_cut_at_once(pages: Path, browser: Any) -> None:
+def test_what_is_typed_is_cut_at_once(pages: Path, visit: Any) -> None:
     ours = tokenizer(NAMES[0])
-    page, problems = opened(browser, (pages / "light.html").as_uri())
+    page = visit((pages / "light.html").as_uri())
     assert shown(page) == ours.tokens("The grandmother laughs.")
     page.click(".tl-swap")
     assert shown(page) == ours.tokens("The garndmother laughs.") and len(shown(page)) == 6
@@ -105,23 +98,20 @@ def test_what_is_typed_is_cut_at_once(pages: Path, browser: Any) -> None:
     for button in page.locator(".tl-row button").all():
         button.click()
     assert page.input_value(".tl-text") == "The grandmother laughs." and len(shown(page)) > 6
-    assert page.get_attribute(".tl-says", "aria-live") == "polite" and problems == []
-    page.context.close()
+    assert page.get_attribute(".tl-says", "aria-live") == "polite"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["light", "dark"])
-def test_it_fits_a_phone(pages: Path, browser: Any, mode: str) -> None:
-    page, problems = opened(browser, (pages / f"{mode}.html").as_uri(), viewport=NARROW)
+def test_it_fits_a_phone(pages: Path, visit: Any, mode: str) -> None:
+    page = visit((pages / f"{mode}.html").as_uri(), viewport=NARROW)
     page.fill(".tl-text", "Donaudampfschifffahrtsgesellschaft" * 3)
-    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390 and problems == []
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     ground = page.evaluate("() => getComputedStyle(document.querySelector('.tl-cut')).backgroundColor")
     assert (ground == "rgb(20, 24, 30)") == (mode == "dark")
-    page.context.close()
 
 
 @pytest.mark.slow
-def test_without_a_script_the_pieces_stand_there(pages: Path, browser: Any) -> None:
-    page, _ = opened(browser, (pages / "light.html").as_uri(), java_script_enabled=False)
+def test_without_a_script_the_pieces_stand_there(pages: Path, visit: Any) -> None:
+    page = visit((pages / "light.html").as_uri(), java_script_enabled=False)
     assert shown(page)[1] == "▁grandmother" and not page.locator(".tl-swap").is_visible()
-    page.context.close()

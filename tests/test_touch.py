@@ -21,7 +21,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from browser import NARROW
+from browser import NARROW, write_pages
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -265,34 +265,22 @@ SEEN = """(svg) => {
   return JSON.stringify([...svg.children].filter((one) => seen(one) && !/defs/.test(one.tagName)
     && one.getAttribute('class') !== 'touch-handle').map(tree));
 }"""
-DARK = ":root { --pst-color-background: #14181e; --pst-color-text-base: #ced6dd; } body { background: #14181e }"
-PATIENCE = 120_000  # milliseconds for a page with every figure of the book, on a busy machine
 
 
-def show(browser: Any, folder: Path, figures: dict[str, viz.Viewer], dark: bool = False, **options: Any) -> Any:
+def show(visit: Any, folder: Path, figures: dict[str, viz.Viewer], dark: bool = False, **options: Any) -> Any:
     body = "".join(f'<section id="{name}">{figure.html}</section>' for name, figure in figures.items())
-    head = f'<!doctype html><html lang="en" data-theme="{"dark" if dark else "light"}"><title>t</title>'
-    head += f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><style>{DARK * dark}</style>'
-    path = folder / "page.html"
-    path.write_text(f"{head}<body>{body}</body></html>", encoding="utf-8")
-    page = browser.new_context(**options).new_page()
-    problems: list[str] = []
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: problems.append(request.url) if request.url != path.as_uri() else None)
-    page.problems = problems
-    page.goto(path.as_uri(), timeout=PATIENCE)
-    return page
+    path = write_pages(folder, body) / ("dark.html" if dark else "light.html")
+    return visit(path.as_uri(), **{"reduced_motion": "no-preference", **options})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
-def test_each_frame_is_what_draw_draws(figures: dict[str, viz.Viewer], name: str, browser: Any, tmp_path: Path) -> None:
+def test_each_frame_is_what_draw_draws(figures: dict[str, viz.Viewer], name: str, visit: Any, tmp_path: Path) -> None:
     draw, controls, _ = FIGURES[name]
     alone = {}
     for i, values in enumerate(itertools.product(*controls.values())):
         alone[f"f{i}"] = viz.touch(draw, **{key: [value] for key, value in zip(controls, values, strict=True)})
-    page = show(browser, tmp_path, {"all": figures[name], **alone})
+    page = show(visit, tmp_path, {"all": figures[name], **alone})
     for i, setting in enumerate(itertools.product(*(range(len(values)) for values in controls.values()))):
         for k, at in enumerate(setting):
             page.eval_on_selector(
@@ -304,13 +292,11 @@ def test_each_frame_is_what_draw_draws(figures: dict[str, viz.Viewer], name: str
             )
         assert page.eval_on_selector("#all svg", SEEN) == page.eval_on_selector(f"#f{i} svg", SEEN)
         assert page.inner_text("#all .touch-said") == page.inner_text(f"#f{i} .touch-said")
-    assert page.problems == []
-    page.context.close()
 
 
 @pytest.mark.slow
-def test_it_works_by_keyboard_and_is_said(figures: dict[str, viz.Viewer], browser: Any, tmp_path: Path) -> None:
-    page = show(browser, tmp_path, figures)
+def test_it_works_by_keyboard_and_is_said(figures: dict[str, viz.Viewer], visit: Any, tmp_path: Path) -> None:
+    page = show(visit, tmp_path, figures)
     assert page.get_attribute("#weights .touch-said", "aria-live") == "polite"
     page.focus("#weights [type=range]")
     page.keyboard.press("End")
@@ -325,17 +311,15 @@ def test_it_works_by_keyboard_and_is_said(figures: dict[str, viz.Viewer], browse
     for key in ("ArrowUp", "ArrowUp", "ArrowLeft", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight"):
         page.keyboard.press(key)
     assert page.inner_text("#arrow .touch-said") == "At 1.0 and -0.5."
-    assert page.problems == []
-    page.context.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("touch", [False, True])
 def test_the_handle_follows_the_pointer(
-    figures: dict[str, viz.Viewer], browser: Any, tmp_path: Path, touch: bool
+    figures: dict[str, viz.Viewer], visit: Any, tmp_path: Path, touch: bool
 ) -> None:
     page = show(
-        browser, tmp_path, {"arrow": figures["arrow"]}, **({"viewport": NARROW, "has_touch": True} if touch else {})
+        visit, tmp_path, {"arrow": figures["arrow"]}, **({"viewport": NARROW, "has_touch": True} if touch else {})
     )
     ring = page.locator("#arrow .touch-ring").bounding_box()
     box = page.locator("#arrow svg").bounding_box()
@@ -357,13 +341,11 @@ def test_the_handle_follows_the_pointer(
     assert page.inner_text("#arrow .touch-said") == "At 0.0 and 0.0."
     page.mouse.click(box["x"] + box["width"] - 3, y)  # beside the plane
     assert page.inner_text("#arrow .touch-said") == "At 0.0 and 0.0."
-    assert page.problems == []
-    page.context.close()
 
 
 @pytest.mark.slow
-def test_play_runs_to_the_end_and_stops(figures: dict[str, viz.Viewer], browser: Any, tmp_path: Path) -> None:
-    page = show(browser, tmp_path, figures)
+def test_play_runs_to_the_end_and_stops(figures: dict[str, viz.Viewer], visit: Any, tmp_path: Path) -> None:
+    page = show(visit, tmp_path, figures)
     assert page.inner_text("#weights output") == "16"  # nothing moves before it is asked to
     page.click("#weights button")
     assert page.get_attribute("#weights button", "aria-pressed") == "true"
@@ -374,15 +356,14 @@ def test_play_runs_to_the_end_and_stops(figures: dict[str, viz.Viewer], browser:
     page.click("#weights button")
     page.wait_for_timeout(700)
     assert page.inner_text("#weights output") == "1"
-    page.context.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_fits_a_phone_and_can_be_read(
-    figures: dict[str, viz.Viewer], browser: Any, tmp_path: Path, dark: bool
+    figures: dict[str, viz.Viewer], visit: Any, tmp_path: Path, dark: bool
 ) -> None:
-    page = show(browser, tmp_path, figures, dark=dark, viewport=NARROW)
+    page = show(visit, tmp_path, figures, dark=dark, viewport=NARROW)
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     sizes = page.evaluate(
         "() => [...document.querySelectorAll('.touch svg text')]"
@@ -401,15 +382,13 @@ def test_it_fits_a_phone_and_can_be_read(
     page.keyboard.press("Home")
     page.keyboard.press("End")
     assert page.evaluate(height) == before  # nothing jumps
-    page.context.close()
 
 
 @pytest.mark.slow
-def test_without_scripts_a_still_picture_remains(figures: dict[str, viz.Viewer], browser: Any, tmp_path: Path) -> None:
-    page = show(browser, tmp_path, figures, java_script_enabled=False)
+def test_without_scripts_a_still_picture_remains(figures: dict[str, viz.Viewer], visit: Any, tmp_path: Path) -> None:
+    page = show(visit, tmp_path, figures, java_script_enabled=False)
     assert page.is_visible("#weights svg") and not page.is_visible("#weights input >> nth=0")
     assert page.inner_text("#weights .touch-said").startswith("Width 16")
-    page.context.close()
 
 
 # ---- the figures of the book ----
@@ -446,9 +425,9 @@ def test_the_figures_of_the_book_are_small_and_have_the_script_of_today() -> Non
 
 
 @pytest.mark.slow
-def test_the_figures_of_the_book_can_be_read_on_a_phone_and_nothing_jumps(browser: Any, tmp_path: Path) -> None:
+def test_the_figures_of_the_book_can_be_read_on_a_phone_and_nothing_jumps(visit: Any, tmp_path: Path) -> None:
     figures = of_the_book(everything=False)
-    page = show(browser, tmp_path, {name: viz.Viewer(name, html) for name, html in figures.items()}, viewport=NARROW)
+    page = show(visit, tmp_path, {name: viz.Viewer(name, html) for name, html in figures.items()}, viewport=NARROW)
     page.add_style_tag(content="body { margin: 0 18px } p { max-width: none }")  # narrower than any page of the book
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     for name in figures:
@@ -470,8 +449,6 @@ def test_the_figures_of_the_book_can_be_read_on_a_phone_and_nothing_jumps(browse
             " * Math.hypot(one.getScreenCTM().a, one.getScreenCTM().b))",
         )
         assert min(sizes, default=9) >= 9, name
-    assert page.problems == []
-    page.context.close()
 
 
 PRESS = """(box) => {  // every value of a control, and what is drawn then
@@ -490,14 +467,9 @@ PRESS = """(box) => {  // every value of a control, and what is drawn then
 
 
 @pytest.mark.slow
-def test_each_figure_of_the_book_works_alone_in_a_frame_without_rights(browser: Any) -> None:
+def test_each_figure_of_the_book_works_alone_in_a_frame_without_rights(visit: Any) -> None:
     """So it is on Colab: each output is a page of its own, which sees neither the notebook nor the network."""
-    page = browser.new_page()
-    page.set_default_timeout(PATIENCE)
-    problems: list[str] = []
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: problems.append(request.url))
+    page = visit("about:blank")
     for name, html in of_the_book(everything=False).items():
         inside = escape(f'<!doctype html><html lang="en"><title>t</title><body>{html}</body></html>')
         page.set_content(f'<iframe sandbox="allow-scripts" width="800" height="900" srcdoc="{inside}"></iframe>')
@@ -507,8 +479,6 @@ def test_each_figure_of_the_book_works_alone_in_a_frame_without_rights(browser: 
         looks = [control.evaluate(PRESS) for control in controls * 2]  # the second time, the others are at their ends
         for k in range(len(controls)):
             assert len({*looks[k], *looks[k + len(controls)]}) > 1, f"{name}: a control that changes nothing"
-    assert [one for one in problems if one != "about:srcdoc"] == []
-    page.close()
 
 
 TO_THE_END = """(all) => all.forEach((one) => {
@@ -517,10 +487,9 @@ TO_THE_END = """(all) => all.forEach((one) => {
 
 
 @pytest.mark.slow
-def test_no_figure_of_the_book_shines_in_the_dark(browser: Any) -> None:
+def test_no_figure_of_the_book_shines_in_the_dark(visit: Any) -> None:
     """Nothing but a picture of the world may be white over a tenth of its area: where a map is zero, it is the page."""
-    page = browser.new_page(color_scheme="dark")
-    page.set_default_timeout(PATIENCE)
+    page = visit("about:blank", color_scheme="dark")
     for name, html in of_the_book(everything=False).items():
         if name.startswith("vision_transformers"):  # a photograph, and digits on paper
             continue
@@ -530,11 +499,10 @@ def test_no_figure_of_the_book_shines_in_the_dark(browser: Any) -> None:
             picture = plt.imread(io.BytesIO(page.locator(".touch svg").first.screenshot()))
             assert (picture[..., :3].min(-1) > 0.7).mean() < 0.1, name
             page.eval_on_selector_all(".touch input", TO_THE_END)
-    page.close()
 
 
 @pytest.mark.slow
-def test_the_theme_paints_no_pale_frame_round_a_figure_in_the_dark(browser: Any, tmp_path: Path) -> None:
+def test_the_theme_paints_no_pale_frame_round_a_figure_in_the_dark(visit: Any, tmp_path: Path) -> None:
     theme = pytest.importorskip("pydata_sphinx_theme")
     (sheet,) = Path(theme.__file__).parent.rglob("styles/pydata-sphinx-theme.css")
     found = {
@@ -544,8 +512,7 @@ def test_the_theme_paints_no_pale_frame_round_a_figure_in_the_dark(browser: Any,
     assert len(outputs) > 10
     boxes = "".join(f'<div class="cell_output"><div class="output text_html">{html}</div></div>' for html in outputs)
     style = sheet.read_text("utf-8") + (ROOT / "book/_static/book.css").read_text("utf-8")
-    page = browser.new_page(color_scheme="dark")
-    page.set_default_timeout(PATIENCE)
+    page = visit("about:blank", color_scheme="dark")
     page.set_content(
         f'<!doctype html><html data-theme="dark" data-mode="dark"><style>{style}</style>'
         f'<body><div class="bd-content"><article class="bd-article">{boxes}</article></div></body></html>'
@@ -555,4 +522,3 @@ def test_the_theme_paints_no_pale_frame_round_a_figure_in_the_dark(browser: Any,
     )
     assert looks[0][0] != "rgba(0, 0, 0, 0)"  # the theme does paint
     assert {tuple(look) for look in looks[1:]} == {("rgba(0, 0, 0, 0)", "0px")}
-    page.close()

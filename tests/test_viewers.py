@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from browser import NARROW, opened
+from browser import NARROW, write_pages
 
 from experiments.pages import NODE
 from transformer_lib import Translator, viz
@@ -110,23 +110,16 @@ def test_the_style_of_the_scripts(path: Path) -> None:
 
 # ---- in a browser ----
 
-DARK = ":root { --pst-color-background: #14181e; --pst-color-text-base: #ced6dd; } body { background: #14181e }"
-
 
 @pytest.fixture(scope="module")
 def pages(viewers: dict[str, viz.Viewer], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("viewers")
     body = "".join(f'<section id="{name}">{viewer.html}</section>' for name, viewer in viewers.items())
-    for mode, style in (("light", ""), ("dark", DARK)):
-        head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>t</title>'
-        head += f'<meta name="viewport" content="width=device-width"><style>{style}</style>'
-        (folder / f"{mode}.html").write_text(f"{head}<body>{body}</body></html>", encoding="utf-8")
-    return folder
+    return write_pages(tmp_path_factory.mktemp("viewers"), body)
 
 
 @pytest.mark.slow
-def test_everything_works_by_keyboard_and_is_said(pages: Path, browser: Any) -> None:
-    page, problems = opened(browser, (pages / "light.html").as_uri())
+def test_everything_works_by_keyboard_and_is_said(pages: Path, visit: Any) -> None:
+    page = visit((pages / "light.html").as_uri())
 
     def says(name: str) -> str:
         assert page.get_attribute(f"#{name} .tl-says", "aria-live") == "polite"
@@ -151,14 +144,12 @@ def test_everything_works_by_keyboard_and_is_said(pages: Path, browser: Any) -> 
     assert page.locator("#maps .tl-words label:visible").count() == 4  # a shorter sentence
     page.select_option("#maps select >> nth=1", index=1)
     assert page.inner_text("#maps .tl-words input:checked + span") == "the"
-    assert problems == []
-    page.context.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["light", "dark"])
-def test_they_fit_a_phone_and_can_be_read(pages: Path, browser: Any, mode: str) -> None:
-    page, problems = opened(browser, (pages / f"{mode}.html").as_uri(), viewport=NARROW, has_touch=True)
+def test_they_fit_a_phone_and_can_be_read(pages: Path, visit: Any, mode: str) -> None:
+    page = visit((pages / f"{mode}.html").as_uri(), viewport=NARROW, has_touch=True)
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
     light = page.evaluate("() => getComputedStyle(document.querySelector('.tl-viewer')).backgroundColor")
     assert (light == "rgb(20, 24, 30)") == (mode == "dark")
@@ -166,26 +157,22 @@ def test_they_fit_a_phone_and_can_be_read(pages: Path, browser: Any, mode: str) 
         "() => [...document.querySelectorAll('.tl-viewer *')].filter((one) => one.offsetParent && one.innerText"
         " && parseFloat(getComputedStyle(one).fontSize) < 12).length"
     )
-    assert small == 0 and problems == []
+    assert small == 0
     page.tap("#attention .tl-words label:nth-of-type(2)")
     assert page.inner_text("#attention .tl-says").startswith("tired: ")
-    page.context.close()
 
 
 @pytest.mark.slow
-def test_without_scripts_a_still_picture_remains(pages: Path, browser: Any) -> None:
-    page, problems = opened(browser, (pages / "light.html").as_uri(), java_script_enabled=False)
+def test_without_scripts_a_still_picture_remains(pages: Path, visit: Any) -> None:
+    page = visit((pages / "light.html").as_uri(), java_script_enabled=False)
     assert "The best of" in page.inner_text("#beam .tl-says")  # the last step of the search
     assert not page.is_visible("#beam .tl-slider") and page.is_disabled("#maps select >> nth=0")
-    assert problems == []
-    page.context.close()
 
 
 @pytest.mark.slow
-def test_two_on_a_page_do_not_disturb_each_other(browser: Any, tmp_path: Path) -> None:
+def test_two_on_a_page_do_not_disturb_each_other(visit: Any, tmp_path: Path) -> None:
     one = viz.attention_viewer(torch.eye(3), WORDS, WORDS).html
     (tmp_path / "x.html").write_text(f'<div id="a">{one}</div><div id="b">{one}</div>', encoding="utf-8")
-    page, _ = opened(browser, (tmp_path / "x.html").as_uri())
+    page = visit((tmp_path / "x.html").as_uri())
     page.check("#a input >> nth=2", force=True)
     assert page.inner_text("#a .tl-says").startswith("it:") and page.inner_text("#b .tl-says").startswith("dog:")
-    page.context.close()

@@ -34,7 +34,7 @@ def test_the_examples_of_the_readme_print_what_stands_below_them(number: int, tm
 
 
 def test_the_readme_is_short_above_its_chapters_and_has_no_address_that_leads_nowhere() -> None:
-    assert len(README.partition("## Chapters")[0].splitlines()) <= 90
+    assert len(README.partition("## Chapters")[0].splitlines()) <= 92
     assert "OWNER" not in README
     for path in [*ROOT.glob("*.md"), *(ROOT / "book").rglob("*.md"), *(ROOT / "transformer_lib").rglob("*.py")]:
         text = path.read_text(encoding="utf-8")  # until the first release, anybody could register the package's name

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import random
 import re
 import signal
@@ -238,7 +239,8 @@ print(json.dumps([len(corpus), seconds, int(peak) / 2**20]))
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 def test_a_million_pairs_need_little_memory(tmp_path):
-    command = [sys.executable, "-c", LARGE, str(tmp_path / "corpus"), "1000000"]
+    n = 1_000_000 if os.environ.get("CI") else 200_000
+    command = [sys.executable, "-c", LARGE, str(tmp_path / "corpus"), str(n)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     count, seconds, gigabytes = json.loads(output)
-    assert count == 1_000_000 and gigabytes < 1.0 and seconds < 60
+    assert count == n and gigabytes < 0.5 + n / 2_000_000 and seconds < 60

@@ -131,11 +131,11 @@ def from_hf(model_or_folder: nn.Module | Path | str) -> nn.Module:
         model = BertClassifier(model, len(weights["classifier.weight"]))
         if (dropout := settings.get("classifier_dropout")) is not None:
             model.dropout = nn.Dropout(dropout)
-    used, found = set[str](), dict[str, Tensor]()
-    for name, parameter in model.named_parameters():
+    sources: dict[str, list[str]] = {}  # for each parameter, where its parts stand in the file
+    for name, _ in model.named_parameters():
         if name.startswith(WORD_HEAD):
             continue
-        parts = []
+        sources[name] = []
         for other in family.their_names(name):
             names = other, other.split(".", 1)[-1], re.sub(r"..coder.embed_tokens", "shared", other)
             present = next((name for name in names if name in weights), None)
@@ -143,17 +143,17 @@ def from_hf(model_or_folder: nn.Module | Path | str) -> nn.Module:
                 raise ValueError(f"weights have no {other}")
             if weights[present].dtype not in FLOATS:  # such as whole numbers, which a scale belongs to
                 raise ValueError(f"{present} is {weights[present].dtype}, expected {', '.join(map(str, FLOATS))}")
-            used.add(present)
-            parts.append(weights[present])
-        tensor = family.load(name, torch.cat(parts), settings)
+            sources[name].append(present)
+    used = {place for places in sources.values() for place in places}
+    dtype = reduce(torch.promote_types, (weights[name].dtype for name in used))  # so that none is rounded
+    model.to(next(iter(weights.values())).device, dtype)
+    for name, places in sources.items():
+        tensor = family.load(name, torch.cat([weights[place] for place in places]), settings)
+        parameter = model.get_parameter(name)
         if tensor.shape != parameter.shape:  # which a copy might stretch
             shapes = tuple(tensor.shape), tuple(parameter.shape)
-            raise ValueError(f"{present} gives {name} the shape {shapes[0]}, but the configuration {shapes[1]}")
-        found[name] = tensor
-    dtype = reduce(torch.promote_types, {tensor.dtype for tensor in found.values()})  # so that none is rounded
-    model.to(next(iter(found.values())).device, dtype)
-    for name, tensor in found.items():
-        model.get_parameter(name).copy_(tensor)
+            raise ValueError(f"{places[0]} gives {name} the shape {shapes[0]}, but the configuration {shapes[1]}")
+        parameter.copy_(tensor)
     for name in weights:
         if name not in used:
             check_unused(name, weights, used, settings)

@@ -107,15 +107,18 @@ def test_mutants_are_caught_by_the_tests_of_their_function(chapter: str) -> None
     missing = {one.target for one in grading.checks(chapter)} ^ {one.target for one in MUTANTS[chapter]}
     assert not missing, f"tests/data/mutants.txt: what can go wrong in {missing} of {chapter}?"
     assert len(MUTANTS[chapter]) >= 16
+    different = set[str]()
     for one in MUTANTS[chapter]:
         text = grading.source(chapter, one.target)
         assert one.right in text, one
         node = ast.parse(text.replace(one.right, one.wrong)).body[0]
+        different.add(one.target + ast.dump(node))
         if one.slip:
             told = "\n".join(problems(chapter, one.target, {one.target: (node, "cell 0")}))
             assert f": {one.slip}" in told.replace('"', ""), (one, told)
         else:
             assert caught(chapter, one.target, node), one
+    assert len(different) == len(MUTANTS[chapter]), "two of them are the same"
 
 
 def test_a_message_names_the_function_of_the_library_that_raised() -> None:

@@ -204,14 +204,8 @@ class Corpus(NamedTuple):
 Parts = tuple[list[Pair], list[Pair], list[Pair]]  # to learn from, to choose by, to report on
 
 
-def turned(pairs: Iterable[Pair], options: TrainOptions, text: TextPreparation) -> list[Pair]:
-    """Pairs of English and German in the direction that is asked for.
-
-    Raises:
-        ValueError: for other languages.
-    """
-    if {text.source, text.target} != {"en", "de"}:
-        raise ValueError(f"{options.data} is en and de, not {text.source!r} and {text.target!r}")
+def turned(pairs: Iterable[Pair], text: TextPreparation) -> list[Pair]:
+    """Pairs of English and German in the direction that is asked for."""
     if text.source == "en":
         return list(pairs)
     return [Pair(one.target, one.source, tuple((t, s) for s, t in one.alignment)) for one in pairs]
@@ -220,7 +214,7 @@ def turned(pairs: Iterable[Pair], options: TrainOptions, text: TextPreparation) 
 def load_captions(options: TrainOptions, text: TextPreparation) -> Parts:
     """Generated captions: 500 to choose by, 1,000 to report on, the rest to train on."""
     captions = make_captions(options.n_captions + 1500, options.seed, simple=options.simple)
-    pairs = turned(captions, options, text)
+    pairs = turned(captions, text)
     test = pairs[500:1500]
     reserved = {pair.source for pair in test}
     validation = [pair for pair in pairs[:500] if pair.source not in reserved]
@@ -244,7 +238,7 @@ def load_visitors(options: TrainOptions, text: TextPreparation) -> Parts:
     learn = [pair for part in ("train", "more", "stories") for pair in load_everyday(part)]
     pairs = visitors_corpus(learn, options.seed)
     parts = (pairs, load_everyday("val"), load_everyday("test"))
-    train, val, test = (turned(part, options, text) for part in parts)
+    train, val, test = (turned(part, text) for part in parts)
     return train, val, test
 
 
@@ -315,6 +309,8 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
         ValueError: if there is no such corpus, or a line of it is no pair.
     """
     text = text or options.preparation()
+    if options.data in ("captions", "everyday") and {text.source, text.target} != {"en", "de"}:
+        raise ValueError(f"{options.data} is en and de, not {text.source!r} and {text.target!r}")
     skipped: list[int] | None = [] if options.skip_bad else None
     found = list(read_pairs(options.extra, skipped)) if options.extra else []
     extra = [pair for pair in found if not any(ENDLESS.search(f"{side} ") for side in pair)]

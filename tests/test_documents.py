@@ -33,6 +33,20 @@ def test_the_examples_of_the_readme_print_what_stands_below_them(number: int, tm
     assert done.stdout == shown, done.stderr
 
 
+ECHO = r"""```bash\necho "([^\n]*)" \| transformer-lib translate (\S+)\n(?:# ([^\n]*)\n)?```(?:\n\n```text\n(.*?)```)?"""
+
+
+@pytest.mark.slow
+def test_translations_that_documents_show_are_those_of_the_shipped_translators() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *(ROOT / "book").rglob("*.md"))]
+    examples = {example for text in texts for example in re.findall(ECHO, text, re.S) if any(example[2:])}
+    assert len(examples) >= 3
+    for typed, name, comment, below in examples:
+        command = [sys.executable, "-m", "transformer_lib", "translate", name]
+        done = subprocess.run(command, input=f"{typed}\n", capture_output=True, text=True, timeout=120)
+        assert done.stdout + done.stderr == (below or f"{comment}\n"), typed
+
+
 def test_the_readme_is_short_above_its_chapters_and_has_no_address_that_leads_nowhere() -> None:
     assert len(README.partition("## Chapters")[0].splitlines()) <= 92
     assert "OWNER" not in README

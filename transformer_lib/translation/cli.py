@@ -411,7 +411,7 @@ class Export:
     weights: Weights = None
     """averaged, best or epoch-N; averaged if there is one."""
     precision: Precision = "float16"
-    """Of the stored weights; int8 is half as large again, and may change a few translations."""
+    """Of the stored weights; int8 is half the size of float16, and may change a few translations."""
 
     def run(self) -> int:
         """Write the folder."""

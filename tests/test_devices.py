@@ -284,7 +284,7 @@ def test_a_training_lowers_the_loss(kind, tmp_path):
         assert all(x.device.type == NAME for x in trainer.model.parameters())
 
 
-def test_another_optimiser_and_loss():
+def test_another_optimizer_and_loss():
     def loss(model, batch):
         return minimum_risk_loss(model, batch, draw, lambda samples, _: torch.ones(samples.shape[:2], device=NAME))
 

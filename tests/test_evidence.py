@@ -37,7 +37,7 @@ def test_a_picture_is_drawn_to_scale():
         ([["low", ">", 5]], [5, math.inf], "the whole interval has to lie above 5"),
         ([["high", "<", -0.5]], [-math.inf, -0.5], "the whole interval has to lie below −0.50"),
         ([["low", ">", -3], ["high", "<", 3]], [-3, 3], "the whole interval has to lie between −3 and 3"),
-        ([["value", "==", 1]], [1, 1], "the share has to be 1"),
+        ([["value", "==", 1]], [1, 1], "the value has to be 1"),
     ],
 )
 def test_a_criterion_is_told_in_words(criterion, ends, words):

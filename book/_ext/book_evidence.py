@@ -51,7 +51,7 @@ def bounds(criterion: list[list[Any]]) -> list[float]:
 def demanded(criterion: list[list[Any]]) -> str:
     """A criterion in words."""
     low, high = bounds(criterion)
-    what = "the share" if criterion[0][0] == "value" else "the whole interval"
+    what = "the value" if criterion[0][0] == "value" else "the whole interval"
     if low == high:
         return f"{what} has to be {show(low)}"
     if criterion[0][1] == ">=":

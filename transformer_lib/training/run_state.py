@@ -115,7 +115,7 @@ def parallel(objective: nn.Module, config: Any) -> nn.Module:
 
 @contextmanager
 def skipping(optimizer: torch.optim.Optimizer, bad: Tensor) -> Iterator[None]:
-    """A block in which a fused optimiser makes no step if ``bad``: it reads ``found_inf``, as from ``GradScaler``."""
+    """A block in which a fused optimizer makes no step if ``bad``: it reads ``found_inf``, as from ``GradScaler``."""
     if not optimizer.defaults.get("fused"):  # asked already, and others refuse the attribute
         yield
         return

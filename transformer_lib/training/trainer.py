@@ -82,7 +82,7 @@ class Trainer:
         optimizer: None for Adam, and with ``shard=True``. The schedule sets its learning rate.
 
     Raises:
-        ValueError: if every parameter is frozen, the optimiser holds parameters of another model, or nothing follows
+        ValueError: if every parameter is frozen, the optimizer holds parameters of another model, or nothing follows
             the warm-up.
     """
 

@@ -496,6 +496,8 @@ none.tsv | train --output {tmp}/x --data {tmp}/none.tsv
 n_heads | train --output {tmp}/x --data {pairs} --n-heads 3
 epoch-7 | translate {run} --weights epoch-7
 keeps 0 epochs | average {run}
+leave out from | train --output {run} --resume --from captions-en-de
+start_from (--from) | train --output {tmp}/x --data {pairs} --from captions-en-de --preset big
 holds no run | average {tmp}/none
 holds no run | export {tmp}/none --output {tmp}/x
 beam_size=0 | translate {run} {tmp}/in.txt --beam-size 0

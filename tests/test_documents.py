@@ -33,7 +33,9 @@ def test_the_examples_of_the_readme_print_what_stands_below_them(number: int, tm
     assert done.stdout == shown, done.stderr
 
 
-ECHO = r"""```bash\necho "([^\n]*)" \| transformer-lib translate (\S+)\n(?:# ([^\n]*)\n)?```(?:\n\n```text\n(.*?)```)?"""
+ECHO = (
+    r"""```bash\necho "([^\n]*)" \| transformer-lib translate (\S+)\n(?:# ([^\n]*)\n)?```(?:\n\n```text\n(.*?)```)?"""
+)
 
 
 @pytest.mark.slow

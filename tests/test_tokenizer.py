@@ -329,7 +329,7 @@ def test_dropout_near_none_and_near_all():
         (lambda: Tokenizer.train([], level="word"), "texts contain no words"),
         (lambda: Tokenizer.train("one string", 300), "'one string', expected a list"),
         (lambda: Tokenizer.train(["a", "b\ud800"], 300), r"texts\[1\] holds half a surrogate pair"),
-        (lambda: Tokenizer.train(["a"], 300, level="char"), "level 'char'"),
+        (lambda: Tokenizer.train(["a"], 300, level="char"), "level 'char' is neither"),
         (lambda: Tokenizer.train(["a"]), "vocab_size=None"),
         (lambda: Tokenizer.train(["a"], 259), "vocab_size=259 must be at least 260"),
         (lambda: Tokenizer.train(["a"], 4, level="word"), "vocab_size=4 must be at least 5"),

@@ -15,7 +15,9 @@ from runs import run_folder
 import transformer_lib.translation.translator as module
 from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.models.bahdanau import BahdanauSeq2Seq
+from transformer_lib.models.gpt import GPTConfig
 from transformer_lib.models.recurrent import RecurrentConfig
+from transformer_lib.models.registry import build_model
 from transformer_lib.training.checkpoints import from_eight_bits, load_tensors, load_weights, to_eight_bits
 from transformer_lib.translation.cli import main
 from transformer_lib.translation.translator import (
@@ -365,6 +367,12 @@ def test_damaged_files_are_refused(case, tmp_path):
         Translator.from_pretrained(path.parent, device="cpu")
 
 
+def language_model(translator):
+    """One that reads and writes with a single stack, and the same vocabularies."""
+    model = build_model("gpt", GPTConfig(translator.source_tokenizer.vocab_size, d_model=8, n_heads=2, n_layers=1))
+    return Translator(model.eval(), translator.source_tokenizer, translator.source_tokenizer)
+
+
 REFUSED = {
     "a number among texts": (lambda t: t.translate(["the cat", 5]), r"texts\[1\] is 5"),
     "a number for a sentence": (lambda t: t.attention("the cat", 5), r"texts\[1\] is 5"),
@@ -374,6 +382,7 @@ REFUSED = {
     "an option that is none": (lambda t: t.translate(["a"], alpha=1.0), "alpha"),
     "nothing": (lambda t: t.attention(" "), "empty sentence"),
     "no attention": (lambda t: t.attention("the cat"), "has no attention to show.*align"),
+    "a single stack": (lambda t: language_model(t).attention("the cat", "a dog"), "has no attention to show.*align"),
 }
 
 

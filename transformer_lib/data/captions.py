@@ -58,7 +58,7 @@ def make_captions(
         max_length: the largest, at most 60. All lengths of a range are drawn alike; without a
             range, 4 to 20 words are mixed as in everyday text.
         simple: the share of simple sentences and noun phrases, such as "the street is wide", "there
-            is a dog" and "the small dog", of 1 to 20 words. With a range they keep to it.
+            is a dog" and "the small dog", of 1 to 14 words. With a range they keep to it.
 
     Returns:
         Pairs with ``alignment``, and with ``referents`` where a caption holds "it".

@@ -1,7 +1,4 @@
-"""Corpora of any size: read as a stream, tokenised once, and mapped from disk by every process.
-
-Chapter: Scaling out.
-"""
+"""Corpora of any size: read as a stream, tokenised once, and mapped from disk by every process."""
 
 import json
 import random
@@ -117,7 +114,8 @@ def tokenize_corpus(
                 count, added = count + len(rows) + len(more), added + len(more)
                 bar.update(len(rows))
         if not count:
-            raise ValueError(f"there are no pairs of at most {max_length} tokens to train on")
+            most = "" if max_length is None else f" of at most {max_length} tokens"
+            raise ValueError(f"there are no pairs{most} to train on")
         sums = {name: checksum(part / name) for name in ("tokens.bin", "lengths.bin")}
         notes = {"pairs": count, "joined": added, "dtype": np.dtype(dtype).name, "sha256": sums}
         (part / "corpus.json").write_text(json.dumps(notes))
@@ -154,7 +152,7 @@ def read_pairs(
                 pair = pair_of(line)
             except ValueError as error:
                 if skipped is None:
-                    advice = "repair it, or skip such lines with --skip-bad"
+                    advice = "repair it, or skip such lines (--skip-bad; skipped=[] in Python)"
                     raise ValueError(f"{name}, line {number}: {error}; {advice}") from error
                 skipped.append(number)
             else:
@@ -195,7 +193,7 @@ def _published_pairs(name: str, source: str | None, target: str | None) -> Itera
         texts = row.get("translation", row)
         pair = [texts.get(language) for language in (source, target)]
         if not all(isinstance(text, str) for text in pair):
-            named = f"{source} and {target}: choose two with --source and --target"
+            named = f"{source} and {target}: choose two as source and target"
             raise ValueError(f"hf:{name} has {', '.join(texts)}, not texts in {named}")
         first, second = map(one_line, pair)
         if first and second:

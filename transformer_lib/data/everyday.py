@@ -58,7 +58,8 @@ def read_part(name: str, directory: Folder) -> list[Pair]:
     path = folder / f"{name}.en-de.tsv.gz"
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path} is missing: name its folder in TRANSFORMER_LIB_DATA, or train on deu.txt of manythings.org/anki"
+            f"{path} is missing: name the folder above everyday in TRANSFORMER_LIB_DATA, or train on deu.txt of "
+            "manythings.org/anki"
         )
     rows = gzip.decompress(path.read_bytes()).decode("utf-8").removesuffix("\n").split("\n")
     return [Pair(source, target) for source, target in (row.split("\t") for row in rows)]

@@ -98,7 +98,7 @@ def fetch(file: DataFile, directory: Folder = None) -> Path:
             variable ``TRANSFORMER_LIB_DATA`` is tried, then the cache, then the network.
 
     Raises:
-        FileNotFoundError: the file is not in the given directory.
+        FileNotFoundError: the file is not in the given directory, or TRANSFORMER_LIB_DATA names no folder.
         OSError: the download failed; the message says what to do.
         ValueError: the content is not what was published.
     """

@@ -22,6 +22,7 @@ def load_multi30k(split: str, source: str = "de", target: str = "en", *, directo
     Args:
         split: "train", "val", "test_2016_flickr", "test_2017_flickr" or "test_2017_mscoco".
         source: the language to translate from, "en", "de" or "fr".
+        target: the one to translate into.
         directory: a folder that has ``multi30k/train.en.gz`` and so on; see ``fetch``.
 
     Raises:

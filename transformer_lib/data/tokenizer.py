@@ -92,6 +92,8 @@ class Tokenizer:
             vocab_size: the largest number of ids, including the four special ones.
                 At level "word", None means all words.
         """
+        if level not in ("bpe", "word"):
+            raise ValueError(f"level {level!r} is neither bpe nor word")
         lines, bpe = check_texts(texts), level == "bpe"
         least = _N_SPECIAL + (256 if bpe else 1)
         size = check_size(lines, vocab_size, least, optional=level == "word")

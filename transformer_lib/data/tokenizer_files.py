@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_lib.data.files import write_atomically
-from transformer_lib.data.text import check_texts as check_texts  # which the page of the tokenizer imports from here
+from transformer_lib.data.text import check_texts
 
 __all__: list[str] = []  # the inside of data.tokenizer
 

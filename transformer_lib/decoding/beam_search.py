@@ -35,12 +35,12 @@ class SearchConfig:
     """Options of a beam search. Source: Wu et al. (2016), section 7."""
 
     beam_size: Size = 5  # hypotheses that go on at each step; 1 is greedy search
-    length_penalty: Exponent = 0.6  # lambda
+    length_penalty: Exponent = 0.6  # exponent: the larger, the longer the translations
     max_length: Size = 100  # the limit on the tokens, EOS included
     n_best: Size = 1  # hypotheses to return for each sentence
     min_length: Count = 0  # EOS is not allowed among the first min_length tokens
     repetition_penalty: Positive = 1.0  # above 1: repeated tokens are less likely
-    normalization: Literal["wu", "mean"] = "wu"
+    normalization: Literal["wu", "mean"] = "wu"  # base of the length penalty: (5 + length) / 6, or the length
     max_ratio: Positive | None = None  # the most target tokens per source token
     lookahead: Size | None = 8  # tokens that the stopping rule looks ahead
 

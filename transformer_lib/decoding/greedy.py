@@ -114,22 +114,22 @@ def check_search(
     text = not hasattr(model, "encode")  # a language model
     if text and prefix is not None:
         raise ValueError("the prompt of a language model is its prefix: give one of them")
-    given = source if text else none if prefix is None else prefix
+    given, name = (source, "prompt") if text else (none if prefix is None else prefix, "prefix")
     if given.dim() != 2 or len(given) != len(source):
-        raise ValueError(f"prefix of shape {tuple(given.shape)} for {len(source)} sentences")
+        raise ValueError(f"{name} of shape {tuple(given.shape)} for {len(source)} sentences")
     if longest < max(1, given.shape[1] + text):
-        raise ValueError(f"max_length={longest} for a prefix of {given.shape[1]} tokens")
+        raise ValueError(f"max_length={longest} for a {name} of {given.shape[1]} tokens")
     if max_ratio is not None and not max_ratio > 0:
         raise ValueError(f"max_ratio={max_ratio} must be positive; None: no limit")
     if source.device.type != "cpu":
         check_ids(source, vocab_size(model, "source"), "source")
     valid, ids = given != padding, given.shape[1] > 0  # without any, nothing waits for the device
     if ids and (valid[:, 1:] & ~valid[:, :-1]).any():
-        raise ValueError("prefix must be padded on the right")
+        raise ValueError(f"{name} must be padded on the right")
     if text and special.bos is None and not (ids and valid[:, 0].all()):
         raise ValueError("a prompt is empty, and this model has no BOS to begin with")
     if ids and special.bos is not None and ((given == special.bos) | special.ends(given)).any():
-        raise ValueError("prefix holds BOS or EOS: BOS is added, and nothing follows EOS")
+        raise ValueError(f"{name} holds BOS or EOS: BOS is added, and nothing follows EOS")
     sizes = (source != padding).sum(1).clamp(min=1) * float(max_ratio or longest)
     limits = torch.maximum(sizes.clamp(1, longest).long(), valid.sum(1))
     return (given, none, (limits - valid.sum(1)).clamp(min=1)) if text else (none, given, limits)

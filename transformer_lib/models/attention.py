@@ -91,6 +91,7 @@ def attention(
     Args:
         mask: True where a query may attend; broadcast to (..., H, T, S).
         causal: hide the keys after each query; the last query sees all keys.
+        dropout: of the weights, whenever it is called: a layer passes 0 in evaluation.
 
     Raises:
         TypeError: if the mask is not boolean: the kernel adds floats to scores.

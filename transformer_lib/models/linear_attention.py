@@ -104,7 +104,7 @@ def kernel_attention(
     """Causal attention with the features elu(x) + 1, and weights that sum to 1.
 
     The last column of the state adds up the features of the keys. Where all of them
-    are as good as 0 (below 1e-30 in single precision), the output is 0.
+    are as good as 0 (below 2e-31 in single precision), the output is 0.
     Source: Katharopoulos et al. (2020), eqs. 7 and 9.
     """
     dtype, q, k, v = q.dtype, wide(q), wide(k), F.pad(wide(v), (0, 1), value=1.0)

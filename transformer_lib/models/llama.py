@@ -115,7 +115,7 @@ class LlamaConfig(GPTConfig):
         if self.head_width % 2:
             raise ValueError(f"d_head={self.head_width} must be even: RoPE rotates pairs")
         if self.n_heads % self.kv_heads:
-            raise ValueError(f"{self.n_heads=} is not divisible by {self.kv_heads=}")
+            raise ValueError(f"n_heads={self.n_heads} is not divisible by n_kv_heads={self.kv_heads}")
 
     @property
     def head_width(self) -> int:

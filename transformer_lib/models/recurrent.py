@@ -131,7 +131,7 @@ class RecurrentConfig(RecurrentSizes):
     """The sizes of a recurrent encoder-decoder."""
 
     reverse_source: bool = False  # from its last token to its first
-    bidirectional: bool = False  # each direction gets half of the state
+    bidirectional: bool = False  # each direction gets half of the state; Bahdanau's encoder always has both
 
 
 class RecurrentEncoder(nn.Module):

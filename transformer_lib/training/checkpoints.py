@@ -79,7 +79,7 @@ def to_eight_bits(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def from_eight_bits(stored: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What ``to_eight_bits`` made, as numbers again, in single precision."""
+    """What ``to_eight_bits`` made, as numbers again: matrices in single precision, vectors as they were stored."""
     weights = {}
     for name, tensor in stored.items():
         if name.endswith("_scale") and getattr(stored.get(name.removesuffix("_scale")), "dtype", None) == torch.int8:

@@ -30,7 +30,7 @@ class TrainingConfig:
     accumulate: Size = 1
     """Batches whose gradients are added up for one update."""
     learning_rate: Positive | None = None
-    """The highest learning rate; unset: the paper's, (d_model * warmup) ** -0.5."""
+    """The highest learning rate; None: the paper's, (d_model * warmup) ** -0.5."""
     schedule: Schedule = "inverse-sqrt"
     """After warm-up: the paper's, linear to zero, halved at stalls, or constant."""
     warmup: Count = 4000

@@ -1,6 +1,6 @@
 """The group of processes that train one model: what they add up, and who goes first.
 
-Chapter: Scaling out.
+Chapter: One model, many processes.
 """
 
 import os

@@ -23,7 +23,7 @@ def r_drop_loss(model: nn.Module, batch: Batch, smoothing: float = 0.1, weight: 
     The passes differ in their dropout. The divergence is the mean of both
     directions.
 
-    Source: Liang et al. (2021), eqs. 1 to 4, divided by 2.
+    Source: Liang et al. (2021), eqs. 1 to 4, divided by 2: their alpha is twice ``weight``.
     """
     padding = special_ids(model).padding
     if not model.training:

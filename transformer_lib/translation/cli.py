@@ -108,8 +108,8 @@ class Download:
 class Train:
     """Train a translator in a folder of its own, go on with a training, or fine-tune a translator.
 
-    What is not given is chosen for the model and the size of the corpus, and printed. Ctrl-C saves and says how to
-    go on. Under torchrun, all processes train together. The options of a model are shown by --model NAME --help.
+    What is not given is chosen for the model and the size of the corpus, and kept in config.json. Ctrl-C saves and says
+    how to go on. Under torchrun, all processes train together. The options of a model are shown by --model NAME --help.
 
     examples:
       transformer-lib train --data sentences.tsv --output runs/mine
@@ -151,7 +151,8 @@ class Train:
             raise ValueError(f"{self.output} holds no run to go on with: leave out --resume to begin one")
         with runs.locked(self.output):
             if self.resume and fixed:
-                raise ValueError(f"--resume keeps the run's options; leave out {', '.join(fixed)}")
+                names = ", ".join(fixed).replace("start_from", "from")
+                raise ValueError(f"--resume keeps the run's options; leave out {names}")
             if not self.resume:
                 plan = TrainOptions(**options, training=training, model_options=model)
                 for note in runs.create_run(plan, self.output):
@@ -385,7 +386,8 @@ class Average:
         epochs = sorted(int(name[1]) for name in names if name)
         last = len(epochs) if self.last is None else self.last
         if not epochs or not 1 <= last <= len(epochs):
-            raise ValueError(f"{folder} keeps {len(epochs)} epochs to average (train with --average), not {last}")
+            asked = "" if self.last is None else f", not {last}"
+            raise ValueError(f"{folder} keeps {len(epochs)} epochs to average (train with --average){asked}")
         epochs = epochs[-last:]
         average_run(folder, epochs)
         print(f"{folder}/averaged.safetensors: epochs {', '.join(map(str, epochs))}", flush=True)
@@ -548,7 +550,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: of the command; None takes those of the process.
 
     Returns:
-        0 if all went well, 1 after an error (told in one line), 130 after Ctrl-C, 143 after SIGTERM.
+        0 if all went well, 1 after an error (told in one line), 130 after Ctrl-C, 143 after SIGTERM
+        (130 if a training was saved).
     """
     if sys.stderr is None:  # closed: nobody listens
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115

@@ -78,7 +78,7 @@ class TrainOptions:
     simple: Probability = 0.2
     """Share of simple sentences among the captions, such as "the street is wide" or "a dog"."""
     vocab_size: Annotated[int, Field(ge=260, le=1_000_000, strict=True)] | None = None
-    """Size of the subword vocabulary of both languages; unset: whole words for captions, else 8,000 or fewer."""
+    """Subwords of both languages together; unset: 8,000 or fewer, or for captions (not gpt or llama) whole words."""
     start_from: str | None = None
     """Begin with the weights, vocabularies and text preparation of a shipped translator or of a run."""
     preset: Literal["tiny", "base", "big"] | None = None
@@ -108,7 +108,7 @@ class TrainOptions:
         if self.start_from is None:
             model_config(self, 300, 300)  # refuses options that the model does not have
         elif self.preset or self.vocab_size or self.text or self.model_options:
-            raise ValueError("start_from brings model, vocabularies and text: leave out your own")
+            raise ValueError("start_from (--from) brings model, vocabularies and text: leave out your own")
         training_config(self)
 
     def preparation(self) -> TextPreparation:
@@ -162,7 +162,8 @@ def recipe(model: str) -> dict[str, Any]:
 def training_config(options: TrainOptions, lengths: Sequence[int] | np.ndarray = ()) -> TrainingConfig:
     """The trainer's configuration: what was given, and the rest from the model and the size of the corpus.
 
-    A batch has 2,000 tokens, or a twelfth of a smaller corpus; there are enough epochs for 900 updates.
+    A batch has 2,000 tokens, or a twelfth of a smaller corpus; there are enough epochs for 900 updates,
+    but for fine-tuning.
 
     Args:
         lengths: of the training pairs, on their longer side; none to check the options alone.
@@ -468,7 +469,7 @@ def unknown_targets(plan: Plan, corpus: Corpus, translator: Translator) -> list[
         return []
     return [
         f"{len(unknown):,} target words are unknown to {plan.options.start_from}, whose vocabulary cannot grow; "
-        f"it will learn to write <unk> for them: {shown(unknown)}"
+        f"it will learn to write ⟨unk⟩ for them: {shown(unknown)}"
     ]
 
 

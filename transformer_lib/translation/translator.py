@@ -487,7 +487,7 @@ class Translator:
             translation: a sentence that it is made to write; None for its own translation.
 
         Raises:
-            ValueError: if a sentence is blank, or the model has no attention.
+            ValueError: if a sentence is blank, or the model has no attention to the source.
         """
         texts = check_texts([text] if translation is None else [text, translation])
         if not all(map(one_line, texts)):
@@ -513,11 +513,12 @@ class Translator:
             for name, weights in maps.items():
                 kind = "cross" if name.endswith("cross_attn") else name.split(".")[0]
                 kinds.setdefault(kind, []).append(weights[0][0])
-            kinds = {kind: kinds[kind] for kind in ("cross", "encoder", "decoder") if kind in kinds}
-            return {kind: torch.stack(weights).float().cpu() for kind, weights in kinds.items()}
+            if "cross" in kinds:  # not in a single stack
+                kinds = {kind: kinds[kind] for kind in ("cross", "encoder", "decoder") if kind in kinds}
+                return {kind: torch.stack(weights).float().cpu() for kind, weights in kinds.items()}
         if hasattr(self.model, "align"):
             return {"cross": self.model.align(source, target)[:, None].float().cpu()}  # type: ignore[operator]
-        raise ValueError(f"{type(self.model).__name__} has no attention to show and no align()")
+        raise ValueError(f"{type(self.model).__name__} has no attention to show between two texts, and no align()")
 
     def prepare(self, text: str) -> str:
         """A sentence as the model reads it."""

@@ -54,7 +54,7 @@ def test_the_readme_is_short_above_its_chapters_and_has_no_address_that_leads_no
     assert "OWNER" not in README
     for path in [*ROOT.glob("*.md"), *(ROOT / "book").rglob("*.md"), *(ROOT / "transformer_lib").rglob("*.py")]:
         text = path.read_text(encoding="utf-8")  # until the first release, anybody could register the package's name
-        assert not re.search(r"pip install ['\"]?attention-step-by-step(?!\[viz\] @ git)", text), path
+        assert not re.search(r"pip install ['\"]?attention-step-by-step(?!\[[a-z,]+\] @ git)", text), path
 
 
 def test_the_table_of_chapters_is_that_of_the_notebooks() -> None:

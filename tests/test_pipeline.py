@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
@@ -425,6 +426,25 @@ def test_cleaning_keeps_what_is_shown_and_drops_the_rest(project: TinyProject) -
     last.source = last.source.removeprefix("#| fold: A label\n")
     notebooks.clean(notebook)
     assert last.metadata == {"tags": ["raises-exception"], "mystnb": {"image": {"alt": "x"}}}
+
+
+def test_the_first_cell_installs_what_the_page_imports() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    brought = {re.match(r"\w+", line)[0] for line in project["dependencies"]} | {"transformer_lib", "matplotlib"}
+    brought |= set(sys.stdlib_module_names) | {"IPython", "google"}  # a notebook's own, and Colab's
+    brought |= {"triton", "flash_kernel", "wrapped"}  # torch brings the first to GPUs, and pages write the others
+    asking = {}
+    for path in chapters.notebooks():
+        code = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+        tree = ast.walk(ast.parse(re.sub(r"^( *)[%!].*$", r"\1pass", "\n".join(code), flags=re.M)))
+        whole = [[node.module] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+                 for node in tree if isinstance(node, ast.Import | ast.ImportFrom)]  # fmt: skip
+        named = {name.split(".")[0] for names in whole for name in names} - brought
+        assert named <= chapters.EXTRAS.keys(), path
+        asking[path.stem] = re.search(r"\[([\w,]+)\]", code[0])[1]
+        assert asking[path.stem] == ",".join(["viz", *sorted((chapters.EXTRAS[name] for name in named), reverse=True)])
+    assert (asking["llama"], asking["masks"]) == ("viz,hf", "viz")
+    assert set(chapters.EXTRAS.values()) <= project["optional-dependencies"].keys()
 
 
 def test_reading_order() -> None:

@@ -112,7 +112,7 @@ class TinyProject:
     def cells(self, module: str, title: str, imports: str, code: str) -> list[nbformat.NotebookNode]:
         """The cells of a chapter, with counts as if it had been executed."""
         sources = [
-            chapters.colab_cell(self.root),
+            chapters.colab_cell(root=self.root),
             f"#| default_exp {module}",
             f"#| export\n{imports}",
             f"#| export\n{code.strip()}",

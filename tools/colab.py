@@ -4,10 +4,10 @@
     python tools/colab.py NOTEBOOK ...         only these
     python tools/colab.py --here [NOTEBOOK]    with this very Python, as inside Colab's own image
 
-Each notebook runs in an environment that has the dependencies of ``attention-step-by-step[viz]`` and Jupyter, but not
-the package: a start-up file of IPython says that this is Colab, so the notebook's own install cell runs, and git takes
-the project's address for a local clone that holds the working tree. The environment is kept in build/colab and made
-anew when the pins change.
+Each notebook runs in an environment that has the dependencies of the package, with the extras that pages ask for, and
+Jupyter, but not the package: a start-up file of IPython says that this is Colab, so the notebook's own install cell
+runs, and git takes the project's address for a local clone that holds the working tree. The environment is kept in
+build/colab and made anew when the pins change.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import tempfile
 import time
 import tomllib
 import venv
+from itertools import chain
 from pathlib import Path
 
-from chapters import ROOT, notebooks, repository
+from chapters import EXTRAS, ROOT, notebooks, repository
 
 STARTUP = 'import sys, types\nsys.modules.setdefault("google.colab", types.ModuleType("google.colab"))\n'
 RUN = """
@@ -83,7 +84,8 @@ def environment(root: Path = ROOT) -> Path:
     python, ready = folder / "bin" / "python", folder / ".ready"
     if not ready.exists() or ready.read_text() != pins.read_text():
         project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        asked = [*project["dependencies"], *project["optional-dependencies"]["viz"], "ipykernel", "nbclient"]
+        extras = (project["optional-dependencies"][name] for name in ("viz", *EXTRAS.values()))
+        asked = [*project["dependencies"], *chain(*extras), "ipykernel", "nbclient"]
         venv.create(folder, clear=True, with_pip=True)
         pip(python, "install", "--quiet", "--constraint", pins, "torch")  # first, so that nothing chooses its build
         pip(python, "install", "--quiet", "--constraint", pins, *asked)

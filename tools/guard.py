@@ -136,7 +136,7 @@ def check_notebook(chapter: Notebook, root: Path = ROOT) -> list[str]:
         *executed(chapter),
         *switches(chapter),
         *portable(chapter),
-        *furniture(chapter, colab_cell(root)),
+        *furniture(chapter, colab_cell((cell.source for cell in chapter.cells if cell.kind == "code"), root)),
     ]
 
 

@@ -51,7 +51,8 @@ def clean(notebook: nbformat.NotebookNode) -> None:
     notebook.metadata = nbformat.from_dict(METADATA)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     if len(notebook.cells) > 1 and '"google.colab" in sys.modules' in notebook.cells[1].source:
-        notebook.cells[1].source = colab_cell()
+        code = (cell.source for cell in notebook.cells if cell.cell_type == "code")
+        notebook.cells[1].source = colab_cell(code)
     for cell in notebook.cells:
         kept = {key: cell.metadata[key] for key in CELL_METADATA if cell.metadata.get(key) and key not in FOLDED}
         if cell.cell_type == "code" and fold(cell.source, kept.get("tags", [])) is not None:

@@ -6,6 +6,7 @@ import shlex
 import sys
 import tempfile
 from contextlib import nullcontext
+from pathlib import Path
 
 from experiments import numbers
 from experiments.harness import Check, checks_of, get_study, names, rejudge, run
@@ -36,7 +37,7 @@ def measure(study, check, command, args):
     seeds, budget = list(of.seeds), of.budget or study.budget
     if args.smoke:
         seeds, budget = [0, 1], study.smoke
-    with tempfile.TemporaryDirectory() if args.smoke else nullcontext() as folder:
+    with tempfile.TemporaryDirectory() if args.smoke else nullcontext(args.folder) as folder:
         options = {"check": check, "folder": folder, "workers": args.jobs, "smoke": args.smoke}
         report(study.name, run(study, seeds, budget, command, **options), args.smoke)
 
@@ -58,6 +59,9 @@ def main():
     parser.add_argument("--smoke", action="store_true", help="in miniature, recording nothing")
     parser.add_argument("--seeds", type=seeds, metavar="100-104", help="other seeds, kept as a challenge")
     parser.add_argument("--budget", type=int, help="another budget, likewise")
+    parser.add_argument(
+        "--folder", type=Path, help="measure anew, and write the records there instead of adding to ours"
+    )
     parser.add_argument("--check", action="store_true", help="only list the numbers that are stale")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps.")
@@ -68,6 +72,8 @@ def main():
         parser.error(str(error))
     if args.smoke:
         os.environ["SMOKE"] = "1"  # before a study is imported
+    if args.folder:
+        args.folder.mkdir(parents=True, exist_ok=True)
     if args.do == "list":
         print(*(f"{name:24}{get_study(name).question}" for name in names()), sep="\n")
     elif args.do == "numbers":
@@ -78,7 +84,7 @@ def main():
         if args.do == "run":
             measure(study, challenge(study, args), command, args)
         elif args.do == "judge":
-            record = rejudge(study)
+            record = rejudge(study, args.folder)
             for section in (record, *record["challenges"]):
                 report(name, section, False)
         elif args.do == "check":

@@ -341,14 +341,16 @@ def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, sm
     return section
 
 
-def rejudge(study):
+def rejudge(study, folder=None):
     """Judge the rows of a record again, and those of all its checks."""
-    path, record = stored(study)
+    path, record = stored(study, folder)
     refuse(study, record)
     record["findings"] = judge(study, record)
     known = {check.tried: check for check in checks_of(study).values()}
     for old in record["challenges"]:
-        check = known[old["tried"]]
+        check = known.get(old["tried"]) or Check(
+            old["tried"], tuple(study.findings), old["seeds"], budget=old["budget"]
+        )
         old["findings"] = judge(study.changed(check), old, check)
     write(record, path)
     return record

@@ -1,4 +1,4 @@
-"""What most studies share: three tasks whose data a seed draws, so that an interval covers them, and training loops."""
+"""What most studies share: two tasks whose data a seed draws, so that an interval covers them, and training loops."""
 
 import os
 import random
@@ -146,7 +146,8 @@ def fit_for_hours(model, loss, pairs, folder, seed, epochs, rate, judge, tokens=
     """Train on pairs of rows for whole epochs, and go on from the last one if the folder holds any; ends on the CPU.
 
     Each epoch has a seed of its own, so that a run that was stopped ends like one that was not. A tenth of the updates
-    warm up, and a straight line leads to zero. `judge` gets the model twelve times, and its numbers are returned by epoch.
+    warm up, and a straight line leads to zero. `judge` gets the model at least twelve times, or after each of fewer epochs,
+    and its numbers are returned by epoch.
     """
     place = os.environ.get("DEVICE", "cpu")
     batches = TokenBatches([max(map(len, pair)) for pair in pairs], tokens, seed)

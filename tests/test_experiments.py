@@ -104,6 +104,22 @@ def test_rows_that_are_there_are_not_run_again_and_a_challenge_is_kept_apart(stu
     assert source["commit"] and source["versions"]["torch"] and source["hardware"] and source["date"]
 
 
+def test_a_study_is_measured_anew_in_a_folder_of_its_own(study, tmp_path, monkeypatch):
+    def does(*words):
+        monkeypatch.setattr(
+            sys, "argv", ["experiments", *words, "--folder", str(tmp_path / "again"), "--device", "cpu"]
+        )
+        assert command() == 0
+        return json.loads((tmp_path / "again" / "test_experiments.json").read_text())
+
+    monkeypatch.setenv("DEVICE", "cpu")
+    monkeypatch.setitem(command.__globals__, "get_study", lambda name: study)
+    assert len(does("run", "it")["rows"]) == len(CALLS) > 0
+    record = does("run", "it", "--seeds", "100-103", "--budget", "20")
+    assert record["challenges"][0]["tried"] == "seeds 100 to 103, 20 updates" and does("judge", "it") == record
+    assert not (Path(results.__file__).parent / "test_experiments.json").exists()
+
+
 def test_effects_are_those_of_the_textbook():
     a, b = [5.0, 7.0, 6.0], [4.0, 4.5, 5.5]
     rows = [{"arm": arm, "seed": s, "x": x} for arm, xs in (("a", a), ("b", b)) for s, x in enumerate(xs)]

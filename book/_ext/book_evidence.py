@@ -96,7 +96,7 @@ def repeats(found: dict[str, Any], record: dict[str, Any]) -> str:
     """What the numbers of a finding differ in: timings in their repetition, a trained model's in the part of the data."""
     if found["kind"] == "ratio":
         return "repetitions"
-    return "parts" if record["unit"] == "sentences" else "seeds"
+    return "parts" if record["unit"].startswith(("sentences", "tenth")) else "seeds"
 
 
 def explained(found: dict[str, Any], record: dict[str, Any]) -> str:
@@ -153,7 +153,7 @@ def remarks(name: str, key: str, record: dict[str, Any]) -> str:
         else "",
         f"What didn't hold: {found['earlier']}" if found.get("earlier") else "",
         f"Withdrawn: {found['withdrawn']}" if found.get("withdrawn") else "",
-        f"To repeat it: `python -m experiments run {name}`, and `python -m experiments check {name}` for the checks.",
+        f"To repeat it: `python -m experiments run {name} --folder again`, and `check` in place of `run` for the checks.",
     ]
     return "\n\n".join(line for line in lines if line)
 

@@ -48,17 +48,17 @@ STUDY = Study(
     smoke=20,
     findings={
         "beam": Finding(
-            "With a length penalty of 1, our translators of Multi30k score higher with a beam of 4 than with greedy decoding.",
+            "With a length penalty of 1, our translators of Multi30k between English and German score higher with a beam of 4 than with greedy decoding.",
             difference("bleu", "beam 4, penalty 1", "beam 1, penalty 1"),
             ("low", ">", 0),
             line="With a length penalty, a beam of four beats greedy decoding.",
         ),
         "cure": Finding(
-            "With a length penalty of 1, our translators of Multi30k score within one point with beams of 16 and of 4.",
+            "With a length penalty of 1, our translators of Multi30k between English and German score within one point with beams of 16 and of 4.",
             difference("bleu", "beam 16, penalty 1", "beam 4, penalty 1"),
             (("low", ">", -1), ("high", "<", 1)),
             line="With a length penalty, a beam of 16 scores within a point of a beam of four.",
-            earlier="That they do harm without one fell: it was true of one translator, and not of the other.",
+            earlier="That wide beams do harm without a penalty fell: it was true of one translator, and not of the other.",
         ),
     },
 )

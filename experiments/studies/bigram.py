@@ -88,11 +88,11 @@ NAMES = ("characters", "pairs", "threes", "fours", "fives")
 
 STUDY = Study(
     chapter="scale/scaling_laws",
-    equal="the first characters (a tenth of the budget), width 36, two layers, batches of 256 characters, Adam, clipping, linear decay; and the number of updates",
+    equal="the first characters (a tenth of the budget); of the GPTs also width 36, two layers, batches of 256 characters, Adam, clipping, linear decay; and the number of updates",
     arms=GPTS | {f"a table of {name}": {"order": order} for order, name in enumerate(NAMES, start=1)},
     rates=dict.fromkeys(GPTS, (0.003, 0.01, 0.03)),
     measure=measure,
-    metric="the whole",
+    metric="nats a character",
     budget=323_584,
     unit="characters",
     smoke=5_120,

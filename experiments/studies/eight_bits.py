@@ -66,7 +66,7 @@ def measure(seed, budget, name, bits, group=None):
 
 STUDY = Study(
     chapter="translation/when_can_you_trust",
-    equal="the shipped translators, each with its own search; 1,000 sentences of its test set (of 2016, or everyday sentences); matrices in whole numbers with a scale for each row or for 32 weights, vectors as they are; measured on weights in half precision, which the translators had until 28 November 2026, when that of everyday sentences was an earlier one (with a scale for 32 weights: on those in eight bits)",
+    equal="the shipped translators, each with its own search; 1,000 sentences of its test set (of 2016, or everyday sentences); matrices in whole numbers with a scale for each row or for 32 weights, vectors as they are; measured on weights in half precision, which the translators had until 29 November 2026, when that of everyday sentences was an earlier one (with a scale for 32 weights: on those in eight bits)",
     arms={
         f"{label}, {bits or 16} bits": {"name": name, "bits": bits}
         for label, name in MODELS.items()

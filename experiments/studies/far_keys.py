@@ -83,7 +83,7 @@ STUDY = Study(
     budget=400,
     findings={
         "window": Finding(
-            "With a window of the 64 letters it was trained on, set only when it reads, a letter at three to four times that length costs at most 0.1 bits more than in the same 64 letters, read alone.",
+            "With a window of the 64 letters it was trained on, set only when it reads, a letter at three to four times that length costs at most 0.1 bits more than in the same 64 letters, read alone, where it counts from the 17th on.",
             level("rise, window 64", "Llama"),
             ("high", "<", 0.1),
             line="With a window of its training length, set only when it reads, a small rotary model reads four times as far.",

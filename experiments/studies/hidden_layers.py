@@ -51,7 +51,7 @@ STUDY = Study(
         "the word it, hidden from all": {"word": "it", "layers": (*EARLY, *LAST)},
     },
     measure=measure,
-    metric="wrong",
+    metric="% of the pronouns that become wrong",
     budget=1,
     unit="tenth of the captions",
     smoke=1,

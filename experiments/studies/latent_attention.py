@@ -85,7 +85,7 @@ def measure(seed, budget, sees, rate):
 
 STUDY = Study(
     chapter="history/latent_attention",
-    equal="recipes, their split and order (by seed), parameters (29 to 32 thousand), dropout, Adam, decay, updates",
+    equal="recipes, their split and order (by seed), parameters (29 to 31 thousand), dropout, Adam, decay, updates",
     arms={name: {"sees": name} for name in WIDTHS if name != "four small LSTMs, averages"},
     rates=(0.01, 0.03, 0.06, 0.12),
     measure=measure,

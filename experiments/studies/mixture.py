@@ -84,7 +84,7 @@ STUDY = Study(
             ("low", ">", 0.02),
         ),
         "behind": Finding(
-            "With as many parameters in all, one network that every letter visits costs less than the mixture.",
+            "With one layer and as many parameters in all, one network that every letter visits costs less than the mixture.",
             difference("bits", "mixture", TOTAL),
             ("low", ">", 0),
         ),

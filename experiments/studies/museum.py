@@ -1,4 +1,4 @@
-"""On real sentences, what did each step from one vector to the Transformer buy, with every model trained to its end?"""
+"""On real sentences, what did each step from one vector to the Transformer buy, with every model trained for thirty epochs?"""
 
 import json
 import os

@@ -61,7 +61,7 @@ STUDY = Study(
 
 CHECKS = {
     "longer": Check(
-        "1,200 updates; the best of two rates (0.004 and 0.008) for one stack whose target follows its source, and 0.008, the old rate, for the others; seeds 100 to 105",
+        "1,200 updates; the best of two rates (0.004 and 0.008) for one stack whose target follows its source, and 0.008, the old rate, for the one whose target begins at a fixed position; seeds 100 to 105",
         ("sliding",),
         range(100, 106),
         {"one stack, sliding": {}, "one stack, fixed": {"rate": 0.008}},

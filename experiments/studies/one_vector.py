@@ -149,7 +149,7 @@ ENCODERS = {
 LONG = "right translation, 17 words or more"
 STUDY = Study(
     chapter="history/encoder_decoder",
-    equal="the museum's model with one vector of 256 numbers; the search changes these alone, from zero, between -1 and 1, in 100 steps of Adam with a rate of 0.1, for twenty captions of the test set of 2016 in each of five disjoint parts, once for the reference translation and once for the same tokens in a random order; the probe is a linear discriminant analysis, trained for each place on a random half of the training captions of 17 words or more and tested on all of the test set (generated captions: an encoder of width 128 trained on 2,000 captions of 7 to 9 words, 8 epochs, with the rate and the clipping of the page; the probe on 5,000 others, tested on 1,000)",
+    equal="the museum's model with one vector of 256 numbers; the search changes these alone, from zero, between -1 and 1, in 100 steps of Adam with a rate of 0.1, for at most twenty captions of the test set of 2016 in each of five disjoint parts (of 17 words or more, there are fifteen), once for the reference translation and once for the same tokens in a random order; the probe is a linear discriminant analysis, trained for each place on a random half of the training captions of 17 words or more and tested on the 75 of the test set (generated captions: an encoder of width 128 trained on 2,000 captions of 7 to 9 words, 8 epochs, with the rate and the clipping of the page; the probe on 5,000 others, tested on 1,000)",
     arms=SEARCH | ENCODERS,
     measure=measure,
     metric="% of the sentences, % of the words",
@@ -163,7 +163,7 @@ STUDY = Study(
             line="One vector isn't too small for many long captions: there is one from which the decoder writes every word.",
         ),
         "language": Finding(
-            "With the same words in a random order, there is hardly ever such a vector.",
+            "With the same words in a random order, our search hardly ever finds such a vector.",
             difference("found", LONG, "its words shuffled, 17 words or more"),
             ("low", ">", 40),
         ),

@@ -70,7 +70,7 @@ STUDY = Study(
     smoke=1,
     findings={
         "emulated": Finding(
-            "On processors without instructions for bfloat16, a step of our small Transformer takes longer in bfloat16.",
+            "On our processors without instructions for bfloat16, a step of our small Transformer takes longer in bfloat16.",
             ratio("milliseconds", "step, bfloat16", "step, float32"),
             ("low", ">", 1),
             line="On our processors without instructions for bfloat16, bfloat16 slowed training down.",

@@ -322,10 +322,4 @@ CHECKS = {
         range(300, 310),
         settings={"fresh": 779, "lengths": (14, 20), "pool": 780},
     ),
-    "second-training": Check(
-        "a second training, --seed 1: other captions, first weights and order; its own validation and test captions",
-        ASKED,
-        range(200, 210),
-        settings={"number": 1, "pool": 781},
-    ),
 }

@@ -95,7 +95,7 @@ STUDY = Study(
         "an adjective from elsewhere": {"swap": "stranger"},
     },
     measure=measure,
-    metric="changed",
+    metric="% of the pronouns that change, or that become the other caption's",
     budget=1,
     unit="tenth of the pairs",
     smoke=1,

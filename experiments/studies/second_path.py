@@ -220,7 +220,7 @@ def measure(seed, budget, cut="head", mean=False, blind=None, hidden=None, word=
 TWO = "the head and its two partners"
 STUDY = Study(
     chapter="history/what_attention_weights_mean",
-    equal="one trained translator of captions, captions-en-de; the right German words before the pronoun; the partners are those two of all 47 other heads, in encoder and decoder, whose silence leaves least on the validation captions once the head is silent; measured on all 188 test captions with a pronoun, in tenths",
+    equal="one trained translator of captions, captions-en-de; the right German words before the pronoun, but for an exchanged article; the partners are those two of all 47 other heads, in encoder and decoder, whose silence leaves least on the validation captions once the head is silent; measured on all 188 test captions with a pronoun, in tenths",
     arms={
         "the head": {},
         "the head and one partner": {"cut": "one"},
@@ -237,7 +237,7 @@ STUDY = Study(
         "the head, German article exchanged": {"word": "article"},
     },
     measure=measure,
-    metric="margin left",
+    metric="% of the margin that is left, or % of the pronouns that are wrong or follow the exchanged word",
     budget=1,
     unit="tenth of the captions",
     smoke=1,

@@ -140,8 +140,13 @@ def test_messages_name_sections_and_slips_that_exist() -> None:
         sections = {one.section for one in grading.checks(chapter)}
         assert sections <= headings, (chapter, sections - headings)
         text = (ROOT / f"transformer_lib/student/{chapter}.py").read_text(encoding="utf-8")
-        named = set(re.findall(r"[\"'](\"?[A-Z][^'\"\n]*\w\"?)[\"']: ", text.replace("isn't", "isn’t")))
+        named = set(re.findall(r"[\"'](\"?[A-Z][^'\"\n]*[\w)]\"?)[\"']: ", text.replace("isn't", "isn’t")))
         assert {name.replace("’", "'") for name in named} <= titles, (chapter, named - titles)
+        calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+        calls = [call for call in calls if getattr(call.func, "id", "") == "equal"]
+        both = [key.value for call in calls for key in call.keywords if key.arg == "names"]
+        both += [call.args[3] for call in calls if len(call.args) > 3]
+        assert all(ast.unparse(one).count(" / ") == 1 for one in both), chapter  # what is wanted / what came
 
 
 def test_commands_in_the_text_name_chapters_and_functions_that_exist() -> None:

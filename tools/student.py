@@ -24,7 +24,7 @@ INTRODUCTION = """# Write it yourself: {title}
 
 > {promise}
 
-This is the chapter's notebook, but the bodies of {count} functions are missing: they say `raise NotImplementedError`. Write them, from top to bottom.
+This is the chapter's notebook, but `raise NotImplementedError` stands where your code goes. Functions to write, from top to bottom: {count}.
 
 - Before each cell, a list says what its tests expect. After it, `grade` tests what you have written so far: ✓ passes, ✗ does not, · is not written yet, and ! can't be read. A failure shows both numbers, and names the section that explains it. If it names a famous slip, {slips} has the wrong line and the right one.
 - Each function is tested alone, inside the library: everything else is taken from there. So you can begin anywhere, and one mistake fails one function.

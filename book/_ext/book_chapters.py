@@ -108,7 +108,7 @@ def link(source: str, found: Chapter, text: str) -> nodes.Node:
 
 
 class ChapterRole(SphinxRole):
-    """``{chapter}`decoding``` gives "chapter 16", linked; ``{chapter}`the mask of {number} <masks>``` gives other words."""
+    """``{chapter}`decoding``` gives "chapter 14", linked; ``{chapter}`the mask of {number} <masks>``` gives other words."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         explicit = re.fullmatch(r"(.+?)\s*<([\w.]+)>", self.text, re.S)

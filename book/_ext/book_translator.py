@@ -1,6 +1,6 @@
-"""``{live-translator}``, ``{museum}``, ``{circuit}``, ``{guess}`` and ``{breaking}``: translators that compute in the page, and the files that they load when asked.
+"""``{live-translator}``, ``{museum}``, ``{circuit}``, ``{guess}``, ``{breaking}`` and ``{learning}``: translators that compute in the page, and the files that they load when asked.
 
-The recorded examples come from ``page-translator.json``, ``page-museum.json`` and ``page-circuit.json`` in ``transformer_lib/results``. The scripts and the shipped
+The recorded examples come from ``how_many_words.json`` and the ``page-*.json`` of each directive in ``transformer_lib/results``. The scripts and the shipped
 models are copied from the package into the built book, so that nothing is committed twice; pages without the directives load none of it.
 """
 
@@ -262,7 +262,7 @@ def breaking(
         words = state["target"]
         kept = state["kept"]
         says = f"{len(kept)} of the {len(whole)} words of its translation are still there."
-        if words == whole:
+        if name == "all words":
             says = "All words, each as much as it likes. Choose an English word to see where the translator looked."
         if len(words) > SHOWN:
             words = [*words[:SHOWN], "…"]

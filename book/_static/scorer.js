@@ -14,7 +14,7 @@ const MEANT = [
   [/^softmax$|softmax q|\bqk|sqrt d/, "scaled dot product attention"],
   [/\brope\b/, "positional encoding"],
   [/tokeni[sz]|\bbpe$/, "subword tokenization"],
-  [/\btop [kp]\b/, "decoding"],
+  [/\btop [kp]\b/, "sampling"],
   [/\bmoe\b/, "mixture of experts"],
   [/\brlhf\b|\bdpo\b/, "from prediction to assistant"],
 ];

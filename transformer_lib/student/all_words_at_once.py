@@ -48,7 +48,7 @@ def the_encoder_and_the_length() -> None:
     equal(memory[~pad], model.encoder_norm(x)[~pad], {"the norm at the end is missing": x[~pad]})
     rows = [model.encoder_norm(x)[0].mean(0), model.encoder_norm(x)[1, :3].mean(0)]
     slips = {"padding is averaged, too": model.length(model.encoder_norm(x).mean(1))}
-    equal(lengths, model.length(torch.stack(rows)), slips, names="the scores of the lengths")
+    equal(lengths, model.length(torch.stack(rows)), slips, names="scores of the lengths / got")
 
 
 @check(MaskPredict.write, "Three changes")
@@ -101,7 +101,7 @@ def any_place_but_padding() -> None:
     equal(rows, before, names="the target that was given / afterwards")
     gone = hidden == MASK
     holds(not bool(gone[rows == PAD].any()), "padding was hidden")
-    equal(hidden[~gone], rows[~gone], names="the words that aren't hidden / as they were")
+    equal(hidden[~gone], rows[~gone], names="the words that aren't hidden, as they were / now")
     shares = gone[1::2].double().mean(0)
     holds(bool((shares - 0.6).abs().max() < 0.04), f"shares by place {[round(x, 2) for x in shares.tolist()]}")
 
@@ -176,7 +176,7 @@ def fewer_are_hidden_each_time() -> None:
     spy = Spy()
     found = mask_predict(spy, SOURCE[:1], 4, n_lengths=1)
     counts = [int((seen == MASK).sum()) for seen in spy.seen]
-    slips = {"the same number each time": counts[1:] == [counts[1]] * 3, "one too many": counts == [8, 8, 6, 4]}
+    slips = {"the same number each time": counts[1:] == [counts[1]] * 3, "t counts from 0": counts == [8, 8, 6, 4]}
     holds(counts == [8, 6, 4, 2], f"hidden in the four passes: {counts}, expected [8, 6, 4, 2]", slips)
     holds(not bool((found == MASK).any()), "a word is still hidden at the end")
 
@@ -188,7 +188,7 @@ def the_least_certain_are_written_again() -> None:
     found = mask_predict(spy, SOURCE[:1], 4, n_lengths=1)
     words, _, asked = rounds(spy, 4, 8)
     for seen, expected in zip(spy.seen, asked, strict=True):
-        equal((seen == MASK)[0], tensor(expected), names="what is hidden in a pass / expected")
+        equal((seen == MASK)[0], tensor(expected), names="what should be hidden in a pass / is hidden")
     equal(found[0, :8], tensor(words))
 
 

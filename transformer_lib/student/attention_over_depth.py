@@ -39,7 +39,7 @@ def a_softmax_over_depth() -> None:
     scores = F.rms_norm(values, (4,)) @ wiring.query[2]
     slips = {
         "the keys are not scaled to equal length": (values @ wiring.query[2]).softmax(0),
-        "Softmax along the wrong axis": scores.softmax(-1),
+        "the softmax is over the words, not over the values": scores.softmax(-1),
         "the query of another reader": (F.rms_norm(values, (4,)) @ wiring.query[1]).softmax(0),
         "divided by the root of D, though each query learns its own length": (scores / 2).softmax(0),
         "no softmax": scores,

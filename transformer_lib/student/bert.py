@@ -86,7 +86,7 @@ def three_tables() -> None:
         "True means the opposite": model.encoder(y, ~THERE),
     }
     equal(model.encode(TOKENS, segments), model.encoder(y, THERE), slips)
-    equal(model.encode(TOKENS), model.encode(TOKENS, torch.zeros_like(TOKENS)), names="no segments / the first")
+    equal(model.encode(TOKENS), model.encode(TOKENS, torch.zeros_like(TOKENS)), names="segments of 0 / none given")
 
 
 @check(Bert.encode, "The model")

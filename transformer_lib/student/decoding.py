@@ -80,7 +80,7 @@ def continuations() -> None:
 @check(lp, WHOLE)
 def length_penalty() -> None:
     """((5 + n) / 6) to the power of the penalty."""
-    slips = {"length instead of (5 + n) / 6": 7.0**0.6, "a power of 6 alone": 12 / 6.0**0.6}
+    slips = {"length instead of (5 + n) / 6": 7.0**0.6, "only the 6 is raised to the power": 12 / 6.0**0.6}
     equal(lp(7, 0.6), 2.0**0.6, {"the exponent is missing": 2.0} | slips)
 
 
@@ -92,7 +92,7 @@ def the_best_of_all() -> None:
         want = max(every, key=lambda words: every[words] / ((5 + len(words)) / 6) ** penalty)
         words, total = beam_search(model, tensor([[first]]), 40, penalty, 4)
         plain = max(every, key=lambda words: every[words])
-        equal(tuple(words), want, {"scores are not divided by the length": plain})
+        equal(tuple(words), want, {"log P is not divided by the length penalty": plain})
         equal(float(total), every[want], {"the score is returned instead of log P": penalty > 0})
 
 

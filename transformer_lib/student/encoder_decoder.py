@@ -22,7 +22,7 @@ def like_pytorch() -> None:
     slips = {
         "the update gate keeps the candidate, not the old state": (1 - z) * h + z * n,
         "reset and update are exchanged": (1 - r) * torch.tanh(n_x + z * n_h) + r * h,
-        "the reset gate leaves out the bias of the old state": (1 - z) * torch.tanh(n_x + r * (n_h - b_h[16:])) + z * h,
+        "the reset gate leaves out the bias": (1 - z) * torch.tanh(n_x + b_h[16:] + r * (n_h - b_h[16:])) + z * h,
         "the candidate sees all of the old state": (1 - z) * torch.tanh(n_x + n_h) + z * h,
     }
     equal(gru_step(x, h, W, U, b, b_h), cell(x, h), slips)

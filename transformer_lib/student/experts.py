@@ -118,7 +118,7 @@ def idle_up_busy_down() -> None:
 
 @check(balance_loss, "Two remedies")
 def busy_times_high() -> None:
-    """n / k times the sum over experts of their share of the tokens' visits times their mean score."""
+    """n / k times the sum over experts of the share of tokens that visit each times its mean score."""
     scores = randn(6, 4).softmax(-1).requires_grad_()
     visits = choose(scores.detach(), 2)
     load, mean = visits.float().mean(0), scores.mean(0)

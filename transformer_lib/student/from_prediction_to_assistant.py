@@ -178,7 +178,7 @@ def earns_more() -> None:
     holds(rewards[1] > 1.65 * rewards[0], f"mean reward {rewards[0]:.2f} before, {rewards[1]:.2f} after", slip)
     far, near = distance(free, start), distance(leashed, start)
     slip = {"the leash has no effect": abs(far - near) < 1e-6}
-    holds(near < 0.7 * far, f"the leash moves the model by {near:.2f}, without it is {far:.2f}", slip)
+    holds(near < 0.7 * far, f"on the leash, the model moves by {near:.2f}, without it by {far:.2f}", slip)
 
 
 @check(improve, GRPO)
@@ -256,7 +256,7 @@ def one_round() -> None:
 
     holds(len(names) == len([*start.parameters()]), "some parameters have no gradient")
     slips = {
-        "KL(teacher || student)": bool(F.cosine_similarity(got, unit(forward), dim=0) > 0.999),
+        "the other divergence, KL(teacher || student)": bool(F.cosine_similarity(got, unit(forward), dim=0) > 0.999),
         "padding counts, too": bool(F.cosine_similarity(got, unit(everywhere), dim=0) > 0.9999),
     }
     holds(bool(F.cosine_similarity(got, unit(reverse), dim=0) > 0.9999), "another gradient", slips)
@@ -274,7 +274,7 @@ def of_two_differences() -> None:
     }
     equal(dpo_loss(c, r, rc, rr, 0.2), want, slips)
     far, zero = torch.full((1,), -200.0), torch.zeros(1)
-    equal(dpo_loss(far, zero, zero, zero, 1.0), tensor(200.0), {"log(sigmoid(x)) overflows": tensor(math.inf)})
+    equal(dpo_loss(far, zero, zero, zero, 1.0), tensor(200.0), {"log(0): sigmoid(x) underflows": tensor(math.inf)})
 
 
 @check(pass_at_k, "Has it learned something new? pass@k")

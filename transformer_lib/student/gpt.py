@@ -24,7 +24,7 @@ def attention() -> None:
     cut = layer.out_proj(kernel(*narrow, is_causal=True).transpose(1, 2).flatten(2))
     upside = layer.out_proj(kernel(q, k, v, torch.ones(5, 5, dtype=torch.bool).triu()).transpose(1, 2).flatten(2))
     slips = {
-        "A decoder that sees the answer during evaluation": leaks,
+        "the causal mask is missing": leaks,
         "True means the opposite": upside,
         "Heads cut without the transpose": cut,
         "the scores aren't divided by the root of d_k": layer.out_proj(
@@ -43,7 +43,7 @@ def pre_norm() -> None:
     y = x + layer.self_attn(layer.norm1(x))
     post = layer.norm1(x + layer.self_attn(x))
     want, both = (y + layer.feed_forward(layer.norm2(z)) for z in (y, x))
-    slips = {"Post-norm in the text, pre-norm in the code": layer.norm2(post + layer.feed_forward(post))}
+    slips = {"the norms come after the sums": layer.norm2(post + layer.feed_forward(post))}
     equal(layer(x), want, slips | {"both parts read x": both})
 
 
@@ -79,7 +79,7 @@ def writes() -> None:
             last = model(tensor([tokens[-6:]]))[0, -1].detach()
             tokens.append(int(torch.multinomial((last / temperature).softmax(-1), 1, generator=rng)))
         equal(write(model, begin, 20, temperature, torch.Generator().manual_seed(0)), tokens)
-    equal(begin, [1, 5, 6], names="the list that was given, afterwards / as it was")
+    equal(begin, [1, 5, 6], names="the list that was given / afterwards")
     holds(len(write(model, list(range(10)), 3)) == 13, "it sees at most as many tokens as the model has positions")
 
 
@@ -92,7 +92,7 @@ def learns() -> None:
     train(model, ids, 100, 0.01, seen.append, rows=8)
     right = model(ids[None, :8])[0].softmax(-1)[range(1, 8), ids[2:9]]
     holds(bool((right > 0.9).all()), f"the probabilities of the right tokens are {right.tolist()}")
-    equal(seen, [*range(101)], names="the updates before which watch was called / all of them, and the end")
+    equal(seen, [*range(101)], names="updates before which watch should be called, and the end / is called")
     holds(
         not same(before["layers.0.self_attn.in_proj_weight"], model.state_dict()["layers.0.self_attn.in_proj_weight"]),
         "the attention learned nothing",
@@ -137,4 +137,4 @@ def forgets_old_gradients() -> None:
     model.zero_grad()
     *_, first, _, third = (norm for *_, norm in steps_of(model, ids, 3, 0.0))
     slips = {"gradients of earlier updates are still there": third > 1.5 * first}
-    equal(third / first, 1.0, slips, "norm at the third update / at the first: 1")
+    equal(third / first, 1.0, slips, "third norm over first, expected / got")

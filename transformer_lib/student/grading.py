@@ -238,7 +238,7 @@ def attempt(one: Check) -> str | None:
         if not mine and "NoneType" in str(error):
             where += "\nSomething is None here: is a return missing?"
         if isinstance(error, NameError):
-            where += "\nTests run in the library's module: of your notebook, they see functions and constants alone."
+            where += "\nTests run in the library's module. Of your notebook, they see imports, definitions, constants."
         return f"{type(error).__name__}: {error}\n{where}"
 
 
@@ -290,7 +290,7 @@ def report(chapter: str, cells: Sequence[str], names: Sequence[str] = (), *, qui
                 say(textwrap.indent(f'{problem}\nThe page explains it under "{one.section}".', "      "))
             else:
                 good.append(one)
-    if len(good) == len(chosen):
+    if chosen and len(good) == len(chosen):
         with planted(chapter, answers, others):
             together = [(one, problem) for one in chosen if (problem := tried(one))]
         for one, problem in together:

@@ -52,7 +52,7 @@ def where_each_word_points() -> None:
     scores = torch.einsum("bsd,hkd->bhsk", words, latent.positions[:, :4])  # a row for each word
     slips = {
         "rows and columns exchanged": visible(scores),
-        "Softmax along the wrong axis": visible(scores.mT),
+        "the softmax is over the words, not over the places": visible(scores.mT),
         "the mask is not used": scores.softmax(-1).mT,
     }
     equal(latent.point(words, MASK), visible(scores).mT, slips)

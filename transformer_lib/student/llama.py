@@ -105,7 +105,7 @@ def a_window() -> None:
     """With a window of 2, each token sees itself and the one before, and no other."""
     layer, x = Attention(16, 4, 2, 100.0, 2), randn(1, 5, 16)
     far = torch.cat([x[:, :3] + 1, x[:, 3:]], 1)
-    equal(layer(far)[:, 4], layer(x)[:, 4], names="the first three changed / as they were")
+    equal(layer(far)[:, 4], layer(x)[:, 4], names="as before / with the first three changed")
     near = torch.cat([x[:, :3], x[:, 3:4] + 1, x[:, 4:]], 1)
     holds(not torch.allclose(layer(near)[:, 4], layer(x)[:, 4]), "the last token does not see the one before")
 
@@ -119,7 +119,7 @@ def pre_norm() -> None:
     a = x + block.self_attn(block.norm1(x))
     n = block.norm1(x + block.self_attn(x))
     slips = {
-        "Post-norm in the text, pre-norm in the code": block.norm2(n + block.feed_forward(n)),
+        "the norms come after the sums": block.norm2(n + block.feed_forward(n)),
         "one norm for both": a + block.feed_forward(block.norm1(a)),
         "both sublayers read the same vector": a + block.feed_forward(block.norm2(x)),
     }

@@ -15,7 +15,7 @@ def dot_products() -> None:
     """The score of the state and a vector is their dot product: one number for each vector, (B, S)."""
     state, vectors = randn(2, 8), randn(2, 3, 8)
     want = torch.stack([(state * vectors[:, s]).sum(-1) for s in range(3)], 1)
-    equal(Dot()(state, vectors), want, {"the last axis is left": want[..., None], "scaled": want / 8**0.5})
+    equal(Dot()(state, vectors), want, {"the last axis is left": want[..., None], "divided by sqrt(H)": want / 8**0.5})
 
 
 @check(General.forward, "Three scores")
@@ -96,7 +96,7 @@ def attends_after_its_step() -> None:
         "the old state asks, as in Bahdanau's decoder": after(h, state),
         "context and state exchanged": after(h, h, True),
         "word and attentional vector exchanged before the GRU": after(g, g),
-        "nothing is fed": after(u, u),
+        "the last attentional vector is not read": after(u, u),
     }
     logits, (new, feed), weights = model.step(TARGET[:, 0], vectors, mask, (state, fed))
     equal((logits, new, feed, weights), after(h, h), slips)

@@ -47,7 +47,7 @@ def like_pytorch() -> None:
     z = F.scaled_dot_product_attention(q, k, v)
     by_width = F.scaled_dot_product_attention(q, k, v, scale=12**-0.5)
     slips = {
-        "Heads cut without the transpose": ours.out_proj(z.reshape(2, 5, 12)),
+        "the heads are joined without the transpose": ours.out_proj(z.reshape(2, 5, 12)),
         "the output projection is missing": z.transpose(1, 2).flatten(2),
         "the scores are divided by the root of the model's width": ours.out_proj(by_width.transpose(1, 2).flatten(2)),
     }

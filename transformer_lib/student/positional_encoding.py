@@ -82,7 +82,7 @@ def each_pair_is_turned() -> None:
     halved = turned(torch.stack([left, right], -1).flatten(-2)).unflatten(-1, (-1, 2)).mT.flatten(-2)
     slips = {
         "the other direction": turned(x, sign=-1),
-        "Two layouts of rotary positions": halved,
+        "number i is paired with number i + D / 2, not with its neighbour": halved,
         "position 0 is turned, too": turned(x, 1),
     }
     equal(rotate(x), turned(x), slips)

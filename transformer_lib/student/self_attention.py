@@ -16,12 +16,12 @@ def every_word_asks() -> None:
     X, W_Q, W_K, W_V = randn(4, 5), randn(5, 3), randn(5, 3), randn(5, 2)
     Q, K, V = X @ W_Q, X @ W_K, X @ W_V
     scores = Q @ K.T
-    weights = scores.softmax(-1)
+    weights, divided = scores.softmax(-1), (scores / 3**0.5).softmax(-1)
     slips = {
         "Softmax along the wrong axis": (scores.softmax(0) @ V, scores.softmax(0)),
         "queries and keys are exchanged": (scores.T.softmax(-1) @ V, scores.T.softmax(-1)),
-        "the scores are already divided by the root of the width": ((scores / 3**0.5).softmax(-1) @ V,) * 2,
-        "the weights come second": (weights, weights @ V),
+        "the scores are already divided by the root of the width": (divided @ V, divided),
+        "the weights come first": (weights, weights @ V),
     }
     equal(tuple(self_attention(X, W_Q, W_K, W_V)), (weights @ V, weights), slips)
 
@@ -66,7 +66,7 @@ def the_order_of_the_words() -> None:
     """If the words are shuffled, the outputs are shuffled in the same way."""
     layer, x, order = SelfAttention(6, 4), randn(1, 5, 6), tensor([3, 0, 4, 1, 2])
     seen = torch.ones(1, 5, 5, dtype=torch.bool)
-    equal(layer(x[:, order], seen)[0], layer(x, seen)[0][:, order], names="shuffled before / shuffled after")
+    equal(layer(x[:, order], seen)[0], layer(x, seen)[0][:, order], names="shuffled after / shuffled before")
 
 
 def reader(n_layers: int = 2, **options: bool) -> Reader:
@@ -109,7 +109,7 @@ def padding_changes_nothing() -> None:
     """More padding changes no logit."""
     model = reader()
     wide = torch.cat([WORDS, torch.zeros(2, 3, dtype=torch.long)], 1)
-    equal(model(wide, IT)[0], model(WORDS, IT)[0], names="with more padding / as before")
+    equal(model(wide, IT)[0], model(WORDS, IT)[0], names="as before / with more padding")
 
 
 @check(Reader.forward, "Which word does *it* refer to?")
@@ -133,4 +133,4 @@ def a_wire_is_cut() -> None:
     for cuts in ([(2, IT, tensor([0, 0]))], [(1, IT, tensor([0, 0])), (2, IT, tensor([0, 0]))]):
         _, maps = model(WORDS, IT, cuts)
         cut = [bool((one[rows, IT, 0] == 0).all()) for one in maps]
-        equal(cut, [len(cuts) == 2, True], names="which layers are cut")
+        equal(cut, [len(cuts) == 2, True], names="whether each layer should be cut / is cut")

@@ -40,7 +40,7 @@ def every_occurrence() -> None:
 
 @check(learn_merges, "In between: byte-pair encoding")
 def the_merges_of_the_page() -> None:
-    """The five words of the page give seven merges; of equally frequent pairs, the one with the older pieces wins."""
+    """The page's words give its first seven merges; of equally frequent pairs, the one with the older pieces wins."""
     slips = {"pairs that occur once are joined, too": [*MERGES, ("hunde", "rt")]}
     equal(learn_merges({**COUNTS, "hundert": 1}, 20), [*MERGES[:-1]], slips)
     equal(learn_merges(COUNTS, 7), MERGES)
@@ -83,7 +83,8 @@ def a_letter_for_each_byte() -> None:
 @check(words, "Bytes: any text can be written")
 def with_the_space_before() -> None:
     """Letters, digits and signs are words of their own, each with the space before it; the text begins with a space."""
-    equal(words("don't pay 20€"), ["Ġdon", "'t", "Ġpay", "Ġ20", "âĤ¬"], {"no space in front": ["don", "'t", "Ġpay"]})
+    want = ["Ġdon", "'t", "Ġpay", "Ġ20", "âĤ¬"]
+    equal(words("don't pay 20€"), want, {"no space in front": ["don", *want[1:]]})
     equal(words("a  b_c "), ["Ġa", "Ġ", "Ġb", "_", "c", "Ġ"])
     equal(words(""), [])
 

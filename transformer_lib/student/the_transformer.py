@@ -154,13 +154,14 @@ def whole() -> None:
     causal = torch.ones(4, 4, dtype=torch.bool).tril()
     x = model.embed(TARGET, model.target_embedding)
     got = model(SOURCE, TARGET)
-    slips = {"the causal mask is missing": model.output(model.decoder(x, causal | True, memory, MASK))}
+    leaks = model.output(model.decoder(x, causal | True, memory, MASK))
+    slips = {"A decoder that sees the answer during evaluation": leaks}
     equal(got, model.output(model.decoder(x, causal, memory, MASK)), slips)
     other[:, -1] = 5
     for mode in (True, False):
         model.train(mode)
         one, two = model(SOURCE, TARGET)[:, :-1], model(SOURCE, other)[:, :-1]
-        slips = {"A decoder that sees the answer during evaluation": not same(two, one)}
+        slips = {"the causal mask is missing in training mode": not same(two, one)}
         equal(two, one, slips, "before / after")
 
 

@@ -27,13 +27,13 @@ def norms_first() -> None:
     y = x + layer.self_attn(layer.norm1(x), EVERY)
     post = layer.norm1(x + layer.self_attn(x, EVERY))
     slips = {
-        "Post-norm in the text, pre-norm in the code": layer.norm2(post + layer.feed_forward(post)),
+        "the norms come after the sums": layer.norm2(post + layer.feed_forward(post)),
         "the second sublayer reads x without a norm": y + layer.feed_forward(y),
     }
     equal(layer(x, EVERY), y + layer.feed_forward(layer.norm2(y)), slips)
     first = torch.arange(5) == 0
     y = x + layer.self_attn(layer.norm1(x), first)
-    equal(layer(x, first), y + layer.feed_forward(layer.norm2(y)), names="with a mask / expected")
+    equal(layer(x, first), y + layer.feed_forward(layer.norm2(y)), names="expected with a mask / got")
 
 
 def vit() -> VisionTransformer:

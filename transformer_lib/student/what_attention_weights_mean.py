@@ -29,7 +29,7 @@ def error_rate() -> None:
     gold = [[(0, 0), (1, 1)], [(0, 0)]]
     equal(alignment_error_rate([[(0, 0), (1, 2)]], gold[:1]), 0.5)
     got = alignment_error_rate([[(0, 0), (1, 2)], [(0, 0)]], gold)
-    equal(got, 1 / 3, {"A mean of means": 0.25, "the share of right links, not of errors": 2 / 3})
+    equal(got, 1 / 3, {"a mean of the sentences' rates": 0.25, "the share of right links, not of errors": 2 / 3})
     refuses(ValueError, alignment_error_rate, [[]], [[]])
 
 

@@ -63,7 +63,7 @@ def a_page_of_sixteen_names() -> None:
     holds(bool((names == asked[:, None]).any(1).all()), "a name is asked for that is not on the page")
     holds(len({*names.flatten().tolist()}) > 16, "all pages have the same sixteen names")
     answer = colours[names == asked[:, None]]
-    equal(loss, F.cross_entropy(model(names, colours, asked), answer), names="the loss / of the asked colour")
+    equal(loss, F.cross_entropy(model(names, colours, asked), answer), names="loss of the asked colour / got")
 
 
 @check(learn, "The start or the steps?")
@@ -83,7 +83,7 @@ def start_and_steps() -> None:
     finally:
         PhoneBook.__init__ = before
     (one, q, k), (two, large, keys) = made
-    equal((q, k), (0.1 * large, keys), names="with a start of 0.1 / a tenth of a start of 1")
+    equal((q, k), (0.1 * large, keys), names="a tenth of a start of 1 / with a start of 0.1")
     steps = [(model.queries - first).detach().abs().max().item() for model, first in ((one, q), (two, large))]
     equal(tensor(steps), tensor([0.001, 0.01]), {"query_rate is not used": abs(steps[0] - 0.01) < 1e-4})
-    equal((one.keys - k).detach().abs().max(), tensor(0.01), names="steps of the keys, got / expected")
+    equal((one.keys - k).detach().abs().max(), tensor(0.01), names="steps of the keys, expected / got")

@@ -77,7 +77,7 @@ def whole_numbers_times_a_scale() -> None:
         "one scale for the whole matrix": tensor([[3.0, -1, 1], [0, 0, 0]]) / 3,
         "cut off, not rounded": tensor([[3.0, -1, 0], [0, 1, -3]]) * scale,
         "whole numbers up to 4 need another bit": tensor([[4.0, -2, 1], [1, 2, -4]]) * tensor([[1.0], [0.1]]) / 4,
-        "the largest weight without its sign": tensor([[3.0, -1, 1], [2, 3, -8]]) * tensor([[1.0], [0.04]]) / 3,
+        "the largest weight with its sign": tensor([[3.0, -1, 1], [2, 3, -8]]) * tensor([[1.0], [0.04]]) / 3,
     }
     equal(rounded(weight, 3), whole * scale, slips)
     zeros, nan = torch.zeros(1, 3), torch.full((1, 3), torch.nan)

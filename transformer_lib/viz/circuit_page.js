@@ -133,6 +133,7 @@ class Circuit extends Widget {
     if (!(await this.load())) return;
     const { source: known } = await knownBy(this.files, this.models[0]);
     const typed = wordsOf(texts[0]);
+    if (!typed.length) return this.say("There is no word in this.");
     const strange = typed.filter((word) => !known.has(word));
     if (2 * strange.length >= typed.length)
       return this.say(`This model does not know ${strange.slice(0, 5).join(", ")}.`);

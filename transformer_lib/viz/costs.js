@@ -53,7 +53,8 @@ export function time(seconds) {
     seconds: 1,
   });
   const [name, length] = units.find(([, one]) => seconds >= one) ?? ["milliseconds", 0.001];
-  return `${short(seconds / length)} ${name}`;
+  const told = short(seconds / length);
+  return `${told} ${told === "1" ? name.slice(0, -1) : name}`;
 }
 
 export function power(number) {

@@ -374,13 +374,14 @@ class TranslatorInPage extends Widget {
     const { run } = this;
     const words = wordsOf(text);
     const listed = [...new Set(strange)].slice(0, 5).join(", ");
-    const size = known.source.size.toLocaleString("en");
+    const size = known.source.size?.toLocaleString("en"); // a list may be missing
     const why = listed
       ? `This model does not know ${listed}`
       : "There is no word in this";
+    const of = this.wanted.of ?? "its training";
+    const told = size ? `It knows ${size} words, those of ${of}.` : "";
     this.clear(
-      `${why}, so it does not translate. It knows ${size} words, ` +
-        `those of ${this.wanted.of ?? "its training"}. ${asked}`.trim(),
+      [`${why}, so it does not translate.`, told, asked].filter(Boolean).join(" "),
     );
     if (meant) return this.suggest(meant);
     const seen = words.filter((word) => known.source.has(word));

@@ -262,6 +262,8 @@ def breaking(
         words = state["target"]
         kept = state["kept"]
         says = f"{len(kept)} of the {len(whole)} words of its translation are still there."
+        if len(kept) == len(whole):
+            says = "This is enough for the same translation."
         if name == "all words":
             says = "All words, each as much as it likes. Choose an English word to see where the translator looked."
         if len(words) > SHOWN:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
 from torch import nn
 from torch.nn import functional as F
 
@@ -141,6 +142,11 @@ def test_minimum_risk_weighs_costs_by_probability():
     expected = 3 * torch.stack([one, two]).mul(0.5).softmax(0)[1]
     found = minimum_risk_loss(model, batch, lambda *_: samples, lambda *_: costs, sharpness=0.5)
     torch.testing.assert_close(found.sum, expected)
+    for wrong in (costs[0], costs.T, costs[:, :1]):
+        with pytest.raises((ValueError, TypeCheckError), match="cost"):
+            minimum_risk_loss(model, batch, lambda *_: samples, lambda *_, wrong=wrong: wrong)
+    with pytest.raises((ValueError, TypeCheckError), match="sample"):
+        minimum_risk_loss(model, batch, lambda *_: samples[0], lambda *_: costs)
 
 
 class Own(nn.Module):

@@ -63,13 +63,18 @@ def minimum_risk_loss(
         cost: of translations (B, n, T) beside the references (B, T1), such as
             1 minus sentence BLEU.
 
+    Raises:
+        ValueError: if one of them returns another shape.
+
     Source: Shen et al. (2016), eqs. 12 to 14.
     """
     if not model.training:
         return model.loss(batch)  # type: ignore[operator]
     padding = special_ids(model).padding
-    samples = sample(model, batch.source)
-    B, n, _ = samples.shape
+    samples, B = sample(model, batch.source), len(batch.source)
+    if samples.ndim != 3 or len(samples) != B:
+        raise ValueError(f"sample returned {tuple(samples.shape)}, expected (B, n, T) with {B=}")
+    n = samples.shape[1]
     rows = Batch(batch.source.repeat_interleave(n, dim=0), samples.flatten(0, 1))
     logits = model(rows.source, rows.target_input)
     counted = rows.target_output != padding
@@ -78,5 +83,7 @@ def minimum_risk_loss(
     log_probs = -nll.sum(dim=1).view(B, n)
     q = (sharpness * log_probs).softmax(dim=1)
     costs = cost(samples, batch.target).to(q.device)
+    if costs.shape != q.shape:  # it would be stretched
+        raise ValueError(f"cost returned {tuple(costs.shape)}, expected {tuple(q.shape)}")
     n_tokens = (batch.target_output != padding).sum(dim=1)
     return Loss((q * costs).sum(dim=1) @ n_tokens.to(q.dtype), n_tokens.sum())

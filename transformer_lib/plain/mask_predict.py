@@ -103,6 +103,7 @@ def mask_predict(model, source, steps, n_lengths=5):
         if step + 1 < steps:  # hide the least certain again
             n_hidden = length * (steps - 1 - step) // steps
             doubt = certainty.masked_fill(~inside, torch.inf)
+            # ranks: of equal doubts, the left one comes first
             order = doubt.argsort(dim=1, stable=True).argsort(1)
             tokens = tokens.masked_fill(order < n_hidden[:, None], MASK)
     score = certainty.masked_fill(~inside, 0).sum(1) / length

@@ -434,6 +434,21 @@ def test_every_work_is_described() -> None:
         assert key and year and year[1][:4] in key[1]
 
 
+def test_every_work_is_cited_and_no_two_are_cited_by_the_same_words() -> None:
+    entries = re.split(r"^@", (BOOK / "references.bib").read_text(encoding="utf-8"), flags=re.M)[1:]
+    places = [*BOOK.rglob("*.md"), *NOTEBOOKS, *(ROOT / "transformer_lib").rglob("*.toml"), ROOT / "paper" / "paper.md"]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in places)
+    keys, words = [], []
+    for entry in entries:
+        key, authors, year = (
+            re.search(rf"{field}(.*?)[,}}]+$", entry, re.M)[1] for field in (r"\w+\{", "author = {", "year = {")
+        )
+        names = [re.split(", ", name)[0].strip("{}") for name in authors.split(" and ")]
+        keys, words = [*keys, key], [*words, (names[: 2 if len(names) == 2 else 1], len(names) > 2, year)]
+    assert [key for key in keys if not re.search(rf"\b{key}\b", text)] == []
+    assert [key for key, one in zip(keys, words, strict=True) if words.count(one) > 1] == []
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_figure_has_a_caption_a_name_and_words_for_who_cannot_see_it(path: Path) -> None:
     names, ids = [], []

@@ -15,7 +15,7 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
-# What torch itself asks for on a machine with a GPU is left to it.
+# make pins drops cuda, nvidia and triton: on a machine with a GPU, torch itself asks for them.
 PINNED := \# The exact environment of the book, written by make pins: its committed outputs were made with these versions.
 
 .DEFAULT_GOAL := help
@@ -31,7 +31,7 @@ book: $(READY) ## build the book into _build/html; a warning is an error
 epub: $(READY) ## write the book as an ePub into _build/epub
 	@$(VENV)/bin/jupyter-book build . --builder custom --custom-builder epub
 
-pdf: $(READY) ## write the book as a PDF into _build/pdf
+pdf: $(READY) ## write the book, its exercises and a poster as PDFs into _build/pdf
 	@$(PIP) pypandoc-binary==1.17 typst==0.15.2
 	@$(PY) tools/pdf.py
 
@@ -72,7 +72,7 @@ address: $(READY) ## write the repository's address and the edition into every f
 
 pins: $(READY) ## write requirements.txt, which pins what pyproject.toml asks for (UPGRADE=--upgrade: the newest versions)
 	@$(PIP) uv
-	@$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-annotate --no-header \
+	@$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra book --extra test --extra student --no-annotate --no-header \
 	  $(UPGRADE) --output-file requirements.txt pyproject.toml
 	@sed -i -E '/^(cuda|nvidia|triton)/d; 1i $(PINNED)' requirements.txt
 

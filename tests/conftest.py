@@ -67,7 +67,7 @@ def torch_state() -> dict[str, object]:
 
 @pytest.fixture(autouse=True)
 def torch_as_found() -> Iterator[None]:
-    """Fail a test that leaves torch, or the random state, in another state than it found."""
+    """Fail a test that leaves torch in another state than it found."""
     before = torch_state()
     yield
     after = torch_state()

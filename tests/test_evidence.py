@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "book" / "_ext"))
+pytest.importorskip("sphinx")
 
 import book_evidence  # noqa: E402
 import book_results  # noqa: E402

@@ -1,4 +1,4 @@
-"""The decoder of today: equal to Llama and Qwen3, rotated by distances, with a cache for groups of heads."""
+"""The decoder of today: equal to Llama and Qwen3, rotated by distances, with its norm, windows and groups."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The scores of chapter 01: equal to trusted references, right in every limit, clear about bad input."""
+"""The scores: equal to trusted references, right in every limit, clear about bad input."""
 
 import dataclasses
 import inspect

@@ -1,4 +1,4 @@
-"""Multi-head attention against PyTorch's layer, its cache, beams that share a memory, and recorded weights."""
+"""Multi-head attention against PyTorch's layer, shared heads, beams that share a memory, and recorded weights."""
 
 from __future__ import annotations
 

@@ -416,9 +416,6 @@ def test_the_page_s_encoder_layer_loads_the_plain_transformer_s_and_the_library_
     torch.testing.assert_close(model(x, mask), other(x, mask), atol=1e-10, rtol=0)
 
 
-# ---- The Transformer ----
-
-
 # ---- Multi-head attention ----
 
 

@@ -23,9 +23,6 @@ def numbers(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-# ---------------------------------------------------------------- log-probabilities of answers
-
-
 # ---------------------------------------------------------------- preferences
 
 

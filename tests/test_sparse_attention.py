@@ -25,9 +25,6 @@ def layer(k: int | None = None, n_heads: int = 2) -> IndexedAttention:
         return IndexedAttention(8, n_heads, Indexer(8, n_heads=2, width=4), k)
 
 
-# ---------------------------------------------------------------- the choice
-
-
 # ---------------------------------------------------------------- the indexer
 
 

@@ -1,4 +1,4 @@
-"""The Transformer: equal to PyTorch's and to Marian, causal, blind to padding, the same step by step as at once."""
+"""The Transformer: equal to PyTorch's and to Marian; its sizes, masks, norms, dropout, precisions; what is refused."""
 
 import copy
 import subprocess

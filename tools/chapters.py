@@ -1,7 +1,7 @@
 """What tools and pages know about the book's notebooks: where they are, and what a chapter declares.
 
-A cell may begin with directives: ``#| fold: LABEL`` folds the code under that line of text, the others are the
-exporter's (CONTRIBUTING.md lists them).
+A cell may begin with directives: ``#| fold: LABEL`` folds the code under that line of text, ``#| hide`` hides it, the
+others are the exporter's (CONTRIBUTING.md lists them).
 """
 
 from __future__ import annotations

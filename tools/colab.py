@@ -7,7 +7,7 @@
 Each notebook runs in an environment that has the dependencies of the package, with the extras that pages ask for, and
 Jupyter, but not the package: a start-up file of IPython says that this is Colab, so the notebook's own install cell
 runs, and git takes the project's address for a local clone that holds the working tree. The environment is kept in
-build/colab and made anew when the pins change.
+build/colab and made anew when pins or pyproject.toml change.
 """
 
 from __future__ import annotations
@@ -82,14 +82,16 @@ def environment(root: Path = ROOT) -> Path:
     """The Python of an environment with the package's dependencies and Jupyter, pinned, but without the package."""
     pins, folder = root / "requirements.txt", root / "build" / "colab"
     python, ready = folder / "bin" / "python", folder / ".ready"
-    if not ready.exists() or ready.read_text() != pins.read_text():
-        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = (root / "pyproject.toml").read_text(encoding="utf-8")
+    made_of = pins.read_text(encoding="utf-8") + declared
+    if not ready.exists() or ready.read_text(encoding="utf-8") != made_of:
+        project = tomllib.loads(declared)["project"]
         extras = (project["optional-dependencies"][name] for name in ("viz", *EXTRAS.values()))
         asked = [*project["dependencies"], *chain(*extras), "ipykernel", "nbclient"]
         venv.create(folder, clear=True, with_pip=True)
         pip(python, "install", "--quiet", "--constraint", pins, "torch")  # first, so that nothing chooses its build
         pip(python, "install", "--quiet", "--constraint", pins, *asked)
-        ready.write_text(pins.read_text())
+        ready.write_text(made_of, encoding="utf-8")
     return python
 
 

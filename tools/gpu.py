@@ -144,10 +144,8 @@ def machine(device, small):
 
 
 def tests(device, small):
-    """The tests of devices, with this one in place of the stand-in, and all others that know CUDA."""
-    files = [str(path) for path in ROOT.glob("tests/test_*.py") if "DEVICES = " in path.read_text()]
+    """The tests of devices, with this one in place of the stand-in."""
     work = {"devices": ["tests/test_devices.py", *["-k", "refuses"] * small]}
-    work |= {"others": [*files, "-k", "cuda"]} if device == "cuda" else {}
     for name, given in work.items() if device != "cpu" else ():
         options = ["-m", "pytest", "-v", "-rfE", "--tb=line", "-W", "default", "-p", "no:cacheprovider"]
         with subprocess.Popen([sys.executable, *options, *given], cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:

@@ -113,7 +113,7 @@ def furniture(chapter: Notebook, install: str) -> Iterator[str]:
         if cell.kind == "markdown" and (found := re.search(r"^# \S.*$", fenced_out(cell.source), re.M)):
             yield f"{chapter.name}, cell {cell.index}: a second title, {found[0]!r}"
     if len(chapter.cells) < 2 or chapter.cells[1].kind != "code" or chapter.cells[1].source != install:
-        yield f"{chapter.name}, cell 1: must be the standard Colab cell (python tools/notebooks.py --clean)"
+        yield f"{chapter.name}, cell 1: must be the standard Colab cell (copy one, tools/notebooks.py --clean)"
     held = chapter.data["metadata"]
     odd = [key for key in sorted(METADATA.keys() | held.keys()) if held.get(key) != METADATA.get(key)]
     odd += sorted({f"{key} of a cell" for cell in chapter.cells for key in cell.metadata.keys() - set(CELL_METADATA)})

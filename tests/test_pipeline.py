@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 pytest.importorskip("nbformat")
 
 import chapters
+import colab
 import compare
 import export
 import gate
@@ -79,6 +81,26 @@ def test_one_command_gives_the_project_its_address(tmp_path: Path, monkeypatch: 
     assert address.main("me/book") == 0 and chapters.tag(tmp_path) == "v1.3.0"
     assert (tmp_path / "a.ipynb").read_text(encoding="utf-8") == f"git+{new}@v1.3.0 {new}/issues"
     assert address.main("no address") == 2
+
+
+@pytest.mark.slow
+def test_the_workflows_publish_once_there_is_an_address(tmp_path: Path) -> None:
+    colab.clone(tmp_path)
+    steps = [
+        re.findall(r'run: "(! grep.*OWNER.*)"', (ROOT / ".github/workflows" / name).read_text(encoding="utf-8"))
+        for name in ("pages.yml", "release.yml")
+    ]
+    assert [len(found) for found in steps] == [1, 1]
+
+    def published() -> set[bool]:
+        return {
+            not subprocess.run(["bash", "-c", step], cwd=tmp_path, capture_output=True).returncode for (step,) in steps
+        }
+
+    assert published() == {chapters.address() is not None}
+    run = [sys.executable, "tools/address.py", "me/book"]
+    assert subprocess.run(run, cwd=tmp_path, env=os.environ | {"PYTHONPATH": ""}, capture_output=True).returncode == 0
+    assert published() == {True}
 
 
 def test_the_readme_links_to_pages_and_colab_once_there_is_an_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,11 +52,12 @@ def test_every_place_names_the_same_repository() -> None:
     slug = address.removeprefix("https://github.com/")
     owner, name = slug.split("/")
     known = {slug, f"{owner.lower()}.github.io/{name}"}
-    command = ["git", "grep", "-hoIE", f"[A-Za-z0-9.-]+/{name}", "--", ".", ":!tests", ":!tools"]
+    places = rf"(github(\.com)?/[A-Za-z0-9.-]+|[A-Za-z0-9-]+\.github\.io)/{name}\b"
+    command = ["git", "grep", "-hoIE", places, "--", ".", ":!tests", ":!tools"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
         pytest.skip("not a git repository")
-    assert {line for line in listed.stdout.split() if not line.startswith("-")} <= known
+    assert {re.sub(r"^github(\.com)?/", "", line) for line in listed.stdout.split()} <= known
     assert f"branch: {branch}\n" in (ROOT / "_config.yml").read_text(encoding="utf-8")
     assert address in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 

@@ -357,7 +357,7 @@ def test_how_sure_we_are_is_told_in_a_box_and_on_the_page_of_claims(small_book: 
         "Twice the updates",
         "at the edge",
         "One seed.",
-        ">tiny</span></code>",
+        '>tiny</span> <span class="pre">--folder</span> <span class="pre">again</span></code>',
     ):
         assert told in box, told
     assert 'href="../appendix/claims.html#claim-tiny-gap"' in box and box.count("<svg") == 3

@@ -230,5 +230,5 @@ def test_a_data_set_is_read_by_its_languages(nested, monkeypatch):
             assert (first.split()[0], second.split()[0]) == expected and first.split()[1] == second.split()[1]
         assert {(one.source.split()[0], one.target.split()[0]) for one in corpus.test} == {expected}
     for source, target in (("en", "es"), ("xx", "yy"), (None, None), ("en", None)):
-        with pytest.raises(ValueError, match=r"has (id, )?de, en, fr, not texts in .*--source and --target"):
+        with pytest.raises(ValueError, match=r"has (id, )?de, en, fr, not texts in .*choose two as source and target"):
             load_corpus(TrainOptions(data="hf:me/it:x", source=source, target=target))

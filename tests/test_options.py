@@ -138,7 +138,8 @@ def test_languages_are_those_that_were_said():
 
 @pytest.mark.parametrize("data", ["captions", "everyday"])
 def test_a_language_that_a_corpus_does_not_have_is_refused_before_the_corpus_is_made(data, monkeypatch):
-    monkeypatch.setitem(run.CORPORA, data, None)
+    monkeypatch.setattr(run, "make_captions", None)
+    monkeypatch.setattr(run, "load_everyday", None)
     with pytest.raises(ValueError, match=f"{data} is en and de, not 'fr' and 'en'"):
         load_corpus(TrainOptions(data=data, source="fr"))
 

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from transformer_lib.data.batching import Batch
 from transformer_lib.models.loss import Loss, chunked_loss, hidden_states, translation_loss
 from transformer_lib.models.seq2seq import special_ids
+from transformer_lib.training.preferences import check_shapes
 
 
 def r_drop_loss(model: nn.Module, batch: Batch, smoothing: float = 0.1, weight: float = 2.0) -> Loss:
@@ -83,7 +84,6 @@ def minimum_risk_loss(
     log_probs = -nll.sum(dim=1).view(B, n)
     q = (sharpness * log_probs).softmax(dim=1)
     costs = cost(samples, batch.target).to(q.device)
-    if costs.shape != q.shape:  # it would be stretched
-        raise ValueError(f"cost returned {tuple(costs.shape)}, expected {tuple(q.shape)}")
+    check_shapes(costs=costs, samples=q)
     n_tokens = (batch.target_output != padding).sum(dim=1)
     return Loss((q * costs).sum(dim=1) @ n_tokens.to(q.dtype), n_tokens.sum())

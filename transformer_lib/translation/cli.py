@@ -42,6 +42,8 @@ from transformer_lib.translation.translator import (
     weights_file,
 )
 
+ALIASES = {"start_from": "from"}  # options whose name in Python is another
+
 
 def optional(owner: type, *, hidden: Sequence[str] = (), defaults: dict[str, Any] | None = None) -> Any:
     """A dataclass with the fields of a settings class, each None unless it is typed; nothing is checked yet.
@@ -57,9 +59,8 @@ def optional(owner: type, *, hidden: Sequence[str] = (), defaults: dict[str, Any
         flag = hint is bool and name not in hidden
         default = defaults.get(name) if defaults else entry.default
         plain = default is not False and isinstance(default, int | float | str | tuple | list)
-        alias = "from" if name == "start_from" else None
         hint_of_default = f"(default: {default})" * plain
-        say = arg(name=alias, metavar=_metavar(hint), help_behavior_hint=hint_of_default)
+        say = arg(name=ALIASES.get(name), metavar=_metavar(hint), help_behavior_hint=hint_of_default)
         value = field(default=entry.default if flag else None, init=name not in hidden)
         options.append((name, Annotated[bool if flag else hint | None, say], value))
     unchecked = {"__post_init__": lambda self: None, "__module__": owner.__module__}
@@ -151,8 +152,8 @@ class Train:
             raise ValueError(f"{self.output} holds no run to go on with: leave out --resume to begin one")
         with runs.locked(self.output):
             if self.resume and fixed:
-                names = ", ".join(fixed).replace("start_from", "from")
-                raise ValueError(f"--resume keeps the run's options; leave out {names}")
+                names = (ALIASES.get(name, name) for name in fixed)
+                raise ValueError(f"--resume keeps the run's options; leave out {', '.join(names)}")
             if not self.resume:
                 plan = TrainOptions(**options, training=training, model_options=model)
                 for note in runs.create_run(plan, self.output):
@@ -437,7 +438,7 @@ def option_names(kind: Any) -> set[str]:
         if isinstance(part, type) and is_dataclass(part):
             names |= option_names(part)
         elif entry.init and Positional not in getattr(hints[entry.name], "__metadata__", ()):
-            name = "from" if entry.name == "start_from" else entry.name.replace("_", "-")
+            name = ALIASES.get(entry.name, entry.name).replace("_", "-")
             names |= {name, f"no-{name}"} if isinstance(entry.default, bool) else {name}
     return names
 

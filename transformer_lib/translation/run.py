@@ -205,6 +205,12 @@ class Corpus(NamedTuple):
 Parts = tuple[list[Pair], list[Pair], list[Pair]]  # to learn from, to choose by, to report on
 
 
+def check_languages(options: TrainOptions, text: TextPreparation) -> None:
+    """Refuse languages that a corpus of English and German doesn't have."""
+    if {text.source, text.target} != {"en", "de"}:
+        raise ValueError(f"{options.data} is en and de, not {text.source!r} and {text.target!r}")
+
+
 def turned(pairs: Iterable[Pair], text: TextPreparation) -> list[Pair]:
     """Pairs of English and German in the direction that is asked for."""
     if text.source == "en":
@@ -214,6 +220,7 @@ def turned(pairs: Iterable[Pair], text: TextPreparation) -> list[Pair]:
 
 def load_captions(options: TrainOptions, text: TextPreparation) -> Parts:
     """Generated captions: 500 to choose by, 1,000 to report on, the rest to train on."""
+    check_languages(options, text)
     captions = make_captions(options.n_captions + 1500, options.seed, simple=options.simple)
     pairs = turned(captions, text)
     test = pairs[500:1500]
@@ -236,6 +243,7 @@ def load_photographs(options: TrainOptions, text: TextPreparation) -> Parts:
 
 def load_visitors(options: TrainOptions, text: TextPreparation) -> Parts:
     """Everyday sentences with what visitors type besides; 1,000 pairs to choose by, 1,000 to report on."""
+    check_languages(options, text)
     learn = [pair for part in ("train", "more", "stories") for pair in load_everyday(part)]
     pairs = visitors_corpus(learn, options.seed)
     parts = (pairs, load_everyday("val"), load_everyday("test"))
@@ -310,8 +318,6 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
         ValueError: if there is no such corpus, or a line of it is no pair.
     """
     text = text or options.preparation()
-    if options.data in ("captions", "everyday") and {text.source, text.target} != {"en", "de"}:
-        raise ValueError(f"{options.data} is en and de, not {text.source!r} and {text.target!r}")
     skipped: list[int] | None = [] if options.skip_bad else None
     found = list(read_pairs(options.extra, skipped)) if options.extra else []
     extra = [pair for pair in found if not any(ENDLESS.search(f"{side} ") for side in pair)]

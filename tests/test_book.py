@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -281,6 +282,22 @@ def test_no_output_complains_of_a_package_that_was_not_there() -> None:
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             told = "".join("".join(output.get("text", [])) for output in cell.get("outputs", []))
             assert "No module named" not in told, f"{path.name}: {told:.200}"
+
+
+def test_stored_figures_have_the_scripts_and_styles_of_today() -> None:
+    """Whoever changes a figure's script executes again the cells that show it."""
+    modules = [import_module(f"transformer_lib.viz.{one.stem}") for one in (ROOT / "transformer_lib/viz").glob("*.py")]
+    scripts, styles = ({getattr(one, name, "").strip() for one in modules} - {""} for name in ("SCRIPT", "STYLE"))
+    found = 0
+    for path in NOTEBOOKS:
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            shown = "".join("".join(out.get("data", {}).get("text/html", "")) for out in cell.get("outputs", []))
+            stored = [one.strip() for one in re.findall(r"<script>(.*?)</script>", shown, re.DOTALL)]
+            assert {*stored} <= scripts, f"{path.name}: an old script: make notebooks NB={path.name} CHANGED=1"
+            for style in re.findall(r"<style>(.*?)</style>", shown, re.DOTALL):
+                assert style.strip().startswith(tuple(styles)), f"{path.name}: an old style"
+            found += len(stored)
+    assert found > 60
 
 
 def test_shapes_are_shown_as_they_are_written() -> None:

@@ -234,6 +234,7 @@ def test_a_folder_is_graded_and_never_overwritten(
         ([str(path)], "give the folder"),
         ([str(tmp_path), "--chapter", "mask"], "there is in 6 scaled_dot_product_attention, 8 masks"),
         ([str(tmp_path), "--chapter", "masks", "--take", "mask"], "'mask' is none of"),
+        ([str(tmp_path), "--take", "causal_mask"], "name it after --chapter"),
     ):
         with pytest.raises(SystemExit):
             command.main(words)

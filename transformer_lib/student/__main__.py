@@ -35,16 +35,18 @@ def main(arguments: list[str] | None = None) -> int:
     if options.chapter and only is None:
         known = ", ".join(f"{number} {path.stem[3:]}" for number, path in notebooks.items())
         parser.error(f"in chapter {options.chapter}, there is nothing to write; there is in {known}")
+    if options.take:
+        if only is None:
+            parser.error("--take shows a part of one chapter: name it after --chapter")
+        try:
+            print(source(notebooks[only].stem[3:], options.take))
+        except ValueError as error:
+            parser.error(str(error))
+        return 0
     total = wanted = 0
     with ExitStack() as earlier:
         for number, path in notebooks.items():
             chapter = path.stem[3:]
-            if options.take and number == only:
-                try:
-                    print(source(chapter, options.take))
-                except ValueError as error:
-                    parser.error(str(error))
-                return 0
             if only in (None, number):
                 passed, n = report(chapter, cells(path), quiet=only is None)
                 print(f"{passed} of {n}" + f"  {number:2} {path.name}" * (only is None))

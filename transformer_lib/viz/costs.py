@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from transformer_lib.viz.viewer import Viewer
+from transformer_lib.viz.viewer import Viewer, page_script
 
 __all__ = ["cost_calculator"]
 
-STYLE, SCRIPT, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
-PAGE = Path(__file__).with_name("costs_page.js").read_text("utf-8")
+STYLE, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "html"))
+SCRIPT = page_script(__file__, "costs", "power", "short", "size", "time")
 HTML: dict[str, str] = dict(re.findall(r"<!-- (.+?) -->\n(.*?)\n(?=<!-- |\Z)", TEXT, re.DOTALL))
 MODEL = (
     "billion parameters",
@@ -52,9 +52,6 @@ def cost_calculator(
         device: likewise.
     """
     model, device = model or next(iter(models)), device or next(iter(devices))
-    engine = re.sub(r"(?m)^export ", "", SCRIPT)
-    script = f"function engine() {{\n{engine}return {{ costs, power, short, size, time }};\n}}\n{PAGE}"
-    script = "(() => {\n" + re.sub(r"(?m)^ *//.*\n|^\s+", "", script) + "})();"
     title = "What does it cost?"
     one = _numbers("device", DEVICE, devices[device]) + HTML["number"].format(name="devices", label="devices", value=1)
     work = "".join(HTML["number"].format(name=name, label=label, value=value) for name, (label, value) in WORK.items())
@@ -73,6 +70,6 @@ def cost_calculator(
         running="".join(HTML["out"].format(name=name, label=label) for name, label in RUNNING.items()),
         bars="".join(HTML["bar"].format(name=n, label=label, parts="<i></i>" * k) for n, (label, k) in bars.items()),
         data=json.dumps({"models": models, "devices": devices}).replace("<", r"\u003c"),
-        script=script,
+        script=SCRIPT,
     )
     return Viewer(f"{title} A calculator for {len(models)} models and {len(devices)} devices.", page)

@@ -4,12 +4,12 @@ import json
 import re
 from pathlib import Path
 
-from transformer_lib.viz.viewer import Viewer
+from transformer_lib.viz.viewer import Viewer, page_script
 
 __all__ = ["learning_viewer"]
 
-STYLE, SCRIPT, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
-PAGE = Path(__file__).with_name("learning_page.js").read_text("utf-8")
+STYLE, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "html"))
+SCRIPT = page_script(__file__, "learner", "TASKS")
 HTML: dict[str, str] = dict(re.findall(r"<!-- (.+?) -->\n(.*?)\n(?=<!-- |\Z)", TEXT, re.DOTALL))
 RECORD = Path(__file__).parents[1] / "results" / "page-learning.json"
 LETTERS, EXAMPLE = "ABCDEFGH", "CAHBEDFA"
@@ -30,13 +30,6 @@ def choice(name: str) -> str:
     return HTML["choice"].format(name=name, label=label, options="".join(options))
 
 
-def script() -> str:
-    """The layer that learns, as one function, and what draws it; without comments and indents."""
-    layer = re.sub(r"(?m)^export ", "", SCRIPT)
-    text = f"function engine() {{\n{layer}return {{ learner, TASKS }};\n}}\n{PAGE}"
-    return "(() => {\n" + re.sub(r"(?m)^ *//.*\n|^\s+", "", text) + "})();"
-
-
 def learning_viewer() -> Viewer:
     """A layer of attention that learns a task in the page: choose, bet, and watch its map form.
 
@@ -54,5 +47,5 @@ def learning_viewer() -> Viewer:
     ]
     title = "Watch attention being learned"
     contents = {name: choice(name) for name in CHOICES} | {"title": title, "style": STYLE, "rates": "".join(rates)}
-    contents |= {"example": " ".join(EXAMPLE), "goal": " ".join(goal), "cells": cells, "script": script()}
+    contents |= {"example": " ".join(EXAMPLE), "goal": " ".join(goal), "cells": cells, "script": SCRIPT}
     return Viewer(title, HTML["figure"].format(head="".join(f"<b>{one}</b>" for one in EXAMPLE), **contents))

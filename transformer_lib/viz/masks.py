@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-from transformer_lib.viz.viewer import Viewer
+from transformer_lib.viz.viewer import Viewer, page_script
 
 __all__ = ["mask_viewer"]
 
-STYLE, SCRIPT, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
-PAGE = Path(__file__).with_name("masks_page.js").read_text("utf-8")
+STYLE, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "html"))
+SCRIPT = page_script(__file__, "lamps", "path", "PRESETS")
 HTML: dict[str, str] = dict(re.findall(r"<!-- (.+?) -->\n(.*?)\n(?=<!-- |\Z)", TEXT, re.DOTALL))
 WORDS = ["⟨bos⟩", "it", "is", "too", "tired", "to", "walk", "home"]
 DEPTHS = ["one layer", "two layers", "three layers"]
@@ -31,10 +31,7 @@ def mask_viewer() -> Viewer:
 
     It needs no library and no network. Where no script runs, a causal mask stands there.
     """
-    engine = re.sub(r"(?m)^export ", "", SCRIPT)
-    script = f"function engine() {{\n{engine}return {{ lamps, path, PRESETS }};\n}}\n{PAGE}"
-    script = "(() => {\n" + re.sub(r"(?m)^ *//.*\n|^\s+", "", script) + "})();"
-    names = re.findall(r'(?m)^  "?([\w ]+)"?: \(', SCRIPT.partition("PRESETS")[2])
+    names = re.findall(r'(?m)^"?([\w ]+)"?: \(', SCRIPT.partition("PRESETS")[2])
     presets = "".join(HTML["preset"].format(name=name, pressed=str(name == "causal").lower()) for name in names)
     title, says = "Paint a mask", SAYS
     contents = {
@@ -42,5 +39,5 @@ def mask_viewer() -> Viewer:
         "depths": "".join(HTML["depth"].format(depth=one) for one in ("1 layer", "2 layers", "3 layers")),
         "rows": "".join(_row(t, word) for t, word in enumerate(WORDS)),
     }
-    page = HTML["figure"].format(title=title, style=STYLE, presets=presets, says=says, script=script, **contents)
+    page = HTML["figure"].format(title=title, style=STYLE, presets=presets, says=says, script=SCRIPT, **contents)
     return Viewer(f"{title}. {says}", page)

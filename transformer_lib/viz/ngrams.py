@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from transformer_lib.metrics import bleu
-from transformer_lib.viz.viewer import Viewer
+from transformer_lib.viz.viewer import Viewer, page_script
 
 __all__ = ["bleu_viewer"]
 
-STYLE, SCRIPT, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
-PAGE = Path(__file__).with_name("ngrams_page.js").read_text("utf-8")
+STYLE, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "html"))
+SCRIPT = page_script(__file__, "score", "tokens")
 HTML: dict[str, str] = dict(re.findall(r"<!-- (.+?) -->\n(.*?)\n(?=<!-- |\Z)", TEXT, re.DOTALL))
 NAMES = ("single words", "pairs", "triples", "fours", "brevity penalty")
 
@@ -29,13 +29,10 @@ def bleu_viewer(reference: str, hypotheses: Mapping[str, str]) -> Viewer:
     values = [f"{p:.0f} %" for p in found.precisions] + [f"{found.brevity_penalty:.3f}"]
     parts = "".join(HTML["part"].format(name=one, value=value) for one, value in zip(NAMES, values, strict=True))
     samples = [(html.escape(name), html.escape(text)) for name, text in hypotheses.items()]
-    engine = re.sub(r"(?m)^export ", "", SCRIPT)
-    script = f"function engine() {{\n{engine}return {{ score, tokens }};\n}}\n{PAGE}"
-    script = "(() => {\n" + re.sub(r"(?m)^ *//.*\n|^\s+", "", script) + "})();"
     figure = HTML["figure"].format(
         title=title,
         style=STYLE,
-        script=script,
+        script=SCRIPT,
         parts=parts,
         reference=html.escape(reference),
         hypothesis=html.escape(first),

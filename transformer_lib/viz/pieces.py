@@ -5,14 +5,14 @@ import re
 from pathlib import Path
 
 from transformer_lib.data.tokenizer import Tokenizer
-from transformer_lib.viz.viewer import Viewer
+from transformer_lib.viz.viewer import Viewer, page_script
 
 __all__ = ["subword_viewer"]
 
-STYLE, SCRIPT, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
-PAGE = Path(__file__).with_name("pieces_page.js").read_text("utf-8")
+STYLE, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "html"))
+SCRIPT = page_script(__file__, "cut", "readable", "swaps", "unpack")
 HTML: dict[str, str] = dict(re.findall(r"<!-- (.+?) -->\n(.*?)\n(?=<!-- |\Z)", TEXT, re.DOTALL))
-ALPHABET = "".join(chr(code) for code in range(35, 127) if chr(code) not in "&'<>\\`{}")
+ALPHABET = "".join(chr(code) for code in (*range(35, 127), *range(192, 207)) if chr(code) not in "&'<>\\`{}")
 
 
 def packed(tokenizer: Tokenizer) -> str:
@@ -28,17 +28,14 @@ def subword_viewer(tokenizer: Tokenizer, text: str = "The grandmother laughs.") 
     It needs no library and no network. Where no script runs, the pieces of ``text`` stand there.
 
     Raises:
-        ValueError: if the tokenizer is one of words, or has more than 7,000 pieces.
+        ValueError: if the tokenizer is one of words, or has more than 9,801 pieces.
     """
-    if tokenizer.level != "bpe" or len(tokenizer.pieces) > 7000:
-        raise ValueError(f"{tokenizer}: expected subwords, at most 7,000 of them")
-    engine = re.sub(r"(?m)^export ", "", SCRIPT)
-    script = f"function engine() {{\n{engine}return {{ cut, readable, swaps, unpack }};\n}}\n{PAGE}"
-    script = "(() => {\n" + re.sub(r"(?m)^ *//.*\n|^\s+", "", script) + "})();"
+    if tokenizer.level != "bpe" or len(tokenizer.pieces) > len(ALPHABET) ** 2:
+        raise ValueError(f"{tokenizer}: expected subwords, at most {len(ALPHABET) ** 2:,} of them")
     pieces, count = tokenizer.tokens(text), f"{len(tokenizer.merges):,}"
     says = f"{len(text.encode()) + 1} bytes, {len(pieces)} pieces."
     boxes = "".join(HTML["piece"].format(piece=html.escape(piece)) for piece in pieces)
-    contents = {"style": STYLE, "script": script, "alphabet": html.escape(ALPHABET), "packed": packed(tokenizer)}
+    contents = {"style": STYLE, "script": SCRIPT, "alphabet": html.escape(ALPHABET), "packed": packed(tokenizer)}
     title = "Cut your own words"
     figure = HTML["figure"].format(
         title=title, text=html.escape(text), count=count, pieces=boxes, says=says, **contents

@@ -12,12 +12,24 @@ import numpy as np
 
 from transformer_lib.viz.plots import as_weights, check_words
 
-__all__ = ["Control", "Part", "Viewer", "attention_viewer", "make_viewer", "percent", "widest_map"]
+__all__ = ["Control", "Part", "Viewer", "attention_viewer", "make_viewer", "page_script", "percent", "widest_map"]
 
 
 STYLE, SCRIPT, TEXT = (Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
 # the parts of a viewer
 HTML: dict[str, str] = dict(re.findall(r"<!-- (.+?) -->\n(.*?)\n(?=<!-- |\Z)", TEXT, re.DOTALL))
+
+
+def page_script(file: str, *names: str) -> str:
+    """The script of a figure: an engine as one function, and what draws it, without comments and indents.
+
+    Args:
+        file: the figure's module; its engine is the file beside it that ends in ``.js``, the other in ``_page.js``.
+        names: what the engine gives.
+    """
+    engine, page = (Path(file).with_name(f"{Path(file).stem}{end}.js").read_text("utf-8") for end in ("", "_page"))
+    text = f"function engine() {{\n{engine}return {{ {', '.join(names)} }};\n}}\n{page}"
+    return "(() => {\n" + re.sub(r"(?m)^export |^ *//.*\n|^\s+", "", text) + "})();"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ SCORES = tensor([[0.3, -1.0, 2.0, 0.1], [5.0, 4.0, 3.0, 6.0]])
 MASK = tensor([[True, True, False, True], [False, True, False, False]])
 
 
-@check(choose, "Two words a head are enough")
+@check(choose, "How much must a head read?")
 def the_best_of_each_row() -> None:
     """The k largest scores of each row are True, all others False; a large k chooses everything."""
     want = tensor([[True, False, True, False], [True, False, False, True]])
@@ -22,7 +22,7 @@ def the_best_of_each_row() -> None:
     equal(choose(SCORES.clone(), 9), torch.ones(2, 4, dtype=torch.bool))
 
 
-@check(choose, "Two words a head are enough")
+@check(choose, "How much must a head read?")
 def never_what_is_masked() -> None:
     """Where the mask is False, nothing is chosen, even if fewer than k are left."""
     want = tensor([[True, False, False, True], [False, True, False, False]])
@@ -31,7 +31,7 @@ def never_what_is_masked() -> None:
     equal(choose(SCORES - 9, 2, MASK), want, {"masked scores become 0, and the others are negative": True})
 
 
-@check(choose, "Two words a head are enough")
+@check(choose, "How much must a head read?")
 def of_equal_scores_the_earliest() -> None:
     """Of equal scores, the earliest are chosen: never more than k, and what follows a row changes nothing."""
     scores = tensor([[0.0, 2, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0], [3, 1, 3, 3, 0, 3]])
@@ -54,7 +54,7 @@ def of_equal_scores_the_earliest() -> None:
     equal(choose(scores, 2, mask)[:, :4], choose(scores[:, :4], 2), names="the row alone / with more behind it, hidden")
 
 
-@check(choose, "Two words a head are enough")
+@check(choose, "How much must a head read?")
 def scores_stay_as_they_are() -> None:
     """The scores and the mask that are given are not changed."""
     scores, mask = tensor([[3.0, 1.0, 2.0]]), tensor([[True, True, False]])

@@ -31,10 +31,10 @@ def test_a_shipped_model_is_the_one_that_was_recorded(name):
     assert ("CC BY 2.0" in card and "tatoeba.org" in card) == name.startswith("everyday")
 
 
-def test_the_shipped_models_leave_room_in_a_wheel_of_25_megabytes():
+def test_the_shipped_models_leave_room_in_a_wheel_of_30_megabytes():
     """Packed as a wheel packs them. The weights of mask-predict (2.5 MB) and the rest of the package come on top."""
     files = [path for name in pretrained_names() for path in find_pretrained(name).iterdir()]
-    assert sum(len(zlib.compress(path.read_bytes())) for path in files) < 24_000_000
+    assert sum(len(zlib.compress(path.read_bytes())) for path in files) < 27_000_000
 
 
 @pytest.mark.slow

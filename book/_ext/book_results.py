@@ -263,6 +263,10 @@ class Ratios(_Records):
 
 
 SORT = """<script>
+document.querySelectorAll(".published td:nth-child(7)").forEach((cell) => {
+  const size = parseFloat(cell.textContent.replace(/,/g, ""));
+  if (size) cell.style.setProperty("--at", `${(100 * Math.log(size / 5)) / Math.log(1000)}%`);
+});
 document.querySelectorAll(".published th").forEach((head) => {
   const name = head.textContent.trim(), button = document.createElement("button");
   button.textContent = name;

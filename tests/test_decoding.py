@@ -564,6 +564,8 @@ def test_all_of_the_probability_is_all_tokens_and_is_computed_in_single_precisio
     logits = torch.randn(8, 10_000, generator=torch.Generator().manual_seed(0)) * 4
     for held in (logits, logits.bfloat16()):
         torch.testing.assert_close(sampling_probabilities(held, top_p=1.0), held.float().softmax(-1))
+    cold = sampling_probabilities(logits / 4, temperature=0.2, top_p=1.0)
+    assert (cold > 0).all()  # however small they are
     none = torch.empty(8, 0, dtype=torch.long)
     found = log_probabilities(logits.bfloat16(), none, None, None, SearchConfig())
     torch.testing.assert_close(found[:, EOS:], logits.bfloat16().float().log_softmax(-1)[:, EOS:])

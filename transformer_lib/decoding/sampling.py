@@ -40,7 +40,8 @@ def sampling_probabilities(
     p, tokens = logits.softmax(-1).sort(descending=True, stable=True)
     p[:, top_k or p.shape[1] :] = 0
     p = p / p.sum(-1, keepdim=True)
-    p = p.masked_fill(p.cumsum(-1) - p >= top_p, 0)  # enough before it
+    if top_p < 1:  # rounded, the sums reach 1 too early
+        p = p.masked_fill(p.cumsum(-1) - p >= top_p, 0)  # enough before it
     return torch.zeros_like(p).scatter(-1, tokens, p / p.sum(-1, keepdim=True))
 
 

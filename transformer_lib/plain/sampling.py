@@ -20,7 +20,8 @@ def probabilities(logits, temperature=1.0, top_k=None, top_p=1.0):
     p[:, top_k or p.shape[1] :] = 0
     p = p / p.sum(-1, keepdim=True)
     before = p.cumsum(-1) - p  # the sum of all that are likelier
-    p[before >= top_p] = 0
+    if top_p < 1:  # rounded, the sums reach 1 too early
+        p[before >= top_p] = 0
     p = p / p.sum(-1, keepdim=True)
     return torch.zeros_like(p).scatter(-1, words, p)
 

@@ -35,7 +35,7 @@ def auc(low, high):
 
 
 def rounded(weight, bits):  # (rows, columns)
-    """What is left of a matrix in whole numbers of so many bits, with a scale for each row."""
+    """A matrix rounded to whole numbers of so many bits, with a scale for each row."""
     largest = 2 ** (bits - 1) - 1  # 127 for eight bits, 3 for three
     scale = weight.abs().amax(-1, keepdim=True).clamp(min=1e-9) / largest
     return (weight / scale).round() * scale

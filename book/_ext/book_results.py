@@ -265,7 +265,9 @@ class Ratios(_Records):
 SORT = """<script>
 document.querySelectorAll(".published td:nth-child(7)").forEach((cell) => {
   const size = parseFloat(cell.textContent.replace(/,/g, ""));
-  if (size) cell.style.setProperty("--at", `${(100 * Math.log(size / 5)) / Math.log(1000)}%`);
+  if (!size) return;
+  const at = `${(100 * Math.log(size / 5)) / Math.log(1000)}% calc(100% - 0.6rem)`;
+  cell.style.background = `radial-gradient(circle at ${at}, var(--book-orange) 4px, transparent 4.6px)`;
 });
 document.querySelectorAll(".published th").forEach((head) => {
   const name = head.textContent.trim(), button = document.createElement("button");

@@ -266,7 +266,7 @@ SORT = """<script>
 document.querySelectorAll(".published td:nth-child(7)").forEach((cell) => {
   const size = parseFloat(cell.textContent.replace(/,/g, ""));
   if (!size) return;
-  const at = `${(100 * Math.log(size / 5)) / Math.log(1000)}% calc(100% - 0.6rem)`;
+  const at = `${(100 * Math.log(size / 5)) / Math.log(1000)}% 2.2rem`;
   cell.style.background = `radial-gradient(circle at ${at}, var(--book-orange) 4px, transparent 4.6px)`;
 });
 document.querySelectorAll(".published th").forEach((head) => {

@@ -538,6 +538,7 @@ def test_both_draw_from_the_same_probabilities(options: dict) -> None:
     logits[0] = 0.0  # ties
     mine, theirs = plain_sampling.probabilities(logits, **options), sampling_probabilities(logits, **options)
     torch.testing.assert_close(mine[1:], theirs[1:])
+    assert ((mine > 0) == (theirs > 0))[1:].all()  # nor does either cut off more
     torch.testing.assert_close(mine[0].sort().values, theirs[0].sort().values)
 
 

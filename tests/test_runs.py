@@ -288,6 +288,26 @@ def test_a_translator_is_fine_tuned_with_its_own_model(tmp_path):
     assert read_options(tmp_path / "run")[1] == plan
 
 
+@pytest.mark.parametrize("model", ["gru", "transformer"])
+def test_a_translator_learns_on_with_another_dropout(tmp_path, model):
+    start = Translator.from_pretrained(run_folder(model), device="cpu").model
+    plan = options("transformer", start_from=str(run_folder(model)), model_options={"dropout": 0.45}, vocab_size=None)
+    create_run(plan, tmp_path / "run")
+    other = open_run(tmp_path / "run", CPU).translator.model
+    assert start.config.dropout != 0.45 and other.config == replace(start.config, dropout=0.45)
+    assert {module.p for module in other.modules() if isinstance(module, torch.nn.Dropout)} >= {0.45}
+    same = zip(other.state_dict().values(), start.state_dict().values(), strict=True)
+    assert all(torch.equal(one, another) for one, another in same)
+
+
+def test_other_dropout_is_a_share_that_the_model_has(tmp_path):
+    for name, share, told in (("attention_dropout", 0.1, "no option of the model 'gru'"), ("dropout", 1.5, "dropout")):
+        plan = options("transformer", start_from=str(run_folder("gru")), model_options={name: share}, vocab_size=None)
+        with pytest.raises(ValueError, match=told):
+            create_run(plan, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_pair_that_is_too_long_is_told_or_left_out(tmp_path):
     path = tmp_path / "mine.tsv"
     write_pairs(path)

@@ -52,6 +52,7 @@ from transformer_lib.translation.translator import (
 TABLES = tomllib.loads((Path(__file__).parent / "tables.toml").read_text("utf-8"))
 MANY = 40_000
 LOCK = ".transformer-lib.lock"
+DROPOUTS = {"dropout", "attention_dropout", "activation_dropout"}  # hold no weights
 PART = ".transformer-lib.part"  # the folder in which a run is made, inside its own
 ENDLESS = re.compile(r"(\w.{0,19}?)\1{9}")  # ten times the same: a model that didn't stop
 
@@ -80,7 +81,8 @@ class TrainOptions:
     vocab_size: Annotated[int, Field(ge=260, le=1_000_000, strict=True)] | None = None
     """Subwords of both languages together; unset: 8,000 or fewer, or for captions (not gpt or llama) whole words."""
     start_from: str | None = None
-    """Begin with the weights, vocabularies and text preparation of a shipped translator or of a run."""
+    """Begin with the weights, vocabularies and text preparation of a shipped translator or of a run; of the model's
+    options, only dropout may be another."""
     preset: Literal["tiny", "base", "big"] | None = None
     """Sizes of a Transformer; unset: tiny."""
     max_length: Size | None = None
@@ -107,8 +109,8 @@ class TrainOptions:
             raise ValueError(f"source and target are both {self.source!r}; choose two languages")
         if self.start_from is None:
             model_config(self, 300, 300)  # refuses options that the model does not have
-        elif self.preset or self.vocab_size or self.text or self.model_options:
-            raise ValueError("start_from (--from) brings model, vocabularies and text: leave out your own")
+        elif self.preset or self.vocab_size or self.text or self.model_options.keys() - DROPOUTS:
+            raise ValueError("start_from (--from) brings model, vocabularies and text: only dropout may be another")
         training_config(self)
 
     def preparation(self) -> TextPreparation:
@@ -361,6 +363,16 @@ class Run(NamedTuple):
     trainer: Trainer
 
 
+def with_dropout(model: torch.nn.Module, shares: dict[str, float]) -> torch.nn.Module:
+    """A model with the same weights, and other dropout in its further training."""
+    config: Any = model.config
+    if unknown := sorted(shares.keys() - {one.name for one in fields(config)}):
+        raise ValueError(f"{', '.join(unknown)}: no option of the model {model_name(model)!r}")
+    other = build_model(model_name(model), replace(config, **shares))
+    other.load_state_dict(model.state_dict())
+    return other
+
+
 class Plan(NamedTuple):
     """What a run shall be, decided once."""
 
@@ -392,6 +404,8 @@ def resolve(options: TrainOptions) -> Plan:
     if options.model not in (TrainOptions.model, name):
         raise ValueError(f"{options.start_from!r} is a {name!r} model, not {options.model!r}")
     start.text = replace(text, source=options.source or text.source, target=options.target or text.target)
+    if options.model_options:
+        start.model = with_dropout(start.model, options.model_options)
     kept = place.name if place.parent == SHIPPED else str(place.absolute())
     return Plan(replace(options, model=name, start_from=kept), start.text, start)
 

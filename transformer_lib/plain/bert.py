@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 # page: bert
 
-PAD, BOS, EOS, UNK = 0, 1, 2, 3  # these are no words
+PAD, BOS, EOS, UNK = 0, 1, 2, 3  # these aren't words
 
 
 class Attention(nn.Module):

@@ -60,7 +60,7 @@ class Attention(nn.Module):
         qkv = F.linear(x, self.in_proj_weight).unflatten(2, (-1, self.K))
         q, k, v = qkv.transpose(1, 2).split(self.heads, dim=1)  # (B, heads, T, K)
         q, k = rotate(q, self.base), rotate(k, self.base)
-        shared = self.heads[0] // self.heads[1]  # by so many query heads
+        shared = self.heads[0] // self.heads[1]  # query heads for each KV head
         k, v = (part.repeat_interleave(shared, dim=1) for part in (k, v))
         t = torch.arange(x.shape[1])
         distance = t[:, None] - t  # of each query from each key

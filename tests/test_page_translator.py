@@ -339,6 +339,7 @@ def test_the_widget_shows_loads_translates_and_keeps(root: str, visit: Any) -> N
     page.wait_for_function(NOTICE, arg="takes 500")
     assert page.locator(".tl-target button").count() == 0
 
+    page.fill("textarea", "A dog and a cat are sleeping.")
     page.select_option(MODEL, label="Multi30k, German to English")
     assert page.input_value("textarea") == "Zwei Hunde spielen im Schnee."  # no sentence in another language
     assert page.locator(".tl-changes:visible").count() == 0 and "photographs only" in page.inner_text(".tl-terms")
@@ -350,7 +351,8 @@ def test_the_widget_shows_loads_translates_and_keeps(root: str, visit: Any) -> N
     page.fill("textarea", "Ein ZXQWVKPT isst Pizza.")
     page.wait_for_function(NOTICE, arg="know zxqwvkpt, so")
     page.select_option(MODEL, label="Multi30k, English to German")
-    page.wait_for_function(SPOKEN, arg="Zwei Hunde spielen im Schnee.")
+    page.wait_for_function(SPOKEN, arg="Ein Hund und eine Katze schlafen.")
+    assert page.input_value("textarea") == "A dog and a cat are sleeping."  # the last one in this language
     page.fill("textarea", "The cat sleeps because it is tired.")
     page.select_option(MODEL, label="Captions, English to German")
     page.wait_for_function(SPOKEN, arg="Die Katze schläft, weil sie müde ist.")
@@ -740,11 +742,13 @@ def test_the_wall_translates_and_shows_what_each_model_attends_to(root: str, vis
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("label", ["A typical one", "Not a caption"])
 def test_the_button_loads_the_models_though_the_sentence_is_a_recorded_one(
-    root: str, visit: Any, untrained: Any
+    label: str, root: str, visit: Any, untrained: Any
 ) -> None:
     _, record = untrained
     page = visit(f"{root}wall-light.html")
+    page.click(f".tl-tries button:has-text('{label}')")
     page.click(".tl-form button:has-text('Load')")
     page.wait_for_function(ANSWERED)
     assert sum("weights.safetensors" in one for one in page.asked) == len(record["models"])
@@ -756,15 +760,20 @@ def test_the_button_loads_the_models_though_the_sentence_is_a_recorded_one(
 
 @pytest.mark.slow
 def test_the_wall_declines_doubts_and_takes_its_warning_back(
-    root: str, visit: Any, extension: Any, untrained: Any
+    root: str, visit: Any, untrained: Any
 ) -> None:
-    models, record = untrained
-    limits = [one["sure"] for one in extension.museum(models, record)]
+    _, record = untrained
+    told = "() => [...document.querySelectorAll('.tl-wall .tl-doubted .tl-doubt')].map((one) => one.textContent)"
     doubted = "() => [...document.querySelectorAll('.tl-wall li')].map((row) => row.matches('.tl-doubted'))"
     page = visit(f"{root}wall-light.html")
-    recorded = [record["examples"][page.input_value("textarea")][name]["sure"] for name in record["models"]]
-    assert page.evaluate(doubted) == [sure < limit for sure, limit in zip(recorded, limits, strict=True)]
-    assert any(page.evaluate(doubted)) and page.locator(".tl-doubt:visible").count() == sum(page.evaluate(doubted))
+    for label in ("A typical one", "Not a caption"):
+        page.click(f".tl-tries button:has-text('{label}')")
+        own = record["examples"][page.input_value("textarea")]
+        whys = [own[name]["doubt"] for name in record["models"]]
+        assert page.evaluate(doubted) == [bool(why) for why in whys] and any(whys)
+        expected = ["probably wrong" if why["certain"] else "look twice" for why in whys if why]
+        assert page.evaluate(told) == page.locator(".tl-doubt:visible").all_inner_texts() == expected
+    assert expected == ["probably wrong"] * len(whys)  # half of the words are unknown
     for text, why in (("\N{DOG FACE}", "There is no word in this"), ("Xyzzy plugh ist", "not know xyzzy, plugh")):
         page.fill("textarea", text)
         page.keyboard.press("Enter")

@@ -104,24 +104,23 @@ def test_the_workflows_publish_once_there_is_an_address(tmp_path: Path) -> None:
     assert published() == {True}
 
 
-def test_the_readme_links_to_pages_and_colab_once_there_is_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_links_to_pages_once_there_is_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     import readme
 
     if chapters.address():  # README was written with it: no link is left to change
         return
     without = readme.chapters()
-    assert "colab" not in without and "](book/transformer/masks.ipynb)" in without
+    assert "](book/transformer/masks.ipynb)" in without
     monkeypatch.setattr(readme, "address", lambda root: "https://github.com/Me/book")
     linked = readme.chapters()
     assert "](https://me.github.io/book/book/transformer/masks.html)" in linked
-    assert "google.com/github/Me/book/blob/notebooks/book/transformer/masks.ipynb" in linked
     first = readme.renewed((ROOT / "README.md").read_text(encoding="utf-8"))
     assert first.count("(https://me.github.io/book/)") == 2 and '<a href="https://me.github.io/book/">' in first
     assert 'src="https://github.com/Me/book/raw/main/book/_static/opening-light.webp"' in first
     assert "](https://github.com/Me/book/blob/main/LICENSE)" in first and readme.renewed(first) == first
     assert not re.findall(r'(?:\]\(|(?:src|srcset|href)=")(?!https:)', first)
-    where = f"git+https://github.com/Me/book@{chapters.repository()[1]}"
-    assert f'pip install "attention-step-by-step[viz] @ {where}"' in readme.install()
+    clone = f"git clone --branch {chapters.repository()[1]} https://github.com/Me/book\ncd book\npip install "
+    assert clone in readme.install()
 
 
 # The export gate ------------------------------------------------------------------------------------------------------

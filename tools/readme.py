@@ -1,4 +1,4 @@
-"""What of README.md follows from other files: how to install, the table of chapters, and where links lead."""
+"""What of README.md follows from other files: how to install, the list of chapters, and where links lead."""
 
 from __future__ import annotations
 
@@ -12,42 +12,33 @@ PART = re.compile(r"(<!-- (install|chapters): make export writes this -->\n).*?(
 
 
 def install(root: Path = ROOT) -> str:
-    """The command that installs the library: from GitHub, or from the clone as long as there is no address."""
+    """The commands that get and install the project; without an address, it is there already."""
     url = address(root)
-    what = f'"attention-step-by-step[viz] @ git+{url}@{repository(root)[1]}"' if url else '".[viz]"'
-    where = "" if url else "  # in a clone of this repository"
-    return f"```bash\npip install {what}{where}\n```\n"
+    clone = f"git clone --branch {repository(root)[1]} {url}\ncd {url.rsplit('/', 1)[1]}\n" if url else ""
+    return f"```bash\n{clone}pip install \".[viz]\"{'' if url else '  # in a clone of this repository'}\n```\n"
 
 
 def chapters(root: Path = ROOT) -> str:
-    """The chapters by part, each with its promise; links go to notebooks or, once there is an address, to pages."""
+    """The chapters by part; links go to notebooks or, once there is an address, to pages."""
     url, rows = address(root), []
     for part in yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["parts"]:
         if not part.get("numbered"):
             continue
-        rows += [f"**{part['caption']}**", "", "| | chapter | |", "|---|---|---|"]
+        links = []
         for entry in part["chapters"]:
             page = Notebook(root / f"{entry['file']}.ipynb", root)
-            read, run = page.name, ""
-            if url:
-                read = f"{pages_url(url)}{entry['file']}.html"
-                colab = url.replace("https://github.com", "https://colab.research.google.com/github")
-                run = f" ([Colab]({colab}/blob/notebooks/{page.name}))"
-            rows.append(f"| {page.number} | [{page.title}]({read}){run} | {plain(page.promise)} |")
-        rows.append("")
-    return "\n".join(rows)
-
-
-def plain(promise: str) -> str:
-    """A chapter's line of promise without the book's own roles and bars, which a table would take for columns."""
-    return re.sub(r"\{[\w:]+\}`([^`]*)`", r"\1", promise).replace("|", "\\|")
+            where = f"{pages_url(url)}{entry['file']}.html" if url else page.name
+            links.append(f"{page.number} [{page.title}]({where})")
+        rows.append(f"- **{part['caption']}**: {' · '.join(links)}\n")
+    return "".join(rows)
 
 
 def absolute(text: str, url: str | None) -> str:
     """Links that a package index can follow, too: to the book's pages, and to files of the repository."""
     if url is None:
         return text
-    text = re.sub(r'(?<=[("])#(?:chapters|try-it)(?=[)"])', pages_url(url), text)  # the first page does both
+    text = re.sub(r"(?<=\()#(?:chapters|try-it)(?=\))", pages_url(url), text)  # the first page does both
+    text = re.sub(r"(?s)(?<!\">)<picture>.*?</picture>", rf'<a href="{pages_url(url)}">\g<0></a>', text)
     text = re.sub(r"\]\((book/[\w/]+)\.(?:md|ipynb)\)", rf"]({pages_url(url)}\1.html)", text)
     text = re.sub(r'(src(?:set)?=")(?!https:)', rf"\1{url}/raw/main/", text)
     return re.sub(r"\]\((?!https:)", f"]({url}/blob/main/", text)

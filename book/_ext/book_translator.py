@@ -61,7 +61,7 @@ SENTENCES = json.loads(  # of the kind that each model of real captions knows; t
 ORDER = {  # by what a model has learned from, which begins its name: what it is called, what it knows, and what of
     "everyday": ("Everyday", "Knows everyday {source}: short sentences, questions, names.", "everyday sentences"),
     "captions": ("Captions", "Knows {words} {source} words, and only scenes like this one: people and animals, what they do, and what they are like.", "its captions"),
-    "multi30k": ("Multi30k", "Knows captions of photographs only, like the three above. Anything else comes out as nonsense.", "captions of photographs"),
+    "multi30k": ("Multi30k", "Knows captions of photographs only. Anything else comes out as nonsense.", "captions of photographs"),
 }  # fmt: skip
 
 
@@ -79,7 +79,8 @@ def about(folder: Path) -> dict[str, Any]:
     more = [path.read_bytes()] if known else []
     return {
         "known": bool(known),
-        "sure": known.get("wrong", -100),
+        "wrong": known.get("wrong"),
+        "unsure": known.get("unsure"),
         "name": folder.name,
         "bytes": sum(map(len, files)),
         "version": hashlib.sha256(b"".join(files + more)).hexdigest()[:12],

@@ -5,7 +5,8 @@
 Needs Multi30k. Of the Transformer, the page shows the mean over the heads of one layer: of all layers, the one
 whose largest weight is most often on the word that IBM Model 1 aligns, on the validation set. The first sentence shows
 what the averages show: of a hundred captions of the test set, those that come first among all with 13 words or more,
-it is the one whose translations have the scores that are nearest to the averages of their translators.
+it is the one whose translations have the scores that are nearest to the averages of their translators, and are in the
+same order.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from transformer_lib import Translator
 from transformer_lib.data.files import write_json
 from transformer_lib.data.multi30k import load_multi30k
 from transformer_lib.data.tokenizer import EOS
+from transformer_lib.translation.known import doubt
 
 RECORD = ROOT / "transformer_lib" / "results" / "page-museum.json"
 SHIPPED = ROOT / "transformer_lib" / "pretrained"
@@ -70,7 +72,10 @@ def agreement(translator: Translator, pairs: list[Any], more: Iterable[Any] = ()
 def typical(
     translators: list[Translator], pairs: list[Any], least: int = 13, most: int = 100
 ) -> tuple[Any, list[list[float]]]:
-    """The pair at which every translator is nearest to its average chrF, and what each has there and on average."""
+    """The pair at which every translator is nearest to its average chrF, and what each has there and on average.
+
+    Only pairs where no translator is ahead of one that is better on average.
+    """
     pairs = [pair for pair in pairs if len(pair.source.split()) >= least][:most]
     scores = [
         [sentence_chrf(text, [pair.target]).score for pair, text in zip(pairs, one.translate(sources), strict=True)]
@@ -79,23 +84,27 @@ def typical(
     ]
     table = torch.tensor(scores)  # (models, pairs)
     mean = table.mean(1, keepdim=True)
-    best = int((table - mean).square().sum(0).argmin())
+    order = (table[mean.flatten().argsort()].diff(dim=0) >= 0).all(0)
+    best = int((table - mean).square().sum(0).masked_fill(~order, torch.inf).argmin())
     return pairs[best], [[round(x, 1) for x in row] for row in torch.cat([table[:, best : best + 1], mean], 1).tolist()]
 
 
 def examples(folder: Path, names: list[str], layer: int) -> dict[str, dict[str, Any]]:
-    """For each sentence its words and, for each model, the words that it writes and their attention, in thousandths."""
+    """For each sentence its words and, for each model, what it writes, its attention in thousandths, and any doubt."""
     jobs = [one["source"] for one in MUSEUM["sentences"]]
     answers: dict[str, dict[str, Any]] = {text: {} for text in jobs}
     for name in names:
         chosen = layer if name == MUSEUM["models"]["transformer"]["name"] else 0
-        width = Translator.from_pretrained(folder / name, device="cpu").decoding.beam_size
+        translator = Translator.from_pretrained(folder / name, device="cpu")
+        width, known = translator.decoding.beam_size, translator.known
         for text, one in zip(
             jobs, ask_node(folder=str(folder / name), jobs=jobs, options={"beamSize": width}, layer=chosen), strict=True
         ):
             rows = [[[i, round(1000 * w)] for i, w in enumerate(row) if w >= 0.01] for row in one["weights"]]
-            sure = round(one["logProbability"] / len(one["tokens"]), 2)
-            answers[text] |= {"words": one["source"], name: {"target": one["target"], "weights": rows, "sure": sure}}
+            sure = one["logProbability"] / len(one["tokens"])
+            why = known and doubt(known, text, one["text"], sure)
+            told = why and {"certain": why.certain}
+            answers[text] |= {"words": one["source"], name: {"target": one["target"], "weights": rows, "doubt": told}}
     return answers
 
 

@@ -90,13 +90,13 @@ class Museum extends Widget {
     const { words, translations } = sentence;
     this.begin(words);
     this.models.forEach(({ name }, index) => {
-      const { target, weights, sure } = translations[name];
+      const { target, weights, doubt } = translations[name];
       this.write(index, {
         source: words,
         target,
         weights: unpack(weights, words.length),
       });
-      this.doubt(index, sure);
+      this.doubt(index, doubt);
     });
   }
 
@@ -115,7 +115,7 @@ class Museum extends Widget {
     const why = doubt(known, text); // not of the translations yet
     const listed = [...new Set(why?.strange)].slice(0, 5).join(", ");
     const several = this.models.length > 1;
-    if (why?.certain) {
+    if (why?.certain && !this.reference) {
       const who = several ? "They do not know" : "It does not know";
       const so = several ? "they do not translate" : "it does not translate";
       return this.say(
@@ -159,7 +159,11 @@ class Museum extends Widget {
       this.write(index, picture);
       const doing = soFar(this.begun);
       if (doing) this.report(`${this.models[index].title}: ${doing}`);
-      if (done) return this.doubt(index, value.logProbability / value.tokens.length);
+      if (done) {
+        const sure = value.logProbability / value.tokens.length;
+        const limits = this.models[index]; // the words that they know are the same
+        return this.doubt(index, doubt({ ...known, ...limits }, text, value.text, sure));
+      }
       await pause(0);
       if (run !== this.run) return;
     }
@@ -193,15 +197,18 @@ class Museum extends Widget {
     this.shown = this.models.map(() => null);
     this.rows.forEach((row, index) => {
       row.replaceChildren();
-      this.doubt(index, 0);
+      this.doubt(index, null);
     });
     this.state.textContent = this.hint;
   }
 
-  // Says that a model is less sure than of 97 in 100 captions; `sure` is its mean log-probability.
-  doubt(index, sure) {
+  // Says whether a translation is to be doubted, by the rule of known.js.
+  doubt(index, why) {
     const row = this.rows[index].parentElement;
-    row.classList.toggle("tl-doubted", sure < this.models[index].sure);
+    row.classList.toggle("tl-doubted", Boolean(why));
+    row.querySelector(".tl-doubt").textContent = why?.certain
+      ? "probably wrong"
+      : "look twice";
   }
 
   write(index, picture) {

@@ -31,6 +31,7 @@ class TranslatorInPage extends Widget {
     [this.model, this.search, this.heads] = root.querySelectorAll("select");
     this.words = this.start.slice();
     this.picked = false;
+    this.left = {}; // for each language, the last sentence
     this.model.selectedIndex = this.models.findIndex((one) => one.captions);
     this.listen();
     this.ready();
@@ -213,10 +214,14 @@ class TranslatorInPage extends Widget {
     return this.models[this.model.selectedIndex];
   }
 
-  // Another model: it translates the sentence that stands there, if it reads its language.
+  // Another model: it translates the sentence that stands there or, of another language, the
+  // last one in its own.
   pick() {
     const { source, sentences } = this.wanted;
-    if (sentences.length && source !== this.input.lang) this.input.value = sentences[0];
+    if (sentences.length && source !== this.input.lang) {
+      this.left[this.input.lang] = this.input.value; // for the way back
+      this.input.value = this.left[source] || sentences[0];
+    }
     this.picked = true;
     this.offer();
     this.clear("");

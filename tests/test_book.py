@@ -506,6 +506,28 @@ def test_a_plot_is_drawn_in_the_page_and_in_an_epub_a_file(tmp_path: Path) -> No
         assert len(list(document.findall(nodes.image))) == (builder == "epub")
 
 
+def test_an_epub_lists_its_pages_and_says_what_it_is(tmp_path: Path) -> None:
+    from sphinx.application import Sphinx
+
+    pages = {"index": "# T\n\n```{toctree}\n:hidden:\n\nfirst\nmore/last\n```\n", "first": "# One\n\n## Part\n"}
+    for name, text in (pages | {"more/last": "# Two\n"}).items():
+        path = tmp_path / "book" / f"{name}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (tmp_path / "index.md").write_text("# T\n", encoding="utf-8")
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["sphinx"]["config"]
+    own = {name: value for name, value in config.items() if name.startswith("epub_")}
+    own |= {"extensions": ["myst_parser"], "root_doc": "book/index", "version": "1"}
+    places = [tmp_path, None, tmp_path / "out", tmp_path / "trees", "epub"]
+    Sphinx(*places, confoverrides=own, status=None, warning=None, freshenv=True).build()
+    for name in ("nav.xhtml", "toc.ncx"):
+        listed = re.findall(r'(?:href|src)="(book/[^"]+)"', (tmp_path / "out" / name).read_text(encoding="utf-8"))
+        assert listed == ["book/index.xhtml", "book/first.xhtml", "book/first.xhtml#part", "book/more/last.xhtml"]
+    about = (tmp_path / "out" / "content.opf").read_text(encoding="utf-8")
+    assert '<dc:identifier id="book-id">attention-step-by-step</dc:identifier>' in about
+    assert 'unique-identifier="book-id"' in about and "built step by step" in about
+
+
 def test_an_epub_has_no_form_and_none_of_the_site_s_files(tmp_path: Path) -> None:
     document = new_document("index")
     document += nodes.raw("", '<link href="x.css"><form hidden>&nbsp;</form><script>1</script>', format="html")

@@ -77,8 +77,8 @@ BAD_FILES = {
     "not text": (b"\xff\xfe\x00", "line 1: this is not UTF-8 text"),
     "zeros": (b"the cat\tdie\0Katze\n", "line 1: expected two texts"),
     "a letter too many": (b"a\tb\n" + b"x" * 30_000 + b"\ty\n", "line 2: 30,003 letters are too many"),
-    "a mark inside a line": ("the\u2028cat\tdie Katze\n".encode() * 99, "1 different sentences"),
-    "too short": (b"the cat\tdie Katze\n" * 99, "1 different sentences"),
+    "a mark inside a line": ("the\u2028cat\tdie Katze\n".encode() * 99, "1 different source sentence, "),
+    "too short": (b"the cat\tdie Katze\n" * 99, "1 different source sentence, "),
 }
 
 

@@ -759,9 +759,7 @@ def test_the_button_loads_the_models_though_the_sentence_is_a_recorded_one(
 
 
 @pytest.mark.slow
-def test_the_wall_declines_doubts_and_takes_its_warning_back(
-    root: str, visit: Any, untrained: Any
-) -> None:
+def test_the_wall_declines_doubts_and_takes_its_warning_back(root: str, visit: Any, untrained: Any) -> None:
     _, record = untrained
     told = "() => [...document.querySelectorAll('.tl-wall .tl-doubted .tl-doubt')].map((one) => one.textContent)"
     doubted = "() => [...document.querySelectorAll('.tl-wall li')].map((row) => row.matches('.tl-doubted'))"

@@ -15,7 +15,7 @@ def install(root: Path = ROOT) -> str:
     """The commands that get and install the project; without an address, it is there already."""
     url = address(root)
     clone = f"git clone --branch {repository(root)[1]} {url}\ncd {url.rsplit('/', 1)[1]}\n" if url else ""
-    return f"```bash\n{clone}pip install \".[viz]\"{'' if url else '  # in a clone of this repository'}\n```\n"
+    return f'```bash\n{clone}pip install ".[viz]"{"" if url else "  # in a clone of this repository"}\n```\n'
 
 
 def chapters(root: Path = ROOT) -> str:

@@ -153,6 +153,15 @@ def entries(name: str) -> str:
     return place + lead + made_of + rest
 
 
+def heading(name: str) -> str:
+    """The first names that a module offers; of plain code its file, by which it is imported."""
+    if name.startswith("plain."):
+        return f"`{name}`"
+    names, exported = [one for one, _ in public(name)], dir(import_module(PACKAGE))
+    first = [one for one in names if one in exported] or names
+    return ", ".join(f"`{one}`" for one in first[:3]) + " …" * (len(first) > 3)
+
+
 def documented(module: Any, name: str) -> str:
     """A class with its methods, or a function, for autodoc."""
     kind = "class" if inspect.isclass(getattr(module, name)) else "function"
@@ -174,7 +183,7 @@ class LibraryModules(SphinxDirective):
         for name in filter(public, named):
             built = f"{built_in(name)}. " if built_in(name) else ""
             line = import_module(f"{PACKAGE}.{name}").__doc__.split("\n\n")[0]
-            text += "" if name == self.arguments[0] else f"## `{name}`\n\n"
+            text += "" if name == self.arguments[0] else f"## {heading(name)}\n\n"
             text += f"{line}\n\n{built}Source: `{PACKAGE}/{name.replace('.', '/')}.py`.\n\n"
             text += entries(name)
         return self.parse_text_to_nodes(text, allow_section_headings=True)

@@ -90,8 +90,10 @@ class MultiHeadAttention(nn.Module):
         """Attend to x, or to a memory whose rows N / B neighbouring rows of x share.
 
         Args:
+            x: the vectors that ask.
             memory: vectors, or their keys and values, ``project(vectors, 1)``.
             mask: True where a query may attend; a mask for padding is (B, 1, 1, S).
+            causal: no position attends to a later one.
             cache: keys and values of the positions before x; implies causal.
 
         Raises:

@@ -81,7 +81,7 @@ def typed(options: Any) -> dict[str, Any]:
 
 
 Run = Annotated[str, arg(metavar="RUN")]
-Weights = Annotated[str | None, arg(metavar="NAME")]
+Weights = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
 _Search: Any = optional(SearchConfig)
 _BestSearch: Any = optional(SearchConfig, hidden=["n_best"])
 
@@ -199,7 +199,7 @@ class Translate:
     """Folder of a run, or the name of a shipped model."""
     input: Positional[Annotated[str, arg(metavar="FILE")]] = "-"
     """File, one sentence a line; - is standard input."""
-    output: Path | None = None
+    output: Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")] = None
     """File to write; default: standard output."""
     scores: bool = False
     """Write score, tab, log-probability, tab before each."""
@@ -347,7 +347,7 @@ class Evaluate:
     """Folder of a run, or the name of a shipped model."""
     part: Literal["validation", "test"] = "test"
     """Part of the corpus to score."""
-    data: str | None = None
+    data: Annotated[str | None, arg(metavar="PATH", help_behavior_hint="")] = None
     """Where the file of sentence pairs is now, if it has moved."""
     json: bool = False
     """Print one JSON object."""
@@ -376,7 +376,7 @@ class Average:
 
     folder: Positional[Run]
     """Folder of a run."""
-    last: int | None = None
+    last: Annotated[int | None, arg(metavar="INT", help_behavior_hint="")] = None
     """How many epochs; all that are kept unless given."""
 
     def run(self) -> int:

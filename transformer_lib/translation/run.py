@@ -278,7 +278,8 @@ class PairStream:
                 hashes, self.most = set(heapq.nsmallest(2000, hashes)), 1000
         held = self.most or min(1000, len(hashes) // 20)
         if len(hashes) < 40:
-            raise ValueError(f"{self.data} has {len(hashes)} different sentences, less than 40")
+            s = "s" * (len(hashes) != 1)
+            raise ValueError(f"{self.data} has {len(hashes)} different source sentence{s}, and a training needs 40")
         self.part = {number: 1 + i // held for i, number in enumerate(heapq.nsmallest(2 * held, hashes))}
 
     def read(self) -> Iterator[tuple[str, str]]:

@@ -598,6 +598,9 @@ def test_downloaded_notebooks_have_no_directive_no_role_and_the_same_code() -> N
         pattern = re.compile(r"\{[\w:-]+\}`|^[> ]*[`:]{3,} *\{|:::|^:\w+:|\{\.|^\(\S+\)=$")
         assert not [line for line in prose.splitlines() if pattern.search(line)], (page.name, base)
         assert "OWNER" not in json.dumps(made) and told.count("<details>") == told.count("</details>")
+        needed = [extra for source in page.code for extra in re.findall(r"step-by-step(\[.+?\]) @", source.source)]
+        said = re.findall(r"first install the library: `pip install \"\.(\[.+?\])\"`", told)
+        assert said == needed * (not base and not chapters.address()), page.name
         code = iter(cell for cell in made["cells"] if cell["cell_type"] == "code")
         cell = next(code, None)
         for source in page.code:

@@ -10,6 +10,7 @@ import html
 import json
 import os
 import posixpath
+import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
@@ -351,6 +352,11 @@ def rendered(page: Notebook, base: str | None) -> dict[str, Any]:
         )
         edition = f", edition {tag()}" if tag() else ""
         cells[0]["source"] += f"\n\nThis is {number} of {link}{edition}."
+    elif needed := re.search(r"step-by-step(\[[\w,]+\])", str(page.data["cells"])):
+        run = f'`pip install ".{needed[1]}"`'
+        cells[0]["source"] += (
+            f"\n\nTo run this page, first install the library: {run}, in the project's folder."
+        )
     return {**page.data, "cells": cells}
 
 

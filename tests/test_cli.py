@@ -498,6 +498,9 @@ epoch-7 | translate {run} --weights epoch-7
 keeps 0 epochs | average {run}
 leave out from | train --output {run} --resume --from captions-en-de
 start_from (--from) | train --output {tmp}/x --data {pairs} --from captions-en-de --preset big
+choose two languages | train --output {tmp}/x --data {pairs} --from multi30k-en-de --source de
+text=captions is for | train --output {tmp}/x --data {pairs} --text captions
+is for subwords | train --output {tmp}/x --n-captions 50 --bpe-dropout 0.1
 holds no run | average {tmp}/none
 holds no run | export {tmp}/none --output {tmp}/x
 beam_size=0 | translate {run} {tmp}/in.txt --beam-size 0

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import run_folder
+from runs import TINY, begin, options, run_folder
 
 from experiments.pages import ask_node
 from experiments.pages.visitors import MESSAGES, answers, load_visitors
 from transformer_lib import Translator, pretrained_names
+from transformer_lib.translation import export
 from transformer_lib.translation.cli import main
 from transformer_lib.translation.export import export_run
 from transformer_lib.translation.known import FILE, DoubtWarning, Known, UnknownWordWarning, doubt, near
+from transformer_lib.translation.run import load_corpus
 from transformer_lib.translation.translator import find_pretrained
 
 SOURCE = "the is a dog playing i think believe it can t cat in house please what s he people man we"
@@ -205,3 +207,17 @@ def test_an_exported_run_knows_what_it_has_read(tmp_path: Path) -> None:
     config["options"]["data"] = str(tmp_path / "gone.tsv")
     (elsewhere / "config.json").write_text(json.dumps(config), encoding="utf-8")
     assert not (export_run(elsewhere, tmp_path / "bare") / FILE).exists()
+
+
+def test_doubt_is_measured_with_the_exported_search_on_what_the_model_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(export, "learn", lambda one, pairs, texts: seen.append((one, texts)))
+    plan = options("transformer", skip_bad=True, model_options=TINY | {"max_length": 28}, training={"epochs": 1})
+    assert begin(plan, tmp_path / "run").trainer.fit()
+    export_run(tmp_path / "run", tmp_path / "own", repetition_penalty=1.5)
+    ((translator, texts),) = seen
+    assert translator.decoding.repetition_penalty == 1.5
+    all_of_it = [pair.source for pair in load_corpus(plan).validation]
+    assert texts == [text for text in all_of_it if not translator.refusal(text)] and 0 < len(texts) < len(all_of_it)

@@ -6,7 +6,9 @@ import pytest
 import torch
 from runs import pairs_file, write_pairs
 
+from transformer_lib.data.captions import make_captions
 from transformer_lib.data.multi30k import moses_tokenize
+from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.registry import build_model
 from transformer_lib.translation import run
 from transformer_lib.translation.run import TrainOptions, load_corpus, model_config, training_config
@@ -168,6 +170,12 @@ def test_captions_lose_capitals_and_stops_and_get_them_back(text, prepared, rest
     assert found == prepared
     assert translator.text.restore("der Hund , da", text, found) == restored
     assert unknown_words(found, translator.source_tokenizer) == (("Zebra",) if "Zebra" in text else ())
+
+
+def test_captions_in_subwords_lose_their_capitals_too():
+    tokenizer = Tokenizer.train([pair.source for pair in make_captions(200, seed=1)] * 2, 400, level="bpe")
+    prepared = TextPreparation("captions").prepare("The dog, which is tired, sleeps on a Bed.", tokenizer)
+    assert prepared == "the dog , which is tired , sleeps on a bed"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from browser import NARROW
 from experiments.pages import ask_node
 from experiments.pages import example as page_example
 from experiments.pages import museum as page_museum
-from transformer_lib import Tokenizer, Translator, build_model, make_captions, results
+from transformer_lib import SearchConfig, Tokenizer, Translator, build_model, make_captions, results
 from transformer_lib.data.batching import Pair
 from transformer_lib.translation.translator import Precision, TextPreparation, find_pretrained, pretrained_names
 
@@ -175,10 +175,26 @@ TYPED = [
 ]
 
 
-def test_text_is_prepared_and_restored_as_in_python() -> None:
-    translator = Translator.from_pretrained("captions-en-de", device="cpu")
-    found = ask_node(folder=str(find_pretrained("captions-en-de")), jobs=TYPED, options={"beamSize": 5})
-    assert [one["text"] for one in found] == [best[0].text for best in translator.search(TYPED)]
+@pytest.mark.parametrize("level", ["word", "bpe"])
+def test_text_is_prepared_and_restored_as_in_python(level: str, tmp_path: Path) -> None:
+    folder = find_pretrained("captions-en-de")
+    if level == "bpe":
+        folder, made = tmp_path / "captions", random_translator("transformer", {}, tmp_path / "x")
+        text = TextPreparation("captions", "de", "en")
+        Translator(made.model, made.source_tokenizer, made.target_tokenizer, text=text).save_pretrained(folder)
+    translator = Translator.from_pretrained(folder, device="cpu")
+    found = ask_node(folder=str(folder), jobs=TYPED, options={"beamSize": 5})
+    assert [one["text"] for one in found] == [best[0].text for best in translator.search(TYPED, beam_size=5)]
+
+
+def test_the_page_refuses_a_search_that_it_has_not(tmp_path: Path) -> None:
+    made = random_translator("transformer", {}, tmp_path / "x")
+    for name, value in {"min_length": 2, "repetition_penalty": 1.5, "normalization": "mean"}.items():
+        made.decoding = SearchConfig(**{name: value})
+        made.save_pretrained(tmp_path / name)
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            ask_node(folder=str(tmp_path / name), jobs=["Ein Hund."])
+        assert f"no search with {name} {value} here" in refused.value.stderr
 
 
 def test_the_page_stops_searching_when_python_does(tmp_path: Path) -> None:
@@ -188,7 +204,7 @@ def test_the_page_stops_searching_when_python_does(tmp_path: Path) -> None:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         config["decoding"] |= {"length_penalty": 4.0, "max_length": 20, "lookahead": lookahead}  # long ones win
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        theirs = ask_node(folder=str(folder), jobs=texts, options={"beamSize": 3, "maxLength": 20})
+        theirs = ask_node(folder=str(folder), jobs=texts, options={"beamSize": 3})
         mine = Translator.from_pretrained(folder, device="cpu").search(texts, beam_size=3)
         found.append([one["text"] for one in theirs])
         assert found[-1] == [best.text for (best,) in mine]

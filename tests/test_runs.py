@@ -10,6 +10,7 @@ from runs import CPU, assert_same_run, begin, everything, options, pairs_file, r
 
 import transformer_lib.translation.run as run_module
 from transformer_lib.data.batching import Pair
+from transformer_lib.data.captions import make_captions
 from transformer_lib.data.corpus import tokenize_corpus
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models import registry
@@ -235,6 +236,31 @@ def test_a_shipped_translator_is_fine_tuned_and_says_what_it_cannot_learn(tmp_pa
     assert run.trainer.fit()
     assert open_run(tmp_path / "fine", CPU).trainer.progress.epoch == 1
     assert Translator.from_pretrained(tmp_path / "fine", device="cpu").text.kind == "captions"
+
+
+def test_captions_of_people_are_learned_and_scored_as_they_are_read_later(tmp_path):
+    path = tmp_path / "mine.tsv"
+    pairs = make_captions(60, seed=3, max_length=8)
+    lines = (f"{p.source[0].upper()}{p.source[1:]}.\t{p.target[0].upper()}{p.target[1:]}.\n" for p in pairs)
+    path.write_text("".join(lines).replace(" ,", ","), encoding="utf-8")
+    plan = TrainOptions(data=str(path), start_from="captions-en-de", training={"epochs": 1, "warmup": 0})
+    assert create_run(plan, tmp_path / "fine") == []
+    run = open_run(tmp_path / "fine", CPU)
+    one, other = run.translator.source_tokenizer, run.translator.target_tokenizer
+    learned = {(one.decode(map(int, source)), other.decode(map(int, target))) for source, target in run.trainer.train}
+    assert learned < {(pair.source, pair.target) for pair in pairs}
+    assert run.trainer.fit()
+    assert evaluate_run(tmp_path / "fine", device="cpu")["exact_match"] == 100
+    assert Translator.from_pretrained(tmp_path / "fine", device="cpu")("The dog sleeps.") == "Der Hund schläft."
+
+
+@pytest.mark.parametrize("data", ["a file", "captions"])
+def test_no_further_pair_is_learned_whose_source_is_held_back(data, tmp_path):
+    given = options() if data == "a file" else options(data="captions", n_captions=100, vocab_size=None)
+    held = [pair.source for part in load_corpus(given)[1:3] for pair in part]
+    (tmp_path / "extra.tsv").write_text("".join(f"{text}\tHund\n" for text in [*held, "a zebra"]), encoding="utf-8")
+    learned = [*load_corpus(replace(given, extra=str(tmp_path / "extra.tsv"))).train]
+    assert len(learned) == 1 + len([*load_corpus(given).train])
 
 
 # ---------------------------------------------------------------- what is refused

@@ -42,7 +42,11 @@
 
   // A link to a line that unfolds unfolds it.
   const unfold = () => {
-    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    let id = location.hash.slice(1);
+    try {
+      id = decodeURIComponent(id);
+    } catch {} // no address of ours
+    const target = id && document.getElementById(id);
     for (let fold = target?.closest?.("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
     if (target) target.scrollIntoView();
   };

@@ -58,7 +58,8 @@ def evaluate_run(
     stored, options = read_options(folder, data)
     translator = Translator.from_pretrained(folder, device=device, weights=weights)
     config = replace(translator.decoding, n_best=1, **search)
-    corpus = load_corpus(replace(options, extra=None), stored.text)
+    tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
+    corpus = load_corpus(replace(options, extra=None), stored.text, tokenizers)
     if (stored.data or {}).get("fingerprint", {}).get(part) != corpus.fingerprint(part):
         raise ValueError(f"{options.data} has changed since the training: its {part} part differs")
     pairs, longest = getattr(corpus, part), longest_pair(translator.model, options)

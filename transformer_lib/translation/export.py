@@ -47,14 +47,16 @@ def learned(translator: Translator, config: TranslatorConfig, options: TrainOpti
     """What the translator has read, if the corpus of its training is at hand."""
     if options.data.startswith("hf:"):  # the network is not asked
         return None
+    tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
     try:
-        corpus = load_corpus(options, translator.text)
+        corpus = load_corpus(options, translator.text, tokenizers)
     except (OSError, ValueError):
         return None
     if (config.data or {}).get("fingerprint", {}).get("validation") != corpus.fingerprint("validation"):
         return None
     pairs = ((pair.source, pair.target) if isinstance(pair, Pair) else pair for pair in corpus.train)
-    return learn(translator, pairs, [pair.source for pair in islice(corpus.validation, SENTENCES)])
+    texts = (pair.source for pair in corpus.validation)
+    return learn(translator, pairs, [*islice((one for one in texts if not translator.refusal(one)), SENTENCES)])
 
 
 def export_run(
@@ -80,12 +82,10 @@ def export_run(
     folder, target = find_pretrained(folder), Path(target)
     config, options = read_options(folder)
     translator = Translator.from_pretrained(folder, device="cpu", weights=weights)
-    tokenizers, decoding = (
-        (translator.source_tokenizer, translator.target_tokenizer),
-        replace(translator.decoding, **search),
-    )
-    known = translator.known or learned(translator, config, options)
+    tokenizers = translator.source_tokenizer, translator.target_tokenizer
+    decoding, known = replace(translator.decoding, **search), translator.known
     translator = Translator(translator.model, *tokenizers, text=translator.text, decoding=decoding, known=known)
+    translator.known = known or learned(translator, config, options)
     name = options.data if options.data.startswith("hf:") else Path(options.data).name
     # the folders of this machine are nobody's business
     start, extra = (path and Path(path).name for path in (options.start_from, options.extra))

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -109,6 +110,8 @@ class TrainOptions:
             raise ValueError(f"source and target are both {self.source!r}; choose two languages")
         if self.start_from is None:
             model_config(self, 300, 300)  # refuses options that the model does not have
+            if self.text == "captions" and self.data != "captions":
+                raise ValueError(f"text=captions is for data=captions, not {self.data!r}: such sentences are raw")
         elif self.preset or self.vocab_size or self.text or self.model_options.keys() - DROPOUTS:
             raise ValueError("start_from (--from) brings model, vocabularies and text: only dropout may be another")
         training_config(self)
@@ -258,6 +261,9 @@ CORPORA: dict[str, Callable[[TrainOptions, TextPreparation], Parts]] = {
 }  # fmt: skip
 
 
+Ready = Callable[[tuple[str, str]], tuple[str, str]]  # a pair, prepared
+
+
 class PairStream:
     """The pairs of a file or data set for training, read anew each time.
 
@@ -267,8 +273,8 @@ class PairStream:
         ValueError: for a line that is no pair, or fewer than 40 different sources.
     """
 
-    def __init__(self, options: TrainOptions, text: TextPreparation) -> None:
-        self.data, self.seed, self.most, self.text = options.data, options.seed, 0, text
+    def __init__(self, options: TrainOptions, text: TextPreparation, ready: Ready) -> None:
+        self.data, self.seed, self.most, self.text, self.ready = options.data, options.seed, 0, text, ready
         self.extra: list[tuple[str, str]] = []  # further pairs to train on
         self.skip, self.skipped = options.skip_bad, list[int]()  # lines that are no pair
         hashes: set[int] = set()
@@ -299,12 +305,20 @@ class PairStream:
         parts: tuple[list[Pair], list[Pair]] = [], []
         for pair in self.read():
             if part := self.part.get(self.number(pair[0])):
-                parts[part - 1].append(Pair(self.text.prepare(pair[0]), pair[1]))
+                parts[part - 1].append(Pair(*self.ready(pair)))
         return parts
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         pairs = chain(self.read(), self.extra)
-        return ((self.text.prepare(one), other) for one, other in pairs if self.number(one) not in self.part)
+        return (self.ready(pair) for pair in pairs if self.number(pair[0]) not in self.part)
+
+
+def prepared(pair: tuple[str, str], text: TextPreparation, tokenizers: Sequence[Tokenizer] = ()) -> tuple[str, str]:
+    """The text of a pair for a translator; captions are written without capitals and full stops, too."""
+    source, target = pair
+    if text.kind == "captions" and tokenizers:
+        return text.prepare(source, tokenizers[0]), text.prepare(target, tokenizers[1])
+    return text.prepare(source), target
 
 
 def left_out(skipped: list[int]) -> tuple[str, ...]:
@@ -314,13 +328,19 @@ def left_out(skipped: list[int]) -> tuple[str, ...]:
     return (f"left out {len(skipped):,} lines that are no pair: {shown([*map(str, skipped)])}",)
 
 
-def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> Corpus:
-    """The sentence pairs that the options name.
+def load_corpus(
+    options: TrainOptions, text: TextPreparation | None = None, tokenizers: Sequence[Tokenizer] = ()
+) -> Corpus:
+    """The sentence pairs that the options name, as a translator is to read and to write them.
+
+    Args:
+        tokenizers: of a translator that has learned captions; both sides become such captions.
 
     Raises:
         ValueError: if there is no such corpus, or a line of it is no pair.
     """
     text = text or options.preparation()
+    ready = partial(prepared, text=text, tokenizers=() if options.data == "captions" else tokenizers)
     skipped: list[int] | None = [] if options.skip_bad else None
     found = list(read_pairs(options.extra, skipped)) if options.extra else []
     extra = [pair for pair in found if not any(ENDLESS.search(f"{side} ") for side in pair)]
@@ -330,12 +350,16 @@ def load_corpus(options: TrainOptions, text: TextPreparation | None = None) -> C
         notes += (f"left out {fewer:,} extra pairs that repeat a letter, a word or a phrase ten times in a row",)
     if options.data in CORPORA:
         own = CORPORA[options.data](options, text)
-        train, val, test = ([replace(x, source=text.prepare(x.source)) for x in part] for part in own)
-        more = [(text.prepare(source), target) for source, target in extra]
+        train, val, test = (
+            [replace(x, source=source, target=target) for x in part for source, target in [ready((x.source, x.target))]]
+            for part in own
+        )
+        held = {x.source for x in [*val, *test]}
+        more = [pair for pair in map(ready, extra) if pair[0] not in held]
         return Corpus([*train, *more], val, test, notes)
     if not options.data.startswith("hf:") and not Path(options.data).is_file():
         raise ValueError(f"data={options.data!r} is no file, nor hf:NAME, {', '.join(CORPORA)}")
-    stream = PairStream(options, text)
+    stream = PairStream(options, text, ready)
     stream.extra = extra
     return Corpus(stream, *stream.held_back(), left_out(stream.skipped) + notes)
 
@@ -381,6 +405,11 @@ class Plan(NamedTuple):
     text: TextPreparation
     start: Translator | None  # that it is fine-tuned from
 
+    @property
+    def tokenizers(self) -> tuple[Tokenizer, ...]:
+        """Those of the translator that it is fine-tuned from."""
+        return (self.start.source_tokenizer, self.start.target_tokenizer) if self.start else ()
+
 
 def resolve(options: TrainOptions) -> Plan:
     """What follows from the options before the corpus is read.
@@ -405,6 +434,8 @@ def resolve(options: TrainOptions) -> Plan:
     if options.model not in (TrainOptions.model, name):
         raise ValueError(f"{options.start_from!r} is a {name!r} model, not {options.model!r}")
     start.text = replace(text, source=options.source or text.source, target=options.target or text.target)
+    if start.text.source and start.text.source == start.text.target:
+        raise ValueError(f"source and target are both {start.text.source!r}; choose two languages")
     if options.model_options:
         start.model = with_dropout(start.model, options.model_options)
     kept = place.name if place.parent == SHIPPED else str(place.absolute())
@@ -424,9 +455,11 @@ def create_run(options: TrainOptions, folder: Path | str) -> list[str]:
     shutil.rmtree(part, ignore_errors=True)  # of a run that was killed before it was complete
     check_empty(folder, LOCK)
     plan = resolve(options)
-    corpus = load_corpus(plan.options, plan.text)
+    corpus = load_corpus(plan.options, plan.text, plan.tokenizers)
     parts = {name: corpus.fingerprint(name) for name in ("validation", "test")}
     translator = plan.start or untrained(plan, corpus)
+    if options.bpe_dropout and translator.source_tokenizer.level == "word":
+        raise ValueError(f"bpe_dropout={options.bpe_dropout} is for subwords: choose a vocab_size")
     notes = [*corpus.notes, *unknown_targets(plan, corpus, translator)]
     try:
         sums = translator.save_vocabularies(part)

@@ -66,9 +66,9 @@ class TextPreparation:
         words = text.rstrip(_STOPS).replace(",", " , ").split()
         lower = [word.lower() for word in words]
         ids = tokenizer.encode_batch([*words, *lower])
-        unknown = [UNK in one for one in ids]
-        pairs = zip(words, lower, unknown, unknown[len(words) :], strict=False)
-        return " ".join([low if bad and not bad_low else word for word, low, bad, bad_low in pairs])
+        strange = [(UNK in one, len(one)) for one in ids]  # unknown, or in more pieces
+        pairs = zip(words, lower, strange, strange[len(words) :], strict=False)
+        return " ".join([low if less < much else word for word, low, much, less in pairs])
 
     def restore(self, written: str, text: str, prepared: str, *, whole: bool = True) -> str:
         """The translation as people write it; ``whole`` is False if more words are to come."""
@@ -385,6 +385,7 @@ class Translator:
             raise TypeError("texts is a single string: write translator(text), or translate([text])")
         if options.setdefault("n_best", 1) != 1:
             raise ValueError("translate gives one translation of each: call search for the n_best")
+        texts = check_texts(texts)
         best, unknown = self.search(texts, config, **options), dict[str, None]()
         for (one,) in best:
             unknown |= dict.fromkeys(one.unknown)

@@ -139,7 +139,8 @@ class Circuit extends Widget {
       return this.say(`This model does not know ${strange.slice(0, 5).join(", ")}.`);
     const [one, other] = texts.map((text) => text && this.study(text));
     if (!one) return this.say("There is no er, sie or es in the translation.");
-    const same = other?.groups.length === one.groups.length;
+    const sizes = (each) => String(each?.groups.map((group) => group.length));
+    const same = sizes(other) === sizes(one); // word for word, and token for token
     this.choose(one, same ? other : null);
     if (strange.length)
       this.say(`The model does not know ${strange.join(", ")}, so it guesses.`);

@@ -123,7 +123,11 @@ class Museum extends Widget {
           "Try a caption of a photograph.",
       );
     }
-    if (!(await this.load()) || run !== this.run) return;
+    if (!(await this.load())) return;
+    if (run !== this.run) {
+      if (!this.shown.some(Boolean)) this.submit(); // what stands there by now
+      return;
+    }
     carry("museum", text);
     if (listed)
       this.say(

@@ -10,8 +10,9 @@ export async function filesOf(entries) {
     if (entry?.isFile) found.push(await new Promise((...then) => entry.file(...then)));
     if (!entry?.isDirectory) return;
     const reader = entry.createReader();
-    for (const one of await new Promise((...then) => reader.readEntries(...then)))
-      if (one.isFile) await walk(one);
+    const some = () => new Promise((...then) => reader.readEntries(...then)); // a hundred or so
+    for (let here = await some(); here.length; here = await some())
+      for (const one of here) if (one.isFile) await walk(one);
   };
   await Promise.all(entries.map(walk));
   return found;

@@ -50,6 +50,7 @@ async function shelf() {
 export async function fetchFile(url, arrived) {
   const kept = await shelf();
   let response = await kept?.match(url);
+  let stored;
   if (!response) {
     response = await fetch(url);
     if (!response.ok) throw new Error(`${response.status} for ${url}`);
@@ -57,12 +58,15 @@ export async function fetchFile(url, arrived) {
     const path = (address) => new URL(address).pathname;
     for (const one of older)
       if (path(one.url) === path(response.url)) await kept.delete(one);
-    await kept?.put(url, response.clone()).catch(() => {});
+    stored = kept?.put(url, response.clone()).catch(() => {}); // as the bytes come
   }
   const chunks = [];
   for (const reader = response.body.getReader(); ;) {
     const { done, value } = await reader.read();
-    if (done) return new Blob(chunks).arrayBuffer();
+    if (done) {
+      await stored;
+      return new Blob(chunks).arrayBuffer();
+    }
     chunks.push(value);
     arrived(value.length);
   }

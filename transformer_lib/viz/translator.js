@@ -585,11 +585,17 @@ export const meanOfLayer = (layer) => (step) => {
   );
 };
 
+// The searches that the page has.
+const USUAL = { min_length: 0, repetition_penalty: 1, normalization: "wu" };
+
 export class Translator {
   constructor({ model, text, decoding }, source, target, tensors) {
     this.kind = text.kind;
     this.capitals = text.capitals;
     this.decoding = decoding ?? {}; // how the model is best searched
+    for (const [name, usual] of Object.entries(USUAL))
+      if ((this.decoding[name] ?? usual) !== usual)
+        throw new Error(`no search with ${name} ${this.decoding[name]} here`);
     this.source = new Tokenizer(source);
     this.target = new Tokenizer(target);
     if (!MODELS[model.name]) throw new Error(`no model ${model.name} here`);
@@ -617,10 +623,14 @@ export class Translator {
       this.capitals === "keep" ? oneLine(typed) : withoutCapitals(oneLine(typed));
     if (this.kind !== "captions") return text;
     const body = text.replace(/[.!?…\p{White_Space}\x1c-\x1f]+$/u, "");
-    const known = (word) => this.source.ids.has(word);
-    const words = split(body.replaceAll(",", " , ")).map((word) =>
-      !known(word) && known(word.toLowerCase()) ? word.toLowerCase() : word,
-    );
+    const strange = (word) => {
+      const ids = this.source.encode(word);
+      return (ids.includes(UNK) ? 1000 : 0) + ids.length; // unknown, or in more pieces
+    };
+    const words = split(body.replaceAll(",", " , ")).map((word) => {
+      const lower = word.toLowerCase();
+      return strange(lower) < strange(word) ? lower : word;
+    });
     return words.join(" ");
   }
 
@@ -646,8 +656,13 @@ export class Translator {
       const written = oneLine(this.target.decode(one.tokens));
       return { ...one, source, text: this.restore(written, text, prepared, whole) };
     };
-    const { length_penalty: lengthPenalty, max_ratio: ratio, lookahead } = this.decoding;
-    const own = { lengthPenalty, maxRatio: ratio ?? Infinity, lookahead };
+    const { length_penalty, max_ratio, lookahead, max_length } = this.decoding;
+    const own = {
+      lengthPenalty: length_penalty,
+      maxRatio: max_ratio ?? Infinity,
+      lookahead,
+      maxLength: max_length,
+    };
     const search = this.model.search(source, { ...own, ...options });
     for (;;) {
       const { value, done } = search.next();

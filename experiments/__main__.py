@@ -16,7 +16,17 @@ from transformer_lib.translation.translator import pick_device
 def seeds(text):
     """0-4 or 0,3,7 as a list."""
     first, dash, last = text.partition("-")
-    return list(range(int(first), int(last) + 1)) if dash else [int(number) for number in text.split(",")]
+    found = list(range(int(first), int(last) + 1)) if dash else [int(number) for number in text.split(",")]
+    if not found or len(set(found)) < len(found):
+        raise ValueError(text)
+    return found
+
+
+def at_least_one(text):
+    """A number of updates."""
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
 
 
 def report(name, section, smoke):
@@ -46,7 +56,9 @@ def challenge(study, args):
     """Other seeds or another budget are a check of all findings."""
     if args.seeds or args.budget:
         seeds, budget = args.seeds or list(study.seeds), args.budget or study.budget
-        tried = f"seeds {seeds[0]} to {seeds[-1]}, {budget:,} {study.unit}"
+        together = seeds == [*range(seeds[0], seeds[-1] + 1)]
+        named = f"{seeds[0]} to {seeds[-1]}" if together else ", ".join(map(str, seeds))
+        tried = f"seeds {named}, {budget:,} {study.unit}"
         return Check(tried, tuple(study.findings), seeds, budget=budget)
 
 
@@ -58,7 +70,7 @@ def main():
     parser.add_argument("--all", action="store_true", help="all studies")
     parser.add_argument("--smoke", action="store_true", help="in miniature, recording nothing")
     parser.add_argument("--seeds", type=seeds, metavar="100-104", help="other seeds, kept as a challenge")
-    parser.add_argument("--budget", type=int, help="another budget, likewise")
+    parser.add_argument("--budget", type=at_least_one, help="another budget, likewise")
     parser.add_argument(
         "--folder", type=Path, help="measure anew, and write the records there instead of adding to ours"
     )
@@ -66,6 +78,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps.")
     args, command = parser.parse_args(), f"python -m experiments {shlex.join(sys.argv[1:])}"
+    if (args.seeds or args.budget) and args.do != "run":
+        parser.error(f"--seeds and --budget are for run, not for {args.do}")
     try:
         os.environ["DEVICE"] = str(pick_device(args.device))
     except ValueError as error:
@@ -81,6 +95,10 @@ def main():
     for name in names() if args.all else args.names:
         name, _, key = name.partition("/")
         study, checks = get_study(name), checks_of(get_study(name))
+        if key and args.do != "check":
+            parser.error(f"{args.do} takes studies, not {name}/{key}")
+        if key and key not in checks:
+            parser.error(f"{name}/{key} is no check")
         if args.do == "run":
             measure(study, challenge(study, args), command, args)
         elif args.do == "judge":

@@ -14,7 +14,7 @@ import platform
 import re
 import subprocess
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -182,25 +182,39 @@ def key_of(row):
     return row["arm"], row["rate"], row["seed"], row["budget"], row["tuning"]
 
 
-def fill(study, section, jobs, workers, save):
+def finished(pool, calls):
+    """Rows as they come. After an error no call begins any more, and it is raised when those that run have ended."""
+    left, errors = {pool.submit(call) for call in calls}, []
+    while left:
+        done, left = wait(left, return_when=FIRST_COMPLETED)
+        errors += [future.exception() for future in done if future.exception()]
+        yield from (future.result() for future in done if not future.exception())
+        if errors:
+            left = {future for future in left if not future.cancel()}
+    if errors:
+        raise errors[0]
+
+
+def fill(study, section, jobs, workers, save, source):
     """Add the rows that are not there yet, saving after each of them."""
     done = set(map(key_of, section["rows"]))
     jobs = [job for job in jobs if key_of(job) not in done]
     calls = [partial(train, study.name, study.arms[job["arm"]], job) for job in jobs]
     # the pool starts no process before it is used
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        if workers > 1:
-            rows = (future.result() for future in as_completed(map(pool.submit, calls)))
-        else:
-            rows = (call() for call in calls)
-        for row in tqdm(rows, study.name, len(jobs), unit="run", disable=not jobs):
-            section["rows"].append(row | {"run": len(section["runs"]) - 1})
-            save()
+        rows = finished(pool, calls) if workers > 1 else (call() for call in calls)
+        try:
+            for row in tqdm(rows, study.name, len(jobs), unit="run", disable=not jobs):
+                section["rows"].append(row | {"run": section["runs"].index(source)})
+                save()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def choose(study, rows):
+def choose(study, section):
     """For each tuned arm the best rate on the tuning seeds, and whether it lies at the edge of its grid."""
-    tuned, tuning = {}, [row for row in rows if row["tuning"]]
+    own = section["budget"], True
+    tuned, tuning = {}, [row for row in section["rows"] if (row["budget"], row["tuning"]) == own]
     for arm in study.arms:
         losses = {}
         for rate in study.rates_of(arm):
@@ -318,14 +332,14 @@ def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, sm
             for arm in study.arms
             for rate in rates(arm)
         ]
-        fill(study, section, jobs, workers, save)
+        fill(study, section, jobs, workers, save, source)
 
     def final(arm):
         rates = study.rates_of(arm) if arm in study.every_rate else ()
         return rates or [section["tuned"].get(arm, {}).get("rate")]
 
     train_all(study.tuning[: 1 if smoke else None], True, study.rates_of)
-    section["tuned"] = choose(study, section["rows"])
+    section["tuned"] = choose(study, section)
     train_all(seeds, False, final)
     arms = list(study.arms)
 

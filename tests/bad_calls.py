@@ -39,6 +39,8 @@ id | tokenizer.decode([99])
 # batches, ids and masks
 max_tokens | list(batches(examples, 1))
 pairs | encode_pairs(['ab'], tokenizer, tokenizer)
+pairs.0. is .'en' | encode_pairs([{'en': 'a dog', 'de': 'ein Hund'}], tokenizer, tokenizer)
+pairs.1. is 5, expected | encode_pairs([('a', 'b'), 5], tokenizer, tokenizer)
 token id | transformer(source + 50, target)
 token id | transformer(source, target + 50)
 mask | attention(x, x, x, torch.ones(3, 3))

@@ -120,6 +120,8 @@ EXAMPLES = make_examples([(3, 4), (2, 2)])
         (lambda: encode_pairs(["ab"], WORDS, WORDS), r"pairs\[0\] is 'ab', expected"),
         (lambda: encode_pairs([("a", "b", "c")], WORDS, WORDS), r"pairs\[0\] is"),
         (lambda: encode_pairs([("a", 3)], WORDS, WORDS), r"pairs.* 3"),
+        (lambda: encode_pairs([{"en": "a dog", "de": "ein Hund"}], WORDS, WORDS), r"pairs\[0\] is \{'en'"),
+        (lambda: encode_pairs([("a", "b"), 5], WORDS, WORDS), r"pairs\[1\] is 5"),
         (lambda: collate([]), "examples is empty"),
         (lambda: collate([([EOS], [BOS])]), r"examples\[0\] is no source with EOS"),
         (lambda: collate([([], [BOS, EOS])]), r"examples\[0\]"),

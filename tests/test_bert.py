@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from transformer_lib.models.attention import causal_mask, padding_mask
 from transformer_lib.models.bert import Bert, BertClassifier, BertConfig, mask_tokens
 from transformer_lib.models.convert import from_hf, to_hf
 from transformer_lib.models.families import BERT
+from transformer_lib.models.seq2seq import SpecialIds
 
 SIZES = {"vocab_size": 23, "d_model": 16, "n_heads": 4, "n_layers": 2, "d_ff": 24, "max_length": 12}
 TOKENS = torch.tensor([[BOS, 5, 22, 7, 9, EOS], [BOS, 9, 4, EOS, PAD, PAD], [BOS, 22, EOS, PAD, PAD, PAD]])
@@ -180,3 +182,27 @@ def test_weights_that_are_missing_or_left_over_are_named() -> None:
 def test_an_id_outside_the_vocabulary_is_named() -> None:
     with pytest.raises(ValueError, match="23"):
         bert()(torch.tensor([[BOS, 23, EOS]]))
+
+
+def test_what_else_has_a_classifier_is_no_classifier_of_sentences(tmp_path: Path) -> None:
+    theirs = hugging_face("BertForTokenClassification")
+    theirs.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    pooler = {"bert.pooler.dense.weight": torch.zeros(16, 16), "bert.pooler.dense.bias": torch.zeros(16)}
+    torch.save(theirs.state_dict() | pooler, tmp_path / "pytorch_model.bin")
+    for other, name in ((tmp_path, "TokenClassification"), (hugging_face("BertForMultipleChoice"), "MultipleChoice")):
+        with pytest.raises(ValueError, match=rf"architectures=\['BertFor{name}'\] cannot be converted"):
+            from_hf(other)
+
+
+def test_more_tokens_than_positions_and_segments_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match="13 tokens, max_length=12"):
+        bert()(torch.full((1, 13), 5))
+    for bad in (2, -1):
+        with pytest.raises(ValueError, match=f"segments holds token id {bad}"):
+            bert()(TOKENS, SEGMENTS.where(SEGMENTS == 0, bad))
+
+
+def test_an_end_that_fills_up_rows_is_learned_as_a_token() -> None:
+    tables = [bert(special=SpecialIds(pad=pad)).token_embedding for pad in (EOS, PAD, None)]
+    assert [table.padding_idx for table in tables] == [None, PAD, None]

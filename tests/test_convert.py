@@ -350,7 +350,9 @@ def test_a_marian_model_that_computes_something_else_is_refused(option, value):
         from_hf(theirs)
 
 
-@pytest.mark.parametrize("changes", [{"norm_first": True}, {"bias": False}, {"positions": "learned"}, {"d_key": 5}])
+@pytest.mark.parametrize(
+    "changes", [{"norm_first": True}, {"bias": False}, {"positions": "learned"}, {"d_key": 5}, {"eps": 1e-3}]
+)
 def test_what_marian_cannot_compute_is_not_given_away(changes):
     sizes = {"source_vocab_size": 30, "target_vocab_size": 30, "d_model": 16, "n_heads": 4, "d_ff": 32}
     with pytest.raises(ValueError, match=next(iter(changes))):

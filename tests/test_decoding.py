@@ -22,9 +22,9 @@ from oracles import (
 )
 from torch import Tensor, nn
 
-from transformer_lib.data.tokenizer import BOS, EOS, PAD
+from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_lib.decoding.beam_search import Hypotheses, SearchConfig, Step, beam_search, log_probabilities
-from transformer_lib.decoding.greedy import generate, greedy_decode, largest, penalize_repetition
+from transformer_lib.decoding.greedy import generate, greedy_decode, largest, penalize_repetition, translate
 from transformer_lib.decoding.sampling import sample, sampling_probabilities
 from transformer_lib.models.convert import from_hf
 from transformer_lib.models.gpt import GPT, GPTConfig
@@ -237,6 +237,12 @@ def test_impossible_translations_are_not_returned_and_stop_the_search():
     hypotheses = beam_search(table, SOURCE[:1], **options, on_step=steps.append)
     assert [h.tokens for h in as_lists(hypotheses)[0]] == [(3, 3, EOS), (3, EOS)] and len(steps) <= 4
     assert (hypotheses.tokens[0, 2:] == PAD).all() and hypotheses.scores[0, 2:].isneginf().all()
+
+
+def test_a_hypothesis_that_cannot_go_on_leaves_the_others_alone():
+    model = Table({(): [0.0, 0.5, 0.5], (3,): [0.0, 0.0, 0.0]})
+    ((best,),) = as_lists(beam_search(model, SOURCE[:1], beam_size=2))
+    assert best.tokens == (4, EOS)
 
 
 def test_no_words_and_no_sentences():
@@ -577,3 +583,9 @@ def test_a_model_can_be_trained_on_what_it_has_written(search):
     model = small_model("transformer")  # in double precision: the first step computes its table of positions again
     model.train()(SOURCE, tokens_of(search(model, SOURCE, max_length=5))).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_single_string_is_no_list_of_sentences():
+    words = Tokenizer.train(["a b"], level="word")
+    with pytest.raises(TypeError, match="'ab', expected a list of strings"):
+        translate(small_model("gru"), "ab", words, words)

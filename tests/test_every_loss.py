@@ -15,7 +15,7 @@ from transformer_lib.data.batching import Batch, SpecialIds, collate, special_id
 from transformer_lib.models.bert import Bert, BertConfig
 from transformer_lib.models.gpt import GPT, GPTConfig, GPTTranslator
 from transformer_lib.models.llama import Llama, LlamaConfig
-from transformer_lib.models.loss import translation_loss
+from transformer_lib.models.loss import add_up, translation_loss
 from transformer_lib.models.seq2seq import token_losses
 from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss
 from transformer_lib.training.preferences import (
@@ -70,6 +70,7 @@ def test_an_answer_is_what_the_model_calls_no_padding(kind, special):
     rows = torch.tensor([short + [ids.fill] * 2, long])
     found, written = answer_log_probs(model, rows, 2)
     assert written.tolist() == [[True, True, False, False], [True] * 4]
+    assert torch.equal(answer_log_probs(model, rows.int(), 2)[0], found)
     for row, answer in zip(found.tolist(), (short, long), strict=True):
         assert row == pytest.approx(one_by_one(model, answer, 2) + [0.0] * (6 - len(answer)), abs=1e-9)
 
@@ -282,3 +283,8 @@ def test_dpo_is_finite_and_near_double_precision(dtype):
 def test_impossible_counts_are_refused(n, correct, k):
     with pytest.raises(ValueError, match="answers"):
         pass_at_k(n, correct, k)
+
+
+def test_the_loss_of_no_batches_is_refused():
+    with pytest.raises(ValueError, match="there are no batches"):
+        add_up(iter([]))

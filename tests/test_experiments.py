@@ -5,7 +5,11 @@ import math
 import os
 import re
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from experiments import harness, numbers  # noqa: E402
+from experiments.__main__ import challenge, report  # noqa: E402
 from experiments.__main__ import main as command  # noqa: E402
-from experiments.__main__ import report  # noqa: E402
 from experiments.harness import (  # noqa: E402
     TUNING,
     Check,
@@ -104,6 +108,35 @@ def test_rows_that_are_there_are_not_run_again_and_a_challenge_is_kept_apart(stu
     assert source["commit"] and source["versions"]["torch"] and source["hardware"] and source["date"]
 
 
+def test_after_an_error_in_one_process_no_job_begins_and_no_row_is_lost(study, monkeypatch):
+    def fails(seed, budget, worth, rate=0.0):
+        CALLS.append((worth, rate))
+        time.sleep(0.1 * worth)
+        if worth == 1:
+            raise ArithmeticError("too hot")
+        return {"valid": 0.0, "loss": 0.0}
+
+    monkeypatch.setattr(harness, "ProcessPoolExecutor", lambda workers, mp_context: ThreadPoolExecutor(workers))
+    other = replace(study, measure=fails, arms={"a": {"worth": 1}, "b": {"worth": 2}}, rates=(1, 2))
+    monkeypatch.setattr(harness, "get_study", lambda name: other)
+    jobs = [{"arm": arm, "rate": 1, "seed": s, "budget": 10, "tuning": False} for s in range(9) for arm in "ba"]
+    section = {"rows": [], "runs": ["it", "other"]}
+    with pytest.raises(ArithmeticError, match="too hot"):
+        harness.fill(other, section, jobs, 2, lambda: None, "it")
+    assert len(CALLS) < 6 and len(section["rows"]) == sum(worth == 2 for worth, _ in CALLS) > 0
+    assert {row["run"] for row in section["rows"]} == {0}  # a source that is repeated keeps its place
+
+
+def test_a_rate_is_chosen_at_the_budget_that_is_measured(study, tmp_path, monkeypatch):
+    def later(seed, budget, worth, rate=0.0):
+        return measure(seed, budget, worth, rate) | {"valid": (rate - (1 if budget == 10 else 3)) ** 2 * budget}
+
+    other = replace(study, measure=later)
+    monkeypatch.setattr(harness, "get_study", lambda name: other)
+    run(other, [0, 1], 1000, "it", folder=tmp_path)
+    assert run(other, [0, 1], 10, "it", folder=tmp_path)["tuned"]["a"]["rate"] == 1
+
+
 def test_a_study_is_measured_anew_in_a_folder_of_its_own(study, tmp_path, monkeypatch):
     def does(*words):
         monkeypatch.setattr(
@@ -120,6 +153,35 @@ def test_a_study_is_measured_anew_in_a_folder_of_its_own(study, tmp_path, monkey
     assert not (Path(results.__file__).parent / "test_experiments.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "it", "--seeds", "104-100"], "'104-100'"),
+        (["run", "it", "--seeds", "3,3"], "'3,3'"),
+        (["run", "it", "--budget", "0"], "'0'"),
+        (["run", "it/other"], "run takes studies, not it/other"),
+        (["check", "it", "--seeds", "7"], "are for run, not for check"),
+        (["judge", "it", "--budget", "7"], "are for run, not for judge"),
+        (["check", "it/typo"], "it/typo is no check"),
+    ],
+)
+def test_what_a_command_cannot_do_is_refused_before_anything_is_measured(study, monkeypatch, capsys, words, told):
+    monkeypatch.setattr(sys, "argv", ["experiments", *words, "--device", "cpu"])
+    monkeypatch.setenv("DEVICE", "cpu")
+    monkeypatch.setitem(command.__globals__, "get_study", lambda name: study)
+    monkeypatch.setitem(command.__globals__, "measure", lambda *arguments: CALLS.append(1))
+    with pytest.raises(SystemExit):
+        command()
+    assert told in capsys.readouterr().err and not CALLS
+
+
+def test_other_seeds_are_another_challenge(study):
+    def tried(seeds):
+        return challenge(study, SimpleNamespace(seeds=seeds, budget=None)).tried
+
+    assert tried([0, 3, 7]) == "seeds 0, 3, 7, 10 updates" and tried([5, 6, 7]) == "seeds 5 to 7, 10 updates"
+
+
 def test_effects_are_those_of_the_textbook():
     a, b = [5.0, 7.0, 6.0], [4.0, 4.5, 5.5]
     rows = [{"arm": arm, "seed": s, "x": x} for arm, xs in (("a", a), ("b", b)) for s, x in enumerate(xs)]
@@ -130,6 +192,9 @@ def test_effects_are_those_of_the_textbook():
     assert level("x", "b")(rows)["value"] == pytest.approx(14 / 3)
     assert ratio("x", "a", "b")(rows)["value"] == pytest.approx((5 / 4 * 7 / 4.5 * 6 / 5.5) ** (1 / 3))
     all_three = share("x", "a", 5)(rows)
+    one = [row for row in rows if row["seed"] == 1]
+    for alone in (level("x", "a"), difference("x", "a", "b"), ratio("x", "a", "b")):
+        assert math.isnan(alone(one)["low"]) and math.isnan(alone(one)["high"]) and alone(one)["value"] > 0
     assert all_three["value"] == 1 and all_three["low"] == pytest.approx(0.025 ** (1 / 3))  # Clopper-Pearson
 
 

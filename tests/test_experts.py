@@ -185,3 +185,8 @@ def test_the_order_of_tokens_company_and_the_shape_of_a_batch_change_nothing():
         torch.testing.assert_close(layer(x[order]), layer(x)[order], atol=tolerance, rtol=tolerance)
         torch.testing.assert_close(layer(x[:3]), layer(x)[:3], atol=tolerance, rtol=tolerance)
         assert torch.equal(layer(x.view(4, 10, 8)), layer(x).view(4, 10, 8))
+
+
+def test_a_token_that_visits_no_expert_is_refused():
+    with pytest.raises(ValueError, match="k=0: each token must visit an expert"):
+        experts(k=0)

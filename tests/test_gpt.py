@@ -9,6 +9,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformer_lib.data.tokenizer import BOS, EOS, PAD
 from transformer_lib.models.convert import from_hf, to_hf
 from transformer_lib.models.gpt import GPT, GPTConfig, GPTTranslator, OneStack
+from transformer_lib.models.registry import build_model
+from transformer_lib.models.seq2seq import SpecialIds, reorder
 
 SIZES = {"vocab_size": 13, "d_model": 8, "n_heads": 2, "n_layers": 2, "d_ff": 16, "dropout": 0.0, "max_length": 16}
 IDS = torch.tensor([[0, 5, 0, 12, 7, 1, 2], [3, 3, 4, 11, 10, 9, 0]])
@@ -89,6 +91,21 @@ def test_more_tokens_than_positions_are_refused() -> None:
         build()(torch.full((1, 17), 5))
 
 
+@pytest.mark.parametrize("kind", ["gpt-lm", "llama-lm"])
+def test_of_padded_prompts_the_longest_has_to_fit(kind: str) -> None:
+    more = {"n_kv_heads": 1} if kind == "llama-lm" else {}
+    model = build_model(kind, SIZES | more | {"max_length": 4, "special": SpecialIds(PAD, None)})
+    prompts, token = torch.tensor([[5, 6, 7, 8, 9], [5, PAD, PAD, PAD, PAD]]), torch.tensor([6])
+    with pytest.raises(ValueError, match="5 tokens, max_length=4"):
+        model.start(prompts)
+    _, state = model.start(prompts[:, :4])
+    state = reorder(state, torch.tensor([1]))
+    for _ in range(3):  # the shorter one has room
+        _, state = model.step(token, state)
+    with pytest.raises(ValueError, match="5 tokens, max_length=4"):
+        model.step(token, state)
+
+
 # One stack as a translator --------------------------------------------------------------------------------------------
 
 SOURCE = torch.tensor([[5, 6, 7, EOS], [10, EOS, PAD, PAD]])
@@ -117,3 +134,28 @@ def test_a_source_of_more_than_half_of_the_positions_is_refused() -> None:
     """Its last words would have the positions of the target."""
     with pytest.raises(ValueError, match="at most 8"):
         GPTTranslator(GPTConfig(**SIZES)).encode(torch.full((1, 9), 5))
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ([[PAD, BOS, 8]], "target begins with padding"),
+        ([[BOS, PAD, 8]], "target has padding before a token"),
+        ([[BOS, 13]], "target holds token id 13"),
+        ([[BOS, *[8] * 8]], "9 target tokens, at most 8"),
+    ],
+)
+def test_targets_are_checked_like_sources(target: list[list[int]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        OneStack(build())(SOURCE[:1], torch.tensor(target))
+
+
+def test_a_translation_has_room_for_half_of_the_positions_and_none_need_be_written() -> None:
+    translator, token = OneStack(build()), torch.tensor([BOS])
+    state = translator.start(SOURCE[:1])
+    for _ in range(8):
+        _, state = translator.step(token, state)
+    with pytest.raises(ValueError, match="9 target tokens, at most 8"):
+        translator.step(token, state)
+    assert translator(SOURCE[:0], TARGET[:0]).shape == (0, 3, 13)
+    assert translator.step(token[:0], translator.start(SOURCE[:0]))[0].shape == (0, 13)

@@ -511,6 +511,7 @@ BAD = {
     "a head without labels": (lambda: IfThenConfig(9, n_labels=(3, 0)), "n_labels"),
     "word too large": (lambda: small_model()(TOKENS + 9), "tokens holds token id"),
     "empty row": (lambda: small_model()(torch.zeros_like(TOKENS)), "tokens begins with padding"),
+    "too many words": (lambda: small_model(max_length=1)(ragged([3])), "3 tokens, max_length=1"),
     "no recipes wanted": (lambda: make_recipes(0, 0), "n=0"),
     "too many recipes": (lambda: make_recipes(20_001, 0), "n=20001"),
     "recipes and a half": (lambda: make_recipes(2.5, 0), "n=2.5"),

@@ -330,6 +330,8 @@ def test_lists_that_cannot_be_are_refused(sizes):
 def test_unknown_rules_and_heads_that_cannot_share_keys_are_refused():
     with pytest.raises(ValueError, match="rule='mean' is none of kernel, sum"):
         LinearAttention(8, rule="mean")
+    with pytest.raises(ValueError, match="d_model=14 is not divisible by n_heads=3"):
+        LinearAttention(14, 3, d_key=4)
     with pytest.raises(ValueError, match="n_heads=3 is not divisible by n_key_heads=2"):
         GatedDeltaNet(8, 3, 2, 4, 4)
 

@@ -195,3 +195,10 @@ def test_a_window_reaches_so_many_tokens_back(window: int) -> None:
 def test_groups_that_cannot_be_equal_are_refused() -> None:
     with pytest.raises(ValueError, match="not divisible"):
         LlamaConfig(**SIZES | {"n_kv_heads": 3})
+
+
+def test_heads_that_cannot_be_equally_wide_are_refused() -> None:
+    sizes = SIZES | {"d_model": 14, "n_heads": 3, "n_kv_heads": 3}
+    with pytest.raises(ValueError, match="d_model=14 is not divisible by n_heads=3"):
+        Llama(LlamaConfig(**sizes))
+    assert Llama(LlamaConfig(**sizes, d_head=6)).layers[0].self_attn.widths == [6, 6, 6]

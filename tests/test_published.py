@@ -128,5 +128,7 @@ def test_the_page_s_table_has_every_model_and_what_it_keeps():
 
 def test_callers_can_not_change_the_table():
     load_published()["GPT-3"]["year"] = 1
+    load_published()["GPT-3"]["cache"][0].append(1)
     load_published()["GPT-3"]["local"].append(1)
     assert load_published()["GPT-3"]["year"] == 2020 and load_published()["GPT-3"]["local"] == []
+    assert len(load_published()["GPT-3"]["cache"][0]) == 2

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 from small import generator, ragged, small
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from transformer_lib.data.tokenizer import BOS
@@ -145,6 +146,18 @@ def test_reorder_reaches_every_part_and_shares_the_memory():
     assert less.memory.final.item() == 6 and state.memory.final.shape == (2, 1, 1)
     with pytest.raises(TypeError, match="a set cannot be reordered"):
         reorder([{1}], rows)
+
+
+class Pair(NamedTuple):
+    """A state with names, one of which may be left out."""
+
+    hidden: Tensor
+    cell: Tensor | None = None
+
+
+def test_reorder_keeps_the_names_of_a_tuple():
+    moved = reorder(Pair(torch.arange(3), torch.arange(3, 6)), torch.tensor([2, 0]))
+    assert type(moved) is Pair and moved.hidden.tolist() == [2, 0] and moved.cell.tolist() == [5, 3]
 
 
 SOURCE, TARGET = ragged([3, 2], 13), ragged([4, 3], 11, first=BOS)

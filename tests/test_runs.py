@@ -211,6 +211,15 @@ def test_a_model_of_ones_own_trains_saves_loads_and_translates(registered, tmp_p
         options("gru", model_options={"shout": 2})
 
 
+def test_a_name_belongs_to_one_class_which_a_cell_may_define_again(registered):
+    again = type("MyModel", (RecurrentSeq2Seq,), {"__module__": __name__})
+    registry.register_model("mine", MyConfig, again)
+    assert registry.model_entry("mine").model_class is again
+    stranger = type("RecurrentSeq2Seq", (RecurrentSeq2Seq,), {})
+    with pytest.raises(ValueError, match=r"'gru' is taken by transformer_lib\.models\.recurrent\.RecurrentSeq2Seq"):
+        registry.register_model("gru", RecurrentConfig, stranger)
+
+
 def test_an_unregistered_model_is_named(monkeypatch):
     monkeypatch.delitem(registry._BUILT_IN, "gru")
     with pytest.raises(ValueError, match="model='gru' is unknown"):

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pickle
 import random
 import re
 import signal
@@ -197,6 +198,29 @@ def test_half_a_corpus_is_not_a_corpus(tmp_path):
         file.write(b"\0\0")
     with pytest.raises(ValueError, match="damaged"):
         TokenCorpus(tmp_path / "corpus")
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "lengths.bin", "corpus.json"])
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"[]", b"{", b'{"sha256": "0", "dtype": "uint6"}'])
+def test_a_file_of_a_corpus_that_is_missing_or_another_is_damage(name, content, tmp_path):
+    tokenize_corpus(iter(PAIRS), WORDS, WORDS, tmp_path / "corpus")
+    file = tmp_path / "corpus" / name
+    file.unlink() if content is None else file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"corpus (is damaged|holds no tokenised corpus)"):
+        TokenCorpus(tmp_path / "corpus")
+
+
+def test_a_corpus_is_a_sequence_that_other_processes_open_for_themselves(tmp_path):
+    corpus = tokenize_corpus(iter(PAIRS), WORDS, WORDS, tmp_path / "corpus")
+    assert [[*map(list, row)] for row in corpus[1:-1:7]] == [[*map(list, corpus[i])] for i in range(1, 39, 7)]
+    sent = pickle.dumps(corpus)
+    assert len(sent) < 500 and pickle.loads(sent).tokens.filename == corpus.tokens.filename
+
+
+def test_a_pair_that_is_none_is_counted_from_the_first_of_all(tmp_path, monkeypatch):
+    monkeypatch.setattr("transformer_lib.data.corpus.CHUNK", 7)
+    with pytest.raises(ValueError, match=r"target of pairs\[40\] is ''"):
+        tokenize_corpus([*PAIRS, ("a", "")], WORDS, WORDS, tmp_path / "corpus")
 
 
 def test_pairs_are_read_as_a_stream(tmp_path):

@@ -3,8 +3,9 @@
 import json
 import re
 import warnings
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from transformer_lib.models.bahdanau import attention_maps
 from transformer_lib.models.bert import mask_tokens
 from transformer_lib.models.convert import from_hf, to_hf
 from transformer_lib.models.gpt import GPT, GPTConfig, GPTTranslator, OneStack
-from transformer_lib.models.registry import build_model, model_name
+from transformer_lib.models.registry import build_model, model_entry, model_name
 from transformer_lib.models.seq2seq import SpecialIds, check_ids, special_ids, token_losses
 from transformer_lib.models.transformer import Transformer, TransformerConfig
 from transformer_lib.training.trainer import Trainer, TrainingConfig
@@ -150,6 +151,29 @@ def test_samples_and_streams_begin_with_the_prompt_and_stop_at_each_end() -> Non
         assert row[:3] == [4, 2, 1] and not set(row[3:-1]) & set(special.eos)
     steps = [int(token) for _, token in generate(ours, prompt, max_length=9)]
     assert [4, 2, 1, *steps] == greedy_decode(ours, prompt, max_length=9)[0].tolist()
+
+
+FOLLOWING = {4: 9, 9: 8, 8: 2}
+
+
+class Chain(nn.Module):
+    """A language model in which each token has one that follows it."""
+
+    config = SimpleNamespace(special=SpecialIds(pad=9, bos=None, eos=(2,), unk=None, forbidden=()))
+
+    def start(self, prompt: Tensor) -> tuple[Tensor, Tensor]:
+        return self.step(prompt.gather(1, (prompt != 9).sum(1, keepdim=True) - 1)[:, 0], prompt)
+
+    def step(self, token: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.stack([9.0 * (torch.arange(10) == FOLLOWING.get(i, 0)) for i in token.tolist()]), state
+
+
+def test_padding_that_a_model_writes_stays_and_that_of_a_prompt_does_not() -> None:
+    model, prompts = Chain(), torch.tensor([[5, 4], [4, 9]])
+    expected = [[5, 4, 9, 8, 2], [4, 9, 8, 2, 9]]
+    assert greedy_decode(model, prompts).tolist() == expected
+    assert beam_search(model, prompts, beam_size=2).tokens[:, 0].tolist() == expected
+    assert greedy_decode(model, prompts[1:]).tolist() == [[4, 9, 8, 2]]
 
 
 # What a search gets is not its own ------------------------------------------------------------------------------------
@@ -407,6 +431,35 @@ def test_a_transformer_with_other_special_ids_is_the_same_with_its_words_in_anot
     assert usual.special == SpecialIds() and other.special == OTHER
     again = build_model(model_name(other), json.loads(json.dumps(asdict(other.config))))
     assert again.config == other.config
+
+
+@pytest.mark.parametrize("kind", ["gru", "bahdanau", "luong"])
+def test_a_recurrent_model_with_other_special_ids_is_the_same_with_its_words_in_another_order(kind: str) -> None:
+    entry, place = model_entry(kind), torch.tensor(OURS)
+
+    @dataclass(frozen=True)
+    class Config(entry.config_class):
+        special: SpecialIds = OTHER
+
+    torch.manual_seed(0)
+    configs = (Config(12, 12, d_model=8, d_hidden=8, dropout=0.0, special=special) for special in (SpecialIds(), OTHER))
+    usual, other = (entry.model_class(config).double() for config in configs)
+    for table in (other.encoder.embedding, other.embedding):
+        assert table.padding_idx == 8 and not table.weight[8].any()
+    weights = usual.state_dict()
+    for name, weight in weights.items():
+        if "embedding" in name or name.startswith("output"):
+            weights[name] = torch.empty_like(weight).index_copy(0, place, weight)
+    other.load_state_dict(weights)
+    rows = [([5, 6, 2], [1, 7, 4, 2]), ([9, 4, 10, 11, 2], [1, 5, 2])]
+    moved = [tuple([OURS[i] for i in side] for side in row) for row in rows]
+    one, two = collate(rows), collate(moved, special=OTHER)
+    nats = other.loss(two).sum
+    torch.testing.assert_close(nats, usual.loss(one).sum)
+    nats.backward()
+    assert all(table.weight.grad[0].any() for table in (other.encoder.embedding, other.embedding))  # here a word
+    found = [beam_search(model, batch.source, max_length=9).tokens for model, batch in ((usual, one), (other, two))]
+    assert torch.equal(place[found[0]], found[1])
 
 
 def test_a_transformer_needs_a_beginning_and_padding() -> None:

@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import student
@@ -199,7 +199,7 @@ def test_a_folder_is_graded_and_never_overwritten(
     student.main(tmp_path)
     path = tmp_path / "08_masks.ipynb"
     fresh = path.read_text(encoding="utf-8")
-    text = fresh.replace('raise NotImplementedError"', 'return (tokens != 0)[:, None, None]"', 1)
+    text = fresh.replace('raise NotImplementedError"', 'return (tokens != pad)[:, None, None]"', 1)
     path.write_text(text, encoding="utf-8")
     student.main(tmp_path)
     assert path.read_text(encoding="utf-8") == text != fresh
@@ -281,3 +281,84 @@ def test_grading_leaves_the_library_as_it_was() -> None:
         with grading.planted(chapter, grading.read(CELLS[chapter])[0]):
             assert now()[changed] != before[changed] and attention.causal_mask is masks.causal_mask
     assert now() == before
+
+
+def shown(chapter: str, cells: list[str], capsys: pytest.CaptureFixture, *names: str) -> str:
+    """What is printed of these cells."""
+    grading.report(chapter, cells, names)
+    return capsys.readouterr().out
+
+
+def test_constants_made_by_a_call_are_seen_and_an_answer_that_cannot_be_built_fails(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    constants = 'import math\nNEG = float("-inf")\nSIZE: int = 3\nEPS = math.sqrt(torch.ones(SIZE).sum().item())'
+    constants += '\nAXES = "one two".split()\nlarger = lambda a, b: max(a, b) == b'
+    text = "def padding_mask(tokens, pad=0, low=NEG):\n    assert larger(low, EPS) and len(AXES) < SIZE\n"
+    text += "    return (tokens != pad)[:, None, None]"
+    assert shown("masks", [constants, text], capsys, "padding_mask").count("✓") == 2
+    told = shown("masks", ["def make(): return 1\nNEG = make()", text], capsys, "padding_mask")
+    assert told.count("✗") == 2 and "NameError: name 'NEG' is not defined\n      in the cell" in told
+
+
+@pytest.mark.parametrize("magic", ["", "%time 1\n", "!ls\n"])
+def test_lines_that_go_on_with_an_operator_are_no_commands(magic: str) -> None:
+    cell = "def padding_mask(source, pad=0):\n    return (\n        source\n        != pad\n        % n\n    )"
+    assert grading.read([magic + cell])[0].keys() == {"padding_mask"}
+
+
+def test_a_helper_may_call_one_of_a_later_cell(capsys: pytest.CaptureFixture) -> None:
+    cells = ["def padding_mask(tokens, pad=0):\n    return first(tokens != pad)"]
+    cells += ["def first(x):\n    return second(x)", "outer = 1\ndef second(x):\n    return x[:, None, None][::outer]"]
+    assert "✗" not in shown("masks", cells, capsys, "padding_mask")
+
+
+def test_an_error_outside_cells_is_told_wherever_the_library_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise KeyError("it")
+
+    check = grading.Check("masks", "it", "A section", fails)
+    read = grading.traceback.extract_tb
+
+    def moved(trace: Any) -> list:
+        return [SimpleNamespace(filename=f"/pytorch/{f.filename}", name=f.name, line=f.line) for f in read(trace)]
+
+    monkeypatch.setattr(grading.traceback, "extract_tb", moved)
+    assert 'raise KeyError("it")' in grading.attempt(check)
+
+
+def test_of_infinities_the_row_that_differs_is_shown() -> None:
+    from transformer_lib.student.checks import show
+
+    got, want = torch.tensor([[-torch.inf], [0.0]]), torch.tensor([[-torch.inf], [-torch.inf]])
+    assert show(want, got) == "shape (2, 1), row [1]: -inf" and show(got, want) == "shape (2, 1), row [1]: 0"
+
+
+def test_what_is_taken_leaves_other_names_alone_and_typing_errors_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    scope: dict = {"In": [], "outer": 5, "Int": {}, "Bool": {}, "PAD": 0}
+    monkeypatch.setattr("builtins.get_ipython", lambda: SimpleNamespace(user_ns=scope), raising=False)
+    grading.take("masks", "padding_mask")
+    assert scope["outer"] == 5 and scope["padding_mask"](torch.tensor([[0]])).shape == (1, 1, 1, 1)
+    capsys.readouterr()
+    grading.grade("masks", "typo")
+    assert "'typo' is none of padding_mask" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("chapter", "target", "old", "new"),
+    [
+        ("from_prediction_to_assistant", "distil", "adam.step()", "adam.step()\n        adam.zero_grad()"),
+        (
+            "hard_attention",
+            "straight_through",
+            "scores - torch.empty_like(scores).exponential_().log()",
+            "scores - (-torch.rand_like(scores).log()).log()",
+        ),
+    ],
+)
+def test_other_right_solutions_pass(chapter: str, target: str, old: str, new: str) -> None:
+    text = grading.source(chapter, target)
+    assert old in text
+    assert problems(chapter, target, grading.read([text.replace(old, new)])[0]) == []

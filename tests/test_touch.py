@@ -219,6 +219,16 @@ def test_a_function_that_draws_what_cannot_be_shown_is_refused(draw: Any, messag
         viz.touch(draw, x=[1, 2])
 
 
+def test_a_handle_may_stand_at_the_edge_of_its_figure() -> None:
+    def draw(x: float, y: float) -> str:
+        ax = plt.subplots(layout="none")[1]
+        ax.set_position((0, 0, 1, 1))
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        return f"At {x}, {y}."
+
+    viz.touch(draw, x=[-0.00001, 0.5], y=[0.5, 1.00001], drag=("x", "y"))
+
+
 def test_cells_have_the_colours_of_their_numbers() -> None:
     """From the first row to the last, whichever side an image begins at."""
     shares = np.linspace(0, 1, 6).reshape(2, 3)

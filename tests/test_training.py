@@ -3,10 +3,13 @@
 import math
 import random
 import signal
+import subprocess
+import sys
 import threading
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +25,20 @@ import transformer_lib.training.trainer as module
 from transformer_lib.data.batching import Batch, Example, batches, collate
 from transformer_lib.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from transformer_lib.models.loss import Loss, chunked_loss, translation_loss
+from transformer_lib.models.registry import build_model
 from transformer_lib.models.transformer import Transformer, TransformerConfig
-from transformer_lib.training.checkpoints import average_checkpoints, load_tensors, load_weights, save_tensors
+from transformer_lib.training.checkpoints import (
+    average_checkpoints,
+    load_tensors,
+    load_weights,
+    save_tensors,
+    to_eight_bits,
+)
 from transformer_lib.training.loop import evaluate_loss, train_on
 from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss
 from transformer_lib.training.run_state import Interrupt, Progress
 from transformer_lib.training.trainer import Trainer, TrainingConfig, rate_factor
-from transformer_lib.training.transforms import BPEDropout, SpellingNoise
+from transformer_lib.training.transforms import BPEDropout, SpellingNoise, batch_loader
 
 VOCABULARY = 12
 CONFIG = TrainingConfig(epochs=3, max_tokens=24, learning_rate=1e-2, warmup=5, average=2, seed=3)
@@ -149,6 +159,19 @@ def test_minimum_risk_weighs_costs_by_probability():
         minimum_risk_loss(model, batch, lambda *_: samples[0], lambda *_: costs)
 
 
+def test_losses_take_tokens_of_32_bits_and_compute_no_narrower_than_single_precision():
+    batch, costs = collate(TRAIN[:5]), torch.rand(5, 2)
+    short = Batch(batch.source.int(), batch.target.int())
+
+    def risk(model, batch):
+        return minimum_risk_loss(model, batch, lambda *_: batch.target[:, None].repeat(1, 2, 1), lambda *_: costs)
+
+    for loss in (translation_loss, r_drop_loss, risk):
+        model = transformer(dropout=0.0)
+        torch.testing.assert_close(loss(model, short), loss(model, batch))
+        assert loss(model.bfloat16(), batch).sum.dtype == torch.float32
+
+
 class Own(nn.Module):
     """A model with a loss of its own, which knows nothing of label smoothing: how often each token occurs."""
 
@@ -180,6 +203,17 @@ def test_a_loss_of_its_own_is_what_a_model_is_trained_and_measured_on():
         Trainer(Own(), TRAIN, TRAIN, config, loss=lambda model, batch: model.loss(batch)[0] / batch.n_tokens).fit()
 
 
+def test_r_drop_never_replaces_a_loss_of_its_own():
+    model = build_model("hard", {"source_vocab_size": VOCABULARY, "target_vocab_size": VOCABULARY, "d_model": 8})
+    with pytest.raises(ValueError, match=r"consistency=1\.0 would replace HardSeq2Seq's own loss"):
+        Trainer(model, TRAIN, VALIDATION, replace(CONFIG, consistency=1.0))
+
+
+def test_the_papers_learning_rate_needs_a_model_with_a_width(tmp_path):
+    with pytest.raises(ValueError, match="learning_rate=None"):
+        Trainer(Own(), TRAIN, TRAIN, replace(CONFIG, learning_rate=None), tmp_path)
+
+
 # ---------------------------------------------------------------- schedule and settings
 
 
@@ -197,6 +231,9 @@ def test_linear_and_cooldown_end_at_zero():
     late = TrainingConfig(epochs=10, learning_rate=1.0, schedule="constant", warmup=4, cooldown=2)
     shares = [rate_factor(step, late, 100) for step in range(1, 102)]
     assert shares[3:80] == [1.0] * 77 and shares[-1] == 0 and shares[80] == pytest.approx(20 / 21)
+    early = TrainingConfig(epochs=2, learning_rate=1.0, schedule="constant", warmup=90, cooldown=1)
+    shares = [rate_factor(step, early, 100) for step in range(1, 102)]
+    assert max(abs(a - b) for a, b in pairwise(shares)) < 0.03 and shares[49] == pytest.approx(50 / 90)
 
 
 @pytest.mark.parametrize(
@@ -310,6 +347,26 @@ def test_the_trainer_without_extras_is_the_short_loop():
     assert run.evaluate() == pytest.approx(evaluate_loss(ours, batches(VALIDATION, 24)), rel=1e-5)
 
 
+def test_an_optimizer_of_a_part_trains_and_clips_that_part_alone():
+    config = replace(CONFIG, epochs=2, schedule="constant", warmup=1, smoothing=0.0, clip=0.1)
+    ours, theirs = transformer(dropout=0.0), transformer(dropout=0.0)
+    theirs.load_state_dict(ours.state_dict())
+    run = Trainer(ours, TRAIN, VALIDATION, config, optimizer=torch.optim.SGD(ours.output.parameters()))
+    assert run.fit()
+    optimizer = torch.optim.SGD(theirs.output.parameters(), lr=1e-2)
+    for epoch in range(2):
+        train_on(theirs, batches(TRAIN, 24, 3, epoch), optimizer, clip=0.1)
+    for mine, yours in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, yours)
+
+
+def test_no_batches_have_no_mean_loss():
+    model, none = transformer(), iter(())
+    for call in (lambda: train_on(model, none, torch.optim.SGD(model.parameters())), lambda: evaluate_loss(model, [])):
+        with pytest.raises(ValueError, match="there are no batches"):
+            call()
+
+
 def test_the_short_loop_lowers_any_loss_and_stops_where_it_is_not_finite():
     model, data = transformer(dropout=0.0), [collate(TRAIN)] * 3
     sgd, before = (
@@ -389,6 +446,25 @@ def test_transforms_change_the_source_alone():
     assert set(texts) == {TEXTS[0], TEXTS[0].upper()} and 120 < texts.count(TEXTS[0].upper()) < 180
 
 
+def test_noise_leaves_a_full_stop_that_is_all_there_is():
+    stop = [*WORDS.encode("."), EOS]
+    assert SpellingNoise(WORDS, 0.0, 0.0, 1.0)((stop, [BOS, EOS]), random.Random(0))[0] == stop
+
+
+def test_a_source_may_become_as_long_as_the_model_takes():
+    example = [*range(4, 7), EOS], [BOS, *range(4, 9), EOS]
+    model = transformer(positions="learned", max_length=6)  # the target without BOS
+
+    def longer(example, rng):
+        return [4, *example[0]], example[1]
+
+    def first(times):
+        loader = batch_loader([example], CONFIG, model, [longer] * times, torch.device("cpu"))
+        return next(iter(loader)).source.shape[1]
+
+    assert [first(times) for times in (1, 2, 3)] == [5, 6, 4]
+
+
 @pytest.mark.parametrize("change", [SpellingNoise(WORDS, 1.0, 1.0, 1.0), BPEDropout(WORDS, 0.5, share=1.0)], ids=str)
 def test_ids_of_a_corpus_on_disk_are_plain_numbers_after_every_transform(change):
     source, target = map(np.array, SENTENCES[0])
@@ -422,6 +498,16 @@ def test_tensors_come_back_as_they_were(tmp_path):
     loaded, notes = load_tensors(tmp_path / "x")
     assert notes == {"n": [1, "ä"]} and loaded["a"] is loaded["b"]
     assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
+
+
+def test_whole_numbers_and_their_scale_come_back_as_they_were_unless_they_are_weights_in_eight_bits(tmp_path):
+    own = {"w": torch.ones(2, 2, dtype=torch.int8), "w_scale": torch.full((2,), 0.5)}
+    save_tensors(tmp_path / "own", own, {})
+    loaded, _ = load_tensors(tmp_path / "own")
+    assert loaded.keys() == own.keys() and all(torch.equal(loaded[name], own[name]) for name in own)
+    save_tensors(tmp_path / "small", to_eight_bits({"w": torch.eye(2)}), {})
+    loaded, _ = load_tensors(tmp_path / "small")
+    torch.testing.assert_close(loaded, {"w": torch.eye(2)})
 
 
 def test_a_file_that_is_cut_or_altered_by_one_bit_is_refused(tmp_path):
@@ -537,6 +623,71 @@ def test_stopping_after_any_update_changes_nothing(tmp_path):
         run.resume()
         assert run.progress.step == update and run.fit()
         assert_same_end(whole, run)
+
+
+@pytest.mark.parametrize("fault", [math.nan, None])
+def test_after_an_error_in_the_midst_of_an_update_the_same_object_resumes_exactly(fault, tmp_path):
+    config = replace(CONFIG, accumulate=2)
+    whole, run = (trainer(tmp_path / name, config) for name in ("whole", "parts"))
+    assert whole.fit()
+    loss, calls = run.objective.loss, iter(range(5))
+
+    def failing(model, batch):
+        found = loss(model, batch)
+        return found if next(calls, None) is not None else Loss(found.sum * fault, found.n_tokens)
+
+    run.objective.loss = failing
+    with pytest.raises((ValueError, TypeError), match=r"^update 3: .* not finite: try" if fault else "NoneType"):
+        run.fit()
+    run.objective.loss = loss
+    run.resume()
+    assert run.fit()
+    assert_same_end(whole, run)
+
+
+def test_a_run_whose_optimizer_holds_frozen_weights_resumes_exactly(tmp_path):
+    def begin(name: str, seed: int = 0) -> Trainer:
+        torch.manual_seed(seed)
+        model = transformer()
+        model.source_embedding.requires_grad_(False)
+        adam = torch.optim.Adam(model.parameters())
+        return Trainer(model, TRAIN, VALIDATION, CONFIG, tmp_path / name, optimizer=adam)
+
+    whole = begin("whole")
+    assert whole.fit() and not begin("parts").fit(watch=after(3))
+    run = begin("parts", seed=5)
+    run.resume()
+    assert run.fit()
+    assert_same_end(whole, run)
+
+
+def test_only_rank_0_deletes_old_epochs(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "process", lambda: (1, 1))
+    (tmp_path / "epoch-1.safetensors").touch()
+    assert trainer(tmp_path).fit() and [path.name for path in tmp_path.iterdir()] == ["epoch-1.safetensors"]
+
+
+STOPPED = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import test_training as here
+assert os.getpgrp() == os.getpid()  # a group of its own
+KILL = "import os, signal, sys; os.killpg(int(sys.argv[1]), signal.SIGTERM)"
+run = here.trainer(here.Path(sys.argv[2]), here.replace(here.CONFIG, workers=1))
+def kill(loss):
+    if run.progress.step == 3:
+        here.subprocess.run([sys.executable, "-c", KILL, str(os.getpid())], start_new_session=True, check=True)
+    return run.progress.step == 5
+assert not run.fit(watch=kill)
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_to_all_processes_of_a_run_leaves_it_time_to_save(tmp_path):
+    command = [sys.executable, "-c", STOPPED, str(Path(__file__).parent), str(tmp_path)]
+    ended = subprocess.run(command, start_new_session=True, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert load_tensors(tmp_path / "last.safetensors")[1]["progress"]["step"] == 3
 
 
 @pytest.mark.slow

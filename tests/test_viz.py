@@ -207,6 +207,18 @@ for size in (3, 33):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_figure_can_be_changed_and_shown_again(ax):
+    image = ax.imshow([[0.0, 1.0]])
+    hidden, first = ax.imshow([[0.5, 0.5]], visible=False), viz.style.picture_of(ax.figure)
+    image.set_data([[1.0, 0.0]])
+    ax.plot([0, 7], [0, 0])
+    again = viz.style.picture_of(ax.figure)
+    assert [*ax.images] == [image, hidden] and not ax.collections and ax.get_xlim()[1] >= 7
+    assert [image.get_visible(), hidden.get_visible()] == [True, False]
+    colours = [re.findall(r"fill=\"(rgb\(68,1,84\)|rgb\(253,231,37\))", one) for one in (first, again)]
+    assert colours[0] == colours[1][::-1] and len({*colours[0]}) == 2
+
+
 # ---- bars ----
 
 

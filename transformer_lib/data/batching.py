@@ -4,7 +4,7 @@ Chapter: Translation as prediction: one token at a time.
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -133,10 +133,22 @@ def encode_pairs(
         >>> encode_pairs([("a dog", "ein Hund")], words, words)
         [([5, 6, 2], [1, 7, 4, 2])]
     """
+    return encode_from(0, pairs, source_tokenizer, target_tokenizer, special=special)
+
+
+def encode_from(
+    first: int,
+    pairs: Iterable[Pair | tuple[str, str]],
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    *,
+    special: SpecialIds = SPECIAL,
+) -> list[Example]:
+    """``encode_pairs`` of a part of the pairs, which errors count from ``first``."""
     sides: tuple[list[str], list[str]] = ([], [])
-    for i, pair in enumerate(pairs):
-        both = (pair.source, pair.target) if isinstance(pair, Pair) else pair
-        if isinstance(both, str) or len(both) != 2:
+    for i, pair in enumerate(pairs, start=first):
+        both: Any = (pair.source, pair.target) if isinstance(pair, Pair) else pair
+        if isinstance(both, str | Mapping | Set) or not hasattr(both, "__len__") or len(both) != 2:
             raise ValueError(f"pairs[{i}] is {pair!r}, expected (source, target)")
         for name, side, text in zip(("source", "target"), sides, both, strict=True):
             if not isinstance(text, str) or not one_line(text):

@@ -6,11 +6,12 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from transformer_lib.data.batching import Example, encode_pairs
+from transformer_lib.data.batching import Example, encode_from
 from transformer_lib.data.files import check_empty, checksum
 from transformer_lib.data.text import one_line
 from transformer_lib.data.tokenizer import Tokenizer
@@ -29,26 +30,35 @@ class TokenCorpus(Sequence[Example]):
     """
 
     def __init__(self, folder: Path | str) -> None:
-        folder = Path(folder)
+        self.folder = folder = Path(folder)
         if not (folder / "corpus.json").is_file():
             raise ValueError(f"{folder} holds no tokenised corpus: there is no corpus.json")
-        notes = json.loads((folder / "corpus.json").read_bytes())
-        # of each file; in version 0.2 of both together, which cannot be computed again
-        sums, damaged = notes["sha256"], f"{folder} is damaged: tokenise the corpus again, in another folder"
-        if not isinstance(sums, str) and any(checksum(folder / name) != sums[name] for name in sums):
-            raise ValueError(damaged)
+        try:
+            self._open(json.loads((folder / "corpus.json").read_bytes()))
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, FileNotFoundError) as error:
+            raise ValueError(f"{folder} is damaged ({error}): tokenise the corpus again, in another folder") from error
+
+    def _open(self, notes: dict[str, Any]) -> None:
+        sums = notes["sha256"]  # of each file; in version 0.2 of both together, which cannot be computed again
+        if not isinstance(sums, str) and (wrong := [one for one in sums if checksum(self.folder / one) != sums[one]]):
+            raise ValueError(f"{wrong[0]} is not the one that was written")
         self.fingerprint: str = sums if isinstance(sums, str) else " ".join(sums.values())
         self.joined: int = notes.get("joined", 0)
-        self.tokens = np.memmap(folder / "tokens.bin", dtype=notes["dtype"], mode="r")
-        self.lengths = np.memmap(folder / "lengths.bin", dtype=np.uint32, mode="r").reshape(-1, 2)
+        self.tokens = np.memmap(self.folder / "tokens.bin", dtype=notes["dtype"], mode="r")
+        self.lengths = np.memmap(self.folder / "lengths.bin", dtype=np.uint32, mode="r").reshape(-1, 2)
         self.ends = self.lengths.sum(axis=1, dtype=np.int64).cumsum()
         if len(self.ends) != notes["pairs"] or self.ends[-1] != len(self.tokens):
-            raise ValueError(damaged)
+            raise ValueError(f"{len(self.ends)} pairs, not {notes['pairs']}, or another number of tokens")
+
+    def __reduce__(self) -> Any:  # a map would be copied into every worker
+        return type(self), (self.folder,)
 
     def __len__(self) -> int:
         return len(self.ends)
 
-    def __getitem__(self, index: int) -> Example:  # type: ignore[override]
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
         source, target = self.lengths[index]
         start = self.ends[index] - source - target
         row = self.tokens[start : self.ends[index]].astype(np.int64)
@@ -69,9 +79,9 @@ def encoded(
     def fitting(rows: list[Example]) -> list[Example]:
         return [row for row in rows if longest is None or max(map(len, row)) <= longest]
 
-    rng, stream = random.Random(seed), iter(pairs)
+    rng, stream, first = random.Random(seed), iter(pairs), 0
     while chunk := list(islice(stream, CHUNK)):
-        rows = fitting(encode_pairs(chunk, *tokenizers))
+        rows, first = fitting(encode_from(first, chunk, *tokenizers)), first + len(chunk)
         yield rows, fitting(join_pairs(rows, joined, rng))
 
 

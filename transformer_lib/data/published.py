@@ -1,6 +1,7 @@
 """What published models chose: sizes and parts of their layers, each with its source."""
 
 import tomllib
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,4 +23,4 @@ def load_published() -> dict[str, dict[str, Any]]:
     sizes rest on. If known, it has ``cache``, pairs of layers and of the numbers that each of them keeps for every
     token, and ``local``, of layers, tokens and numbers, for those that keep only the latest tokens.
     """
-    return {row["name"]: {"local": []} | row for row in _rows()}
+    return {row["name"]: {"local": []} | row for row in deepcopy(_rows())}

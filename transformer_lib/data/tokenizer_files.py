@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from transformer_lib.data.files import write_atomically
 from transformer_lib.data.text import check_texts
 
@@ -54,9 +56,9 @@ def check_ids(ids: Iterable[int], vocab_size: int) -> Iterable[int]:
     if isinstance(ids, bytes | str):
         raise TypeError(f"ids is {ids!r:.60}: text that is already decoded?")
     for index in ids.tolist() if hasattr(ids, "tolist") else ids:
-        if type(index) is not int or not 0 <= index < vocab_size:
+        if not isinstance(index, int | np.integer) or isinstance(index, bool) or not 0 <= index < vocab_size:
             raise ValueError(f"{index!r} is no id: they go from 0 to {vocab_size - 1}")
-        yield index
+        yield int(index)
 
 
 def checked(level: str, pieces: Pieces, merges: Merges) -> dict[str, Any]:

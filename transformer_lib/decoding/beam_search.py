@@ -223,7 +223,8 @@ def beam_search(
             short = given[each] + length <= least if length <= least else None
             forced = prefix[each, length - 1] if length <= prefix.shape[1] else None
             log_p = log_probabilities(logits, written, short, forced, config, special)
-            candidates, rows = extend(live, log_p, (1 + len(special.eos)) * K)
+            possible = ~logits.amax(-1).isneginf().view_as(live.scores)  # the softmax of nothing is NaN
+            candidates, rows = extend(live.only(possible), log_p, (1 + len(special.eos)) * K)
             # NaN ends a hypothesis, and `checked` refuses it
             ends = special.ends(candidates.tokens[:, :, -1]) | candidates.scores.isnan()
             ends |= (length >= limit)[:, None]
@@ -244,5 +245,5 @@ def beam_search(
             with quick:
                 logits, state = model.step(live.tokens[:, :, -1].flatten(), state)  # type: ignore[operator]
     if prompt.shape[1]:
-        best = best._replace(tokens=close_gaps(best.tokens, special.padding))
+        best = best._replace(tokens=close_gaps(best.tokens, prompt.shape[1], special.padding))
     return best.checked()

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from transformer_lib.data.text import one_line
+from transformer_lib.data.text import check_texts, one_line
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.seq2seq import (
     SPECIAL,
@@ -81,13 +82,16 @@ def largest(
     """The largest sums of a row's score and one of its log-probabilities, over K rows together, and their indices.
 
     They are in the blocks with the largest maxima, which a CPU finds in a fraction of the time that ``topk`` takes.
+    Where a score is minus infinity, so are all its sums.
     """
     M, V = len(scores), log_p.shape[1]
     width = block_width(V)
     blocks, row = log_p.reshape(M, -1, width), torch.arange(M, device=log_p.device)[:, None]
     scores = scores.repeat_interleave(V // width, 1)  # of each block
-    block = (blocks.amax(2) + scores).topk(min(count, scores.shape[1]))[1]
-    sums = (blocks[row, block] + scores[row, block][:, :, None]).flatten(1)
+    missing = scores.isneginf()
+    block = (blocks.amax(2) + scores).masked_fill(missing, -torch.inf).topk(min(count, scores.shape[1]))[1]
+    sums = blocks[row, block] + scores[row, block][:, :, None]
+    sums = sums.masked_fill(missing[row, block][:, :, None], -torch.inf).flatten(1)
     top, index = sums.topk(min(count, sums.shape[1]))
     return top, block.gather(1, index // width) * width + index % width
 
@@ -163,11 +167,12 @@ def begin(model: nn.Module, source: Int[Tensor, "B S"], special: SpecialIds) -> 
     return state
 
 
-def close_gaps(tokens: Int[Tensor, "*B T"], padding: int) -> Int[Tensor, "*B W"]:
-    """Rows without padding between a prompt and what follows it."""
-    real = tokens != padding
-    tokens = tokens.gather(-1, (~real).byte().argsort(dim=-1, stable=True))
-    return tokens[..., : int(real.sum(-1).max())] if tokens.numel() else tokens
+def close_gaps(tokens: Int[Tensor, "*B T"], size: int, padding: int) -> Int[Tensor, "*B W"]:
+    """Rows without padding between a prompt, their first columns, and what follows it, which may be padding itself."""
+    gap = F.pad(tokens[..., :size] == padding, (0, tokens.shape[-1] - size))
+    tokens = tokens.gather(-1, gap.byte().argsort(dim=-1, stable=True))
+    columns = torch.arange(1, tokens.shape[-1] + 1, device=tokens.device)
+    return tokens[..., : int((columns * (tokens != padding)).max())] if tokens.numel() else tokens
 
 
 @torch.no_grad()
@@ -242,7 +247,7 @@ def collect_tokens(model: nn.Module, source: Int[Tensor, "B S"], **options: Any)
     written = torch.stack(columns, 1) if columns else source[:, :0]
     if hasattr(model, "encode"):
         return written
-    return close_gaps(torch.cat([source, written], 1), special.padding)
+    return close_gaps(torch.cat([source, written], 1), source.shape[1], special.padding)
 
 
 def greedy_decode(model: nn.Module, source: Int[Tensor, "B S"], **options: Any) -> Int[Tensor, "B T"]:
@@ -262,6 +267,7 @@ def translate(
     max_length: int = 100,
 ) -> list[str]:
     """Translate sentences greedily, all in one batch."""
+    sentences = check_texts(sentences)
     if not sentences:
         return []
     device, special = next(model.parameters()).device, special_ids(model)

@@ -47,7 +47,7 @@ def with_causal(mask: Bool[Tensor, "..."] | None, T: int, S: int, device: torch.
 
     With a cache, T is less than S: the queries are the last T positions.
     """
-    causal = torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
+    causal = causal_mask(T, S - T, device=device)[0, 0]
     return causal if mask is None else mask & causal
 
 

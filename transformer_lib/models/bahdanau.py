@@ -120,7 +120,7 @@ class BahdanauSeq2Seq(Seq2Seq):
         c = self.config = config
         D, H = c.d_model, c.d_hidden
         self.encoder = RecurrentEncoder(c, bidirectional=True)
-        self.embedding = embedding(c.target_vocab_size, D)
+        self.embedding = embedding(c.target_vocab_size, D, self.special.padding)
         self.gru = GRU(D + H, H, c.n_layers, dropout=c.dropout)
         self.read_out = nn.Linear(D + 2 * H, D)
         self.output = tied_output(self.embedding)

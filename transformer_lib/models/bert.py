@@ -60,7 +60,8 @@ class Bert(nn.Module):
         super().__init__()
         c, D = config, config.d_model
         self.config = c
-        self.token_embedding = nn.Embedding(c.vocab_size, D, padding_idx=c.special.pad)
+        padding = None if c.special.padding < 0 else c.special.padding
+        self.token_embedding = nn.Embedding(c.vocab_size, D, padding_idx=padding)
         self.segment_embedding = nn.Embedding(c.n_segments, D)
         self.positions = nn.Embedding(c.max_length, D)
         self.norm, self.dropout = LayerNorm(D, eps=c.eps), nn.Dropout(c.dropout)
@@ -88,8 +89,11 @@ class Bert(nn.Module):
         """
         padding = self.config.special.padding
         check_tokens(tokens, self.config.vocab_size, "tokens", padding)
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        if (S := tokens.shape[1]) > self.config.max_length:
+            raise ValueError(f"{S} tokens, max_length={self.config.max_length}")
+        positions = torch.arange(S, device=tokens.device)
         segments = torch.zeros_like(tokens) if segments is None else segments
+        check_tokens(segments, self.config.n_segments, "segments", -1)
         x = self.token_embedding(tokens) + self.segment_embedding(segments)
         x = self.dropout(self.norm(x + self.positions(positions)))
         mask = (tokens != padding)[:, None, None] if mask is None else mask

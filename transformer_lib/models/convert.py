@@ -91,6 +91,7 @@ def read_hf(model_or_folder: nn.Module | Path | str) -> tuple[Settings, Mapping[
         settings = model.config.to_dict()
         generation = getattr(model, "generation_config", None)
         settings["generation"] = generation and generation.to_dict()
+        settings["architectures"] = [type(model).__name__]
         return settings, plain_names(model.state_dict())
     folder = Path(model_or_folder)
     if not folder.is_dir():
@@ -128,6 +129,7 @@ def from_hf(model_or_folder: nn.Module | Path | str) -> nn.Module:
     family = FAMILIES[kind]
     model = next(iter(family.theirs))(family.settings(settings))
     if "classifier.weight" in weights:
+        require(settings, {"architectures": ["BertForSequenceClassification"]})  # others have a classifier, too
         model = BertClassifier(model, len(weights["classifier.weight"]))
         if (dropout := settings.get("classifier_dropout")) is not None:
             model.dropout = nn.Dropout(dropout)

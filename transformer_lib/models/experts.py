@@ -30,6 +30,8 @@ class Experts(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, n: int, k: int, *, sigmoid: bool = False) -> None:
         super().__init__()
+        if k < 1:
+            raise ValueError(f"{k=}: each token must visit an expert")
         self.router = nn.Linear(d_model, n, bias=False)
         self.experts = nn.ModuleList(SwiGLU(d_model, d_ff) for _ in range(n))
         bias = torch.zeros(n, dtype=torch.float32)  # only for the choice

@@ -182,7 +182,7 @@ def marian_fields(settings: Settings) -> Settings:
 
 def their_marian_fields(c: TransformerConfig) -> Settings:
     """The same the other way round; refuses what Marian cannot compute."""
-    only = {"norm_first": False, "final_norm": False, "positions": "sinusoidal", "bias": True}
+    only = {"norm_first": False, "final_norm": False, "positions": "sinusoidal", "bias": True, "eps": 1e-5}
     require(vars(c), only | dict.fromkeys(("d_key", "d_value"), c.d_model // c.n_heads))
     return {
         "share_encoder_decoder_embeddings": c.tie_embeddings == "all",

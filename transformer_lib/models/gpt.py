@@ -159,9 +159,11 @@ class GPT(nn.Module):
         """
         if first is None:
             first = len(caches[0]) if caches else 0
-        last = first + tokens.shape[1]
-        if padding is None and last > self.config.max_length:
-            raise ValueError(f"{last} tokens, max_length={self.config.max_length}")
+        last = longest = first + tokens.shape[1]
+        if padding is not None:  # on a device, the host would wait
+            longest = last - min(padding.tolist(), default=last) if padding.device.type == "cpu" else 0
+        if longest > self.config.max_length:
+            raise ValueError(f"{longest} tokens, max_length={self.config.max_length}")
         columns = positions = torch.arange(first, last, device=tokens.device)
         if padding is not None:  # each row counts from its own first token
             positions = (columns - padding[:, None]).clamp(min=0)
@@ -266,15 +268,18 @@ class OneStack(Seq2Seq):
         """Hidden states of more target tokens; their mask hides source padding."""
         B, S = memory.mask.shape
         written = len(caches[0]) - S
-        mask = F.pad(memory.mask, (0, written + target.shape[1]), value=True)
-        mask = mask.repeat_interleave(len(target) // B, 0)[:, None, None]
+        if (T := written + target.shape[1]) > (most := self.max_target_length):
+            raise ValueError(f"{T} target tokens, at most {most}")
+        mask = F.pad(memory.mask, (0, T), value=True)
+        mask = mask.repeat_interleave(len(target) // max(B, 1), 0)[:, None, None]
         first = self.max_source_length + written
         return self.model.hidden(target, caches, first=first, mask=mask)
 
     def hidden(self, target: Int[Tensor, "N T"], memory: Any) -> Float[Tensor, "N T D"]:
         """Hidden states of the target."""
+        check_tokens(target, self.config.vocab_size, "target", self.config.special.padding)
         rows = torch.arange(len(memory.mask), device=target.device)
-        rows = rows.repeat_interleave(len(target) // len(rows))
+        rows = rows.repeat_interleave(len(target) // max(len(rows), 1))
         return self.read_on(target, reorder(memory.caches, rows), memory)
 
     def start(self, source: Int[Tensor, "B S"]) -> PromptState:

@@ -177,7 +177,7 @@ class HardSeq2Seq(LuongSeq2Seq):
         log_probs, entropy = log_probs.where(valid, 0), entropy.where(valid, 0)
         terms = nats - c.entropy_weight * entropy
         if c.estimator == "reinforce":
-            rewards = -terms.detach().where(valid, 0)
+            rewards = -terms.detach()
             guess = self.guess(queries.where(valid[..., None], 0), target)
             terms = terms + reinforce(rewards, log_probs, valid, guess, later=c.input_feeding)
         return terms.where(valid, 0)

@@ -61,8 +61,10 @@ class LatentAttention(PlainAttention):
 
     def forward(self, words: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]) -> LatentWeights:
         """Weights over the words; the columns of the active weights sum to one."""
+        if (S := words.shape[1]) > (most := self.positions.shape[1]):
+            raise ValueError(f"{S} tokens, max_length={most}")
         latent = super().forward(words, mask).weights  # (B, H, S)
-        positions = self.positions[:, : words.shape[1]]  # (H, K, D)
+        positions = self.positions[:, :S]  # (H, K, D)
         scores = torch.einsum("bsd,hkd->bhsk", words, positions)
         active = masked_softmax(scores, mask[:, None, None]).mT  # (B, H, K, S)
         return LatentWeights((active @ latent[..., None])[..., 0], latent, active)

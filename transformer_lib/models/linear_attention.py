@@ -147,6 +147,8 @@ class LinearAttention(nn.Module):
         super().__init__()
         if rule not in RULES:
             raise ValueError(f"{rule=} is none of {', '.join(RULES)}")
+        if d_model % n_heads and None in (d_key, d_value):
+            raise ValueError(f"{d_model=} is not divisible by {n_heads=}")
         d_key, d_value = d_key or d_model // n_heads, d_value or d_model // n_heads
         self.n_heads, self.rule = n_heads, rule
         self.sizes = [n_heads * d_key, n_heads * d_key, n_heads * d_value]

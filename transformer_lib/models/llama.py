@@ -137,7 +137,7 @@ class RotaryAttention(MultiHeadAttention):
 
     def __init__(self, config: LlamaConfig) -> None:
         c = config
-        widths = {"d_key": c.head_width, "d_value": c.head_width}
+        widths = {"d_key": c.d_head, "d_value": c.d_head}
         super().__init__(
             c.d_model,
             c.n_heads,

@@ -37,7 +37,10 @@ class Loss(NamedTuple):
 
 
 def add_up(losses: Iterable[Loss]) -> tuple[float, int]:
-    """The sum and the number of tokens of all batches."""
+    """The sum and the number of tokens of all batches, of which there must be one."""
+    losses = [*losses]
+    if not losses:
+        raise ValueError("there are no batches, and so no losses to add up")
     sums, counts = (torch.stack(x) for x in zip(*losses, strict=True))
     nats, n_tokens = torch.stack([sums, counts.to(sums.dtype)]).tolist()
     return sum(nats), int(sum(n_tokens))

@@ -75,7 +75,9 @@ class LocationScore(Score):
 
     def compare(self, queries: Float[Tensor, "B T H"], prepared: Float[Tensor, "B S K"]) -> Float[Tensor, "B T S"]:
         """The score of each position. Only the number of keys matters."""
-        return F.linear(queries, self.place.weight[: prepared.shape[1]])
+        if (S := prepared.shape[1]) > self.max_length:
+            raise ValueError(f"{S} source tokens, at most {self.max_length}")
+        return F.linear(queries, self.place.weight[:S])
 
 
 def window_positions(centres: Float[Tensor, "B T"], window: int) -> Int[Tensor, "B T P"]:
@@ -234,7 +236,7 @@ class LuongSeq2Seq(Seq2Seq):
         score = self.attention.score  # only a LocationScore has a limit
         self.max_source_length = getattr(score, "max_length", None)
         self.encoder = RecurrentEncoder(c, bidirectional=True)
-        self.embedding = embedding(c.target_vocab_size, D)
+        self.embedding = embedding(c.target_vocab_size, D, self.special.padding)
         width = 2 * D if c.input_feeding else D
         self.gru = GRU(width, H, c.n_layers, dropout=c.dropout)
         self.attentional = nn.Linear(2 * H, D, bias=False)

@@ -136,9 +136,9 @@ RECORDED = local()  # of each thread: the lists that layers add their weights to
 
 @contextmanager
 def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """Record the weights (N, H, T, S) of all calls in the ``with`` block, by layer.
+    """Record the weights (N, H, T, S) of the calls in the ``with`` block, by layer.
 
-    Only calls from the current thread are recorded.
+    Only calls from the current thread are recorded. What a block inside this one records, this one does not.
     """
     parts = model.named_modules()
     layers = {n: part for n, part in parts if isinstance(part, MultiHeadAttention)}

@@ -149,13 +149,13 @@ class RecurrentEncoder(nn.Module):
             raise ValueError("a bidirectional encoder can't use reverse_source, and d_hidden must be even")
         D, H = c.d_model, c.d_hidden // (1 + bidirectional)
         options: dict[str, Any] = {"dropout": c.dropout, "bidirectional": bidirectional}
-        self.embedding = embedding(c.source_vocab_size, D)
+        self.embedding = embedding(c.source_vocab_size, D, self.padding)
         self.gru = GRU(D, H, c.n_layers, **options)
         self.dropout = nn.Dropout(c.dropout)
 
     def forward(self, source: Int[Tensor, "B S"]) -> Memory:
         """The state after each token, and each layer's last one."""
-        check_tokens(source, self.embedding.num_embeddings, "source")
+        check_tokens(source, self.embedding.num_embeddings, "source", self.padding)
         mask = source != self.padding
         if self.reverse:
             source = reverse_padded(source, mask)
@@ -197,7 +197,7 @@ class RecurrentSeq2Seq(Seq2Seq):
         c = self.config = config
         D, H = c.d_model, c.d_hidden
         self.encoder = RecurrentEncoder(c, bidirectional=c.bidirectional)
-        self.embedding = embedding(c.target_vocab_size, D)
+        self.embedding = embedding(c.target_vocab_size, D, self.special.padding)
         self.gru = GRU(D + H, H, c.n_layers, dropout=c.dropout)
         self.read_out = nn.Linear(D + 2 * H, D)
         self.output = tied_output(self.embedding)

@@ -60,8 +60,9 @@ def register_model(name: str, config_class: type[Any], model_class: type[nn.Modu
         given = f"config_class={config_class!r}, model_class={model_class!r}"
         raise TypeError(f"{given}: expected a dataclass of plain values, and a class of nn.Module")
     taken = model_entry(name).model_class if name in model_names() else model_class
-    if taken.__qualname__ != model_class.__qualname__:
-        raise ValueError(f"name={name!r} is taken by {taken.__qualname__}; choose another")
+    places = [f"{kind.__module__}.{kind.__qualname__}" for kind in (taken, model_class)]
+    if places[0] != places[1]:  # the cell of a notebook may run again
+        raise ValueError(f"name={name!r} is taken by {places[0]}; choose another")
     _REGISTERED[name] = Entry(config_class, model_class)
 
 

@@ -73,7 +73,8 @@ def reorder(state: T, rows: Int[Tensor, " N"], sentences: Int[Tensor, " M"] | No
     if isinstance(state, Tensor):
         result = state.index_select(0, rows) if state.dim() else state
     elif isinstance(state, (list, tuple)):
-        result = type(state)(map(again, state))
+        kind: Any = type(state)
+        result = getattr(kind, "_make", kind)(map(again, state))  # of a NamedTuple, or else as it is
     elif isinstance(state, dict):
         result = dict(zip(state, map(again, state.values()), strict=True))
     elif is_dataclass(state):
@@ -129,7 +130,7 @@ class Seq2Seq(nn.Module, ABC):
 
     def hidden(self, target: Int[Tensor, "N T"], memory: Memory) -> Float[Tensor, "N T D"]:
         """The decoder's hidden states after each target token, given the right ones before it."""
-        check_tokens(target, self.output.out_features, "target")
+        check_tokens(target, self.output.out_features, "target", self.special.padding)
         return self.read(target, self.first_state(memory))[0]
 
     def start(self, source: Int[Tensor, "B S"]) -> Any:
@@ -160,14 +161,15 @@ class Seq2Seq(nn.Module, ABC):
 
 
 def embedding(vocab_size: int, d_model: int, padding: int = SPECIAL.padding) -> nn.Embedding:
-    """An embedding table with standard deviation ``d_model ** -0.5``; the row of padding is zero.
+    """An embedding table with standard deviation ``d_model ** -0.5``; the row of padding, if any, is zero.
 
     With PyTorch's own start, standard deviation 1, a tied output layer begins with huge logits.
     Source: Vaswani et al. (2017), section 3.4, for tying.
     """
-    table = nn.Embedding(vocab_size, d_model, padding_idx=padding)
+    table = nn.Embedding(vocab_size, d_model, padding_idx=None if padding < 0 else padding)
     nn.init.normal_(table.weight, std=d_model**-0.5)
-    nn.init.zeros_(table.weight.data[padding])
+    if padding >= 0:
+        nn.init.zeros_(table.weight.data[padding])
     return table
 
 

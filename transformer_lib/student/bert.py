@@ -146,8 +146,9 @@ def hide(tokens: torch.Tensor, share: float = 0.15) -> tuple[torch.Tensor, torch
 
 @check(mask_tokens, "Hide the word instead")
 def a_share_of_the_words() -> None:
-    """About 15 % of the words are chosen, and words that are not chosen stay."""
+    """About 15 % of the words are chosen, drawn with ``rng``, and words that are not chosen stay."""
     hidden, chosen = hide(ROWS)
+    equal(hide(ROWS), (hidden, chosen), {"`rng` is not used": True}, "drawn with a generator / with the same one again")
     share = float(chosen.float().mean())
     holds(0.14 < share < 0.16, f"share {share:.3f}")
     equal(hidden[~chosen], ROWS[~chosen])

@@ -77,8 +77,8 @@ def show(value: Any, beside: Any = None) -> str:
     if row.dim() > 1 and row.numel():
         index: tuple[int, ...] = (0,) * (row.dim() - 1)
         if isinstance(beside, Tensor) and beside.shape == row.shape:
-            apart = (row.double() - beside.detach().double()).abs().nan_to_num(9)
-            far = apart.flatten(0, -2).amax(-1) > 1e-5
+            close = torch.isclose(row.double(), beside.detach().double(), rtol=1e-4, atol=1e-5, equal_nan=True)
+            far = ~close.all(-1).flatten()
             first = int(far.nonzero()[0]) if far.any() else 0
             index = tuple(int(i) for i in torch.unravel_index(torch.tensor(first), row.shape[:-1]))
         where, row = f", row {list(index)}", row[index]

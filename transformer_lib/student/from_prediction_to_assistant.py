@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, randn, tensor
 from torch.nn import functional as F
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from transformer_lib.plain.gpt import GPT
 from transformer_lib.plain.preferences import (
@@ -233,8 +234,11 @@ def follows_the_teacher() -> None:
 
 @check(distil, TEACHER)
 def one_round() -> None:
-    """The loss of a round is KL(student || teacher) of the next token, averaged over all tokens of the answers."""
-    start, teacher, seen = small(), small(seed=1), []
+    """The loss of a round is KL(student || teacher) of the next token, averaged over all tokens of the answers.
+
+    A generator with the seed 0 draws the 96 prompts, by ``torch.randint``, and then the answers.
+    """
+    start, teacher = small(), small(seed=1)
     for model in (start, teacher):
         model.output.weight.data *= 3
     start.output.weight.data[2] *= 3  # so that some answers end early
@@ -245,16 +249,24 @@ def one_round() -> None:
     reverse = ((log_p.exp() * (log_p - log_q)).sum(-1))[written].mean()
     forward = ((log_q.exp() * (log_q - log_p)).sum(-1))[written].mean()
     everywhere = (log_p.exp() * (log_p - log_q)).sum(-1).mean()
-    student = distil(start, teacher, PROMPTS, 1, lambda n, model: seen.append(model))
-    names = [name for name, p in student.named_parameters() if p.grad is not None]
-    got = torch.cat([p.grad.flatten() for p in student.parameters() if p.grad is not None])
+    grads: dict[Tensor, Tensor] = {}
+
+    def keep(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        grads.update({p: p.grad.clone() for one in optimizer.param_groups for p in one["params"] if p.grad is not None})
+
+    hook = register_optimizer_step_pre_hook(keep)
+    try:
+        student = distil(start, teacher, PROMPTS, 1)
+    finally:
+        hook.remove()
 
     def unit(loss: Tensor) -> Tensor:
         """The gradient's direction: its length may be limited."""
         grads = torch.autograd.grad(loss, [*start.parameters()], retain_graph=True)
         return F.normalize(torch.cat([g.flatten() for g in grads]), dim=0)
 
-    holds(len(names) == len([*start.parameters()]), "some parameters have no gradient")
+    holds(grads.keys() == {*student.parameters()}, "some parameters have no gradient")
+    got = torch.cat([grads[p].flatten() for p in student.parameters()])
     slips = {
         "the other divergence, KL(teacher || student)": bool(F.cosine_similarity(got, unit(forward), dim=0) > 0.999),
         "padding counts, too": bool(F.cosine_similarity(got, unit(everywhere), dim=0) > 0.9999),

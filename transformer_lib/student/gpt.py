@@ -68,7 +68,10 @@ def no_leak() -> None:
 
 @check(write, "Half a Transformer")
 def writes() -> None:
-    """The list that comes back begins with the tokens, and goes on with draws from softmax(logits / temperature)."""
+    """The list that comes back begins with the tokens, and goes on with draws from softmax(logits / temperature).
+
+    The draws are those of ``torch.multinomial``, one by one.
+    """
     torch.manual_seed(0)
     model = GPT(12, 8, 2, 2, 6)
     model.embedding.weight.data *= 2

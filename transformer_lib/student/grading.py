@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
 import inspect
 import linecache
@@ -28,7 +29,9 @@ from transformer_lib.student.checks import CHECKS, Check, Wrong
 HERE = Path(__file__).parent
 LIMIT = 60  # seconds for a test
 MISSING = object()
+TORCH = str(Path(torch.__file__).parent)
 KEPT = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+QUICK = {*dir(builtins), "math", "torch", "nn", "F", ""}  # how a constant's calls may begin: "" is a literal
 Answers = dict[str, tuple[ast.FunctionDef, str]]  # what was written, by name, and in which cell
 
 
@@ -76,6 +79,22 @@ def unread(text: str) -> Iterator[str]:
             yield f"{owner}.{name}" if owner and space else name
 
 
+def parsed(cell: str) -> ast.Module:
+    """A cell as Python, if need be without the notebook's own commands."""
+    try:
+        return ast.parse(cell)
+    except SyntaxError:
+        return ast.parse(re.sub(r"(?m)^( *)(%(?! )|!(?!=)).*$", r"\1pass", cell))
+
+
+def is_constant(node: ast.stmt) -> bool:
+    """Whether a statement gives a name to something that is made at once."""
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)):
+        return False
+    calls = [] if isinstance(node.value, ast.Lambda) else [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+    return all(re.match(r"\w*", ast.unparse(one.func))[0] in QUICK for one in calls)
+
+
 def read(cells: Sequence[str], left_out: set[str] | None = None) -> tuple[Answers, list[ast.stmt]]:
     """The functions and methods of a notebook that are written, and what else its cells define.
 
@@ -84,26 +103,24 @@ def read(cells: Sequence[str], left_out: set[str] | None = None) -> tuple[Answer
     found: Answers = {}
     others: list[ast.stmt] = []
     for cell in cells:
-        text = re.sub(r"(?m)^( *)[%!].*$", r"\1pass", cell)
-        starts = headers(text)
-        name = f'the cell "{starts[0][0].strip() if starts else text.strip()[:40]}"'
+        starts = headers(cell)
+        name = f'the cell "{starts[0][0].strip() if starts else cell.strip()[:40]}"'
         try:
-            tree = ast.parse(text)
+            tree = parsed(cell)
         except SyntaxError as error:
             if starts and left_out is not None:
                 print(f"! {name} is left out: {error.msg}, line {error.lineno}: {(error.text or '').strip()}")
-                left_out.update(unread(text))
+                left_out.update(unread(cell))
             continue
         if left_out is not None:
             left_out.difference_update(key for node in tree.body for key, _ in functions(node))
-        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        linecache.cache[name] = (len(cell), None, cell.splitlines(keepends=True), name)
         for node in tree.body:
             for key, one in functions(node):
                 found.pop(key, None)
                 if not is_stub(one):
                     found[key] = one, name
-            calls = any(isinstance(part, ast.Call) for part in ast.walk(node))
-            if isinstance(node, KEPT) or (isinstance(node, ast.Assign) and not calls):
+            if isinstance(node, KEPT) or is_constant(node):
                 others.append(node)
     return found, others
 
@@ -117,8 +134,22 @@ def build(node: ast.FunctionDef, cell: str, owner: type | None, scope: dict[str,
             argument.annotation = None
     outer = ast.parse(f"def outer(__class__):\n    return {node.name}").body[0]
     outer.body.insert(0, node)
-    exec(compile(ast.fix_missing_locations(ast.Module([outer], [])), cell, "exec"), scope)
-    return scope.pop("outer")(owner)
+    made: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(ast.Module([outer], [])), cell, "exec"), scope, made)
+    return made["outer"](owner)
+
+
+def built(node: ast.FunctionDef, cell: str, owner: type | None, scope: dict[str, Any]) -> Any:
+    """The function that ``build`` compiles, or one that raises what went wrong there."""
+    try:
+        return build(node, cell, owner, scope)
+    except Exception as error:
+        problem = error
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise problem
+
+    return fails
 
 
 def swap(old: Any, new: Any) -> None:
@@ -135,17 +166,22 @@ def names_in(nodes: Sequence[ast.AST]) -> set[str]:
     return {one.id for node in nodes for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
+def new_names(node: ast.stmt) -> set[str]:
+    """The names that a statement defines."""
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return {alias.asname or alias.name.split(".")[0] for alias in node.names}
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return {node.name}
+    return names_in(getattr(node, "targets", None) or [getattr(node, "target", node)])
+
+
 def helpers(others: Sequence[ast.stmt], users: Sequence[ast.stmt], known: dict[str, Any]) -> list[ast.stmt]:
     """The imports, constants and functions of a notebook that its answers need, and that the library does not have."""
-    needed, used = [], names_in(users)
-    for node in reversed(others):
-        aliases = node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else []
-        new = names_in(getattr(node, "targets", [])) | {getattr(node, "name", "")}
-        new |= {alias.asname or alias.name.split(".")[0] for alias in aliases}
-        if new & used - known.keys():
-            needed.append(node)
-            used |= names_in([node])
-    return needed[::-1]
+    needed, wanted = set[ast.stmt](), names_in(users) - known.keys()
+    while more := {node for node in others if new_names(node) & wanted} - needed:
+        needed |= more
+        wanted |= names_in([*more]) - known.keys()
+    return [node for node in others if node in needed]
 
 
 @contextmanager
@@ -156,7 +192,7 @@ def planted(chapter: str, answers: Answers, others: Sequence[ast.stmt] = ()) -> 
     for home in homes.values():
         scope |= vars(home)
     for node in helpers(others, [node for node, _ in answers.values()], scope):
-        with suppress(Exception):
+        with suppress(Exception), torch.random.fork_rng(devices=[]):
             exec(compile(ast.Module([node], []), "a helper", "exec"), scope)
     undo: list[tuple[Any, ...]] = []
     try:
@@ -167,12 +203,12 @@ def planted(chapter: str, answers: Answers, others: Sequence[ast.stmt] = ()) -> 
             old = vars(homes[first])[first]
             if method:
                 undo.append((setattr, old, method, vars(old).get(method, MISSING)))
-                new = build(node, cell, old, scope)
+                new = built(node, cell, old, scope)
                 setattr(old, method, new)
                 if hasattr(new, "__set_name__"):
                     new.__set_name__(old, method)
             else:
-                scope[first] = build(node, cell, None, scope)
+                scope[first] = built(node, cell, None, scope)
                 undo.append((swap, scope[first], old))
                 swap(old, scope[first])
         yield
@@ -229,11 +265,11 @@ def attempt(one: Check) -> str | None:
         return "It calls something that is not written yet."
     except Exception as error:
         trace = traceback.extract_tb(error.__traceback__)
-        frames = [frame for frame in trace if "torch/" not in frame.filename and frame.name != "stop"]
+        frames = [frame for frame in trace if not frame.filename.startswith(TORCH) and frame.name != "stop"]
         mine = [f"in {f.filename}, line {f.lineno}: {f.line}" for f in frames if f.filename.startswith('the cell "')]
         where = mine[-1] if mine else f"in the test, with what your function returned: {frames[-1].line}"
-        last = frames[-1] if frames else None
-        if last and "transformer_lib" in last.filename and HERE.name not in Path(last.filename).parts:
+        last = frames[-1]
+        if Path(last.filename).is_relative_to(HERE.parent) and not Path(last.filename).is_relative_to(HERE):
             where += f"\nThe library's own `{last.name}` raised it: look at what it was given, and what it can take."
         if not mine and "NoneType" in str(error):
             where += "\nSomething is None here: is a return missing?"
@@ -263,6 +299,9 @@ def report(chapter: str, cells: Sequence[str], names: Sequence[str] = (), *, qui
     answers, others = read(cells, left_out)
     listed = {one.target for one in checks(chapter)}
     added = {name: answer for name, answer in answers.items() if name not in listed}
+    for name in names:
+        if name not in listed | {target.split(".")[0] for target in listed}:
+            raise unknown(chapter, name)
     chosen = [one for one in checks(chapter) if not names or {one.target, one.target.split(".")[0]} & set(names)]
     good, before = [], {}
     for target in dict.fromkeys(one.target for one in chosen):
@@ -315,12 +354,17 @@ def grade(chapter: str, *names: str) -> None:
     print(f"{passed} of {total}")
 
 
+def unknown(chapter: str, name: str) -> ValueError:
+    """The error of a name for which a chapter has no test."""
+    return ValueError(f"{name!r} is none of {', '.join(dict.fromkeys(one.target for one in checks(chapter)))}")
+
+
 def source(chapter: str, name: str) -> str:
     """The library's own text of a function or method."""
     first, _, method = name.partition(".")
     module = next((one.module for one in checks(chapter) if one.target == name), None)
     if module is None:
-        raise ValueError(f"{name!r} is none of {', '.join(dict.fromkeys(one.target for one in checks(chapter)))}")
+        raise unknown(chapter, name)
     found = vars(import_module(module))[first]
     function = inspect.unwrap(vars(found)[method] if method else found)
     assert isinstance(function, FunctionType)

@@ -1,5 +1,7 @@
 """Tests for chapter "Hard attention"."""
 
+import math
+
 import torch
 from torch import nn, randn, tensor
 from torch.nn import functional as F
@@ -29,17 +31,20 @@ def drawn_from_the_softmax() -> None:
 @check(straight_through, "Gumbel-softmax and the straight-through trick")
 def the_gradient_of_the_relaxed_draw() -> None:
     """The gradient is that of the softmax of the noisy scores, divided by the temperature."""
-    scores, direction = randn(3, 5, requires_grad=True), randn(3, 5)
-    torch.manual_seed(1)
+    scores = randn(4000, 3, requires_grad=True)
     weights = straight_through(scores, 0.5)
-    torch.manual_seed(1)
-    noisy = scores - torch.empty_like(scores).exponential_().log()
     holds(weights.requires_grad, "no gradient reaches the scores", {"A choice that cuts the gradient": True})
-    relaxed = [(x / t).softmax(-1) for x, t in ((noisy, 0.5), (noisy, 1.0), (scores, 0.5))]
-    got, want, hot, still = (
-        torch.autograd.grad((x * direction).sum(), scores, retain_graph=True)[0] for x in (weights, *relaxed)
-    )
-    equal(got, want, {"the temperature is ignored": hot, "the relaxed draw has no noise": still})
+    rows = [torch.autograd.grad(weights[:, i].sum(), scores, retain_graph=True)[0] for i in range(3)]
+    got = torch.stack(rows, 1)  # of weight i with respect to score j
+    relaxed = F.normalize(-1 / got[:, [1, 0, 0], [2, 2, 1]], 1, -1)  # got[i, j] is -relaxed[i] relaxed[j] / 0.5
+    hot = torch.diag_embed(relaxed) - relaxed[:, :, None] * relaxed[:, None]
+    equal(got, hot / 0.5, {"the temperature is ignored": hot})
+    noise = 0.5 * relaxed.log() - scores.detach()
+    share = ((noise[:, 0] - noise[:, 1]).abs() < math.log(3)).double().mean().item()
+    slips = {"the relaxed draw has no noise": same(relaxed, (scores / 0.5).softmax(-1))}
+    holds(abs(share - 0.5) < 0.05, f"noises less than log 3 apart: expected a share of 0.5, got {share}", slips)
+    alike = (weights.argmax(-1) == relaxed.argmax(-1)).double().mean().item()
+    holds(alike > 0.99, f"draw and gradient have the same noise: expected 1.0, got {alike}")
     holds(((weights == 0) | (weights == 1)).all(), "the weights are not exactly 0 and 1")
 
 

@@ -15,10 +15,11 @@ TOKENS = tensor([[4, 5, 6, 2], [7, 2, 0, 0]])
 
 @check(padding_mask, "The axes of a mask")
 def true_at_tokens() -> None:
-    """The mask is True at tokens and False at padding; its axes are sentences, heads, queries, keys: (B, 1, 1, S)."""
+    """The mask is True at tokens and False at ``pad``; its axes are sentences, heads, queries, keys: (B, 1, 1, S)."""
     want = (TOKENS != 0).view(2, 1, 1, 4)
     slips = {"True means the opposite": ~want, "A mask without its middle axes": TOKENS != 0}
     equal(padding_mask(TOKENS), want, slips | {"one middle axis is missing": want[:, 0]})
+    equal(padding_mask(TOKENS, 7), (TOKENS != 7).view(2, 1, 1, 4), {"`pad` is not used": want})
 
 
 @check(padding_mask, "The axes of a mask")

@@ -117,9 +117,12 @@ def without_skipping_as_before() -> None:
 
 @check(cut_at_random, "Typing errors and BPE-dropout")
 def each_merge_by_itself() -> None:
-    """Each possible merge is skipped by a draw of its own, anew in every step."""
+    """Each possible merge is skipped by a draw of its own from ``rng``, anew in every step."""
     rng = random.Random(0)
     found = [cut_at_random("und", RANK, 0.5, rng) for _ in range(4000)]
+    rng = random.Random(0)
+    again = [cut_at_random("und", RANK, 0.5, rng) for _ in range(50)]
+    equal(again, found[:50], {"`rng` is not used": True}, "drawn with a generator / with the same one again")
     whole, two = (sum(len(one) == n for one in found) / 4000 for n in (1, 2))
     # n+d is joined in the first step with 1/2, and u+nd after it with 1/2
     holds(abs(whole - 0.25) < 0.03 and abs(two - 0.25) < 0.03, f"one piece in {whole:.2f}, two in {two:.2f}")

@@ -1,5 +1,7 @@
 """Tests for chapter "Lab: what does the scale really do?"."""
 
+import math
+
 import torch
 from torch import randn, tensor
 from torch.nn import functional as F
@@ -47,7 +49,7 @@ def the_colours_of_names_that_match() -> None:
 
 @check(page_loss, "A phone book")
 def a_page_of_sixteen_names() -> None:
-    """Sixteen different names on each page, the asked one among them, and the loss of its colour."""
+    """Sixteen different names on each page, by ``rng``, the asked one among them, and the loss of its colour."""
     seen = []
 
     class Spy(PhoneBook):
@@ -64,6 +66,8 @@ def a_page_of_sixteen_names() -> None:
     holds(len({*names.flatten().tolist()}) > 16, "all pages have the same sixteen names")
     answer = colours[names == asked[:, None]]
     equal(loss, F.cross_entropy(model(names, colours, asked), answer), names="loss of the asked colour / got")
+    page_loss(model, torch.Generator().manual_seed(0), pages=8)
+    equal([*seen[-1]], [*seen[0]], {"`rng` is not used": True}, "drawn with a generator / with the same one again")
 
 
 @check(learn, "The start or the steps?")
@@ -87,3 +91,18 @@ def start_and_steps() -> None:
     steps = [(model.queries - first).detach().abs().max().item() for model, first in ((one, q), (two, large))]
     equal(tensor(steps), tensor([0.001, 0.01]), {"query_rate is not used": abs(steps[0] - 0.01) < 1e-4})
     equal((one.keys - k).detach().abs().max(), tensor(0.01), names="steps of the keys, expected / got")
+
+
+@check(learn, "The start or the steps?")
+def the_last_losses() -> None:
+    """The result is the mean loss of the last twenty updates, a number."""
+    calls = []
+
+    class Even(PhoneBook):
+        def forward(self, names: torch.Tensor, colours: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
+            calls.append(asked)
+            surer = 50.0 * F.one_hot(tensor(0), 10) if len(calls) <= 5 else 0.0
+            return 0 * super().forward(names, colours, asked) + surer
+
+    got = learn(1.0, rate=0.01, width=8, updates=25, kind=Even)
+    equal(got, math.log(10), {"earlier updates count, too": isinstance(got, float) and got > 3})

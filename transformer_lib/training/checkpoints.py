@@ -34,7 +34,7 @@ def save_tensors(path: Path | str, tensors: dict[str, Tensor], notes: dict[str, 
             stored[name] = tensor.detach().cpu().contiguous().clone()
         else:
             aliases[name] = owner
-    text = json.dumps({"notes": notes, "aliases": aliases})
+    text = json.dumps({"notes": notes, "aliases": aliases, "eight_bits": isinstance(tensors, _EightBits)})
     write_atomically(path, to_bytes(stored, metadata={"text": text, "sha256": _checksum(stored, text)}))
 
 
@@ -55,16 +55,21 @@ def load_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if _checksum(tensors, text) != header["__metadata__"]["sha256"]:
             raise KeyError("its checksum does not fit its content")
         parsed = json.loads(text)
-        tensors = from_eight_bits(tensors)
+        if parsed.get("eight_bits", True):  # older files do not say
+            tensors = from_eight_bits(tensors)
         aliases = {name: owner for name, owner in parsed["aliases"].items() if owner in tensors}
         return tensors | {name: tensors[owner] for name, owner in aliases.items()}, parsed["notes"]
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a readable checkpoint ({error}): copy it again, or train again") from error
 
 
+class _EightBits(dict[str, Tensor]):
+    """Weights in eight bits, which ``load_tensors`` turns into numbers again."""
+
+
 def to_eight_bits(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Matrices as whole numbers from -127 to 127, each row with a scale (``NAME_scale``); vectors in half precision."""
-    stored: dict[str, Tensor] = {}
+    stored = _EightBits()
     made: dict[Any, tuple[Tensor, Tensor]] = {}  # tied weights stay tied
     for name, weight in weights.items():
         if not weight.is_floating_point() or weight.dim() < 2:

@@ -33,7 +33,7 @@ def train_on(
         check: stop at a gradient that is not finite. On a GPU this is never checked, because the loop would wait.
 
     Raises:
-        ValueError: if the optimizer does not train this model.
+        ValueError: if the optimizer does not train this model, or there are no batches.
         RuntimeError: if a gradient is not finite.
 
     Source: Pascanu et al. (2013) for clipping.
@@ -55,16 +55,25 @@ def train_on(
         nn.utils.clip_grad_norm_(parameters, clip, error_if_nonfinite=finite)
         optimizer.step()
         losses.append(Loss(result.sum.detach(), result.n_tokens))
-    total, n_tokens = add_up(losses)
-    return total / n_tokens
+    return _mean(losses)
 
 
 @torch.no_grad()
 def evaluate_loss(model: nn.Module, batches: Iterable[Any]) -> float:
-    """Mean loss per target token: the log of the perplexity."""
+    """Mean loss per target token: the log of the perplexity.
+
+    Raises:
+        ValueError: if there are no batches.
+    """
     device = next(model.parameters()).device
     moved = (batch.to(device, non_blocking=True) for batch in batches)
     with eval_mode(model):
         losses = [model.loss(batch) for batch in moved]  # type: ignore[operator]
+    return _mean(losses)
+
+
+def _mean(losses: list[Loss]) -> float:
+    if not losses:
+        raise ValueError("there are no batches; those of a generator can be used only once")
     total, n_tokens = add_up(losses)
     return total / n_tokens

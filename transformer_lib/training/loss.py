@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from transformer_lib.data.batching import Batch
 from transformer_lib.models.loss import Loss, chunked_loss, hidden_states, translation_loss
-from transformer_lib.models.seq2seq import special_ids
+from transformer_lib.models.seq2seq import special_ids, wide
 from transformer_lib.training.preferences import check_shapes
 
 
@@ -44,7 +44,7 @@ def r_drop_loss(model: nn.Module, batch: Batch, smoothing: float = 0.1, weight: 
         apart = ((p.exp() - q.exp()) * (p - q)).sum(-1)  # KL(p, q) + KL(q, p)
         return entropy / 2 + weight / 2 * (apart * (target != padding)).sum()
 
-    target = batch.target_output.flatten()
+    target = batch.target_output.flatten().long()
     rows = hidden.flatten(0, 1)
     nats = chunked_loss(loss, rows, model.output, target, padding)  # type: ignore[arg-type]
     return Loss(nats, (target != padding).sum())
@@ -79,8 +79,8 @@ def minimum_risk_loss(
     rows = Batch(batch.source.repeat_interleave(n, dim=0), samples.flatten(0, 1))
     logits = model(rows.source, rows.target_input)
     counted = rows.target_output != padding
-    logits = logits.where(counted[..., None], 0).transpose(1, 2)
-    nll = F.cross_entropy(logits, rows.target_output, ignore_index=padding, reduction="none")
+    logits = wide(logits).where(counted[..., None], 0).transpose(1, 2)
+    nll = F.cross_entropy(logits, rows.target_output.long(), ignore_index=padding, reduction="none")
     log_probs = -nll.sum(dim=1).view(B, n)
     q = (sharpness * log_probs).softmax(dim=1)
     costs = cost(samples, batch.target).to(q.device)

@@ -41,7 +41,7 @@ def answer_log_probs(
         return torch.zeros_like(answer, dtype=torch.float32), written
     logits = wide(model(tokens[:, :-1])[:, start - 1 :])
     logits = logits.masked_fill(~written[..., None], 0)  # whatever stands there
-    log_probs = logits.log_softmax(-1).gather(2, answer[..., None])[..., 0]
+    log_probs = logits.log_softmax(-1).gather(2, answer[..., None].long())[..., 0]
     return log_probs.masked_fill(~written, 0), written
 
 

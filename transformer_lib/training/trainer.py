@@ -24,7 +24,7 @@ from tqdm import tqdm
 from transformer_lib.data.batching import Batch, Example
 from transformer_lib.data.files import write_atomically
 from transformer_lib.models.loss import Loss, add_up
-from transformer_lib.models.seq2seq import unwrapped
+from transformer_lib.models.seq2seq import Seq2Seq, unwrapped
 from transformer_lib.training.checkpoints import average_run, load_tensors, load_weights, save_tensors
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.distributed import process, share, total, whole, whole_weights
@@ -54,12 +54,12 @@ def rate_factor(step: int, config: TrainingConfig, total: int) -> float:
     Source: Vaswani et al. (2017), eq. 3.
     """
     warmup = max(config.warmup, 1)
-    if step < warmup:
-        return step / warmup
     factor = 1.0
-    if config.schedule == "inverse-sqrt":
+    if step < warmup:
+        factor = step / warmup
+    elif config.schedule == "inverse-sqrt":
         factor = math.sqrt(warmup / step)
-    if config.schedule == "linear":
+    elif config.schedule == "linear":
         factor = (total + 1 - step) / (total + 1 - warmup)
     if config.cooldown:
         fall = config.cooldown * total / config.epochs
@@ -82,8 +82,8 @@ class Trainer:
         optimizer: None for Adam, and with ``shard=True``. The schedule sets its learning rate.
 
     Raises:
-        ValueError: if every parameter is frozen, the optimizer holds parameters of another model, or nothing follows
-            the warm-up.
+        ValueError: if every parameter is frozen, the optimizer holds parameters of another model, nothing follows the
+            warm-up, R-Drop would replace the model's own loss, or there is no learning rate and no ``config.d_model``.
     """
 
     def __init__(
@@ -102,6 +102,10 @@ class Trainer:
         self.train, self.validation = train, validation
         self.folder = None if folder is None else Path(folder)
         self.device = next(model.parameters()).device
+        if config.consistency and not loss and getattr(type(self.model), "loss", Seq2Seq.loss) is not Seq2Seq.loss:
+            raise ValueError(f"consistency={config.consistency} would replace {type(self.model).__name__}'s own loss")
+        if config.learning_rate is None and not hasattr(getattr(self.model, "config", None), "d_model"):
+            raise ValueError("learning_rate=None is the paper's, for a model with config.d_model: choose a number")
         r_drop = partial(r_drop_loss, smoothing=config.smoothing, weight=config.consistency)
         default = r_drop if config.consistency else own_loss(config.smoothing)
         self.objective = parallel(Objective(model, loss or default), config)
@@ -109,7 +113,7 @@ class Trainer:
         adam = partial(torch.optim.Adam, lr=0.0, betas=config.betas, eps=config.eps, fused=True)
         self.optimizer = optimizer or adam(self.parameters)
         own = set(map(id, model.parameters()))
-        if any(id(p) not in own for group in self.optimizer.param_groups for p in group["params"]):
+        if any(id(p) not in own for p in self._held()):
             raise ValueError("the optimizer holds parameters of another model")
         self.batches = batch_loader(train, config, model, transforms, self.device, shuffle=True)
         self.validation_batches = batch_loader(validation, config, model, (), self.device)
@@ -125,6 +129,10 @@ class Trainer:
         # a checksum of the configuration that the weights belong to
         self.translator: str | None = None
 
+    def _held(self) -> list[nn.Parameter]:
+        """The optimizer's parameters in its order, by which a checkpoint counts them."""
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
     # ------------------------------------------------------------ training
 
     def update(self, group: Sequence[Batch]) -> Tensor:
@@ -133,6 +141,7 @@ class Trainer:
         Over all target tokens; of several processes, each sees its share of the loss.
         """
         self.model.train()
+        self.model.zero_grad()  # of an update that failed, and of what the optimizer does not hold
         self.seed_dropout()
         n_tokens = total(sum(batch.n_tokens for batch in group))[0]
         share = process()[1] / n_tokens  # processes average their gradients
@@ -142,7 +151,8 @@ class Trainer:
             part.backward()
             loss += part.detach()
         clip = self.config.clip or math.inf
-        norm = nn.utils.clip_grad_norm_(self.parameters, clip)
+        held = set(map(id, self._held()))
+        norm = nn.utils.clip_grad_norm_([p for p in self.parameters if id(p) in held], clip)
         bad = self.record(loss / share, int(n_tokens), norm)
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = self.learning_rate()
@@ -272,9 +282,7 @@ class Trainer:
         self.progress.seconds, self.clock = self.progress.seconds + now - self.clock, now
         if first_bad < math.inf:
             self.optimizer.zero_grad()
-            raise ValueError(
-                f"update {first_bad:.0f}: the gradient is not finite (loss {loss}): try a lower learning rate"
-            )
+            raise ValueError(f"update {first_bad:.0f}: the gradient is not finite: try a lower learning rate")
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -379,7 +387,7 @@ class Trainer:
             write_atomically(self.folder / "log.jsonl", log.encode())
             (self.folder / "averaged.safetensors").unlink(missing_ok=True)  # of fewer epochs
         self._write(self.folder / "last.safetensors")
-        for old in range(1, self.progress.epoch - self.config.average + 1):
+        for old in range(1, self.progress.epoch - self.config.average + 1) if process()[0] == 0 else ():
             (self.folder / f"epoch-{old}.safetensors").unlink(missing_ok=True)
 
     def average_epochs(self) -> None:
@@ -440,15 +448,17 @@ class Trainer:
         load_weights(self.model, parts["model"], path)
         for index, average in enumerate(self.ema or ()):
             average.copy_(share(parts["ema"][str(index)], average))
-        slots: dict[int, dict[str, Any]] = {}
+        held, slots = self._held(), dict[int, dict[str, Any]]()
         # every process in the same order
         for name, value in sorted((parts["optimizer"] | notes["plain"]).items()):
             index, slot = name.split("/")
-            parameter = self.parameters[int(index)]
+            parameter = held[int(index)]
             same = isinstance(value, Tensor) and value.shape == parameter.shape
             slots.setdefault(int(index), {})[slot] = share(value, parameter) if same else value
         self.optimizer.load_state_dict({"state": slots, "param_groups": notes["groups"]})
         self.progress = Progress(**notes["progress"])
+        self.loss.zero_()
+        self.first_bad.fill_(math.inf)
         for part in self.folder.glob(f"*.{'[0-9a-f]' * 32}.part") if process()[0] == 0 else ():
             part.unlink(missing_ok=True)  # what a killed process was writing
 

@@ -3,6 +3,7 @@
 Chapter: Training.
 """
 
+import os
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -58,7 +59,7 @@ class SpellingNoise:
         elif draw >= 1 - self.all_capitals:
             text = text.upper()
         if rng.random() < self.no_full_stop:
-            text = text.removesuffix(".").rstrip()
+            text = text.removesuffix(".").rstrip() or text
         return example if text == clean else ([*self.tokenizer.encode(text), int(source[-1])], target)
 
 
@@ -93,7 +94,7 @@ class Transformed(Dataset[Example]):
     data: Sequence[Example]
     transforms: Sequence[Transform]
     seed: int
-    longest: int
+    longest: tuple[int, int]
     epoch: int = 0
 
     def __len__(self) -> int:
@@ -106,7 +107,13 @@ class Transformed(Dataset[Example]):
         rng, changed = random.Random(f"{self.seed} {self.epoch} {index}"), example
         for transform in self.transforms:
             changed = transform(changed, rng)
-        return changed if max(map(len, changed)) <= self.longest else example
+        return changed if all(len(side) <= most for side, most in zip(changed, self.longest, strict=True)) else example
+
+
+def _apart(worker: int) -> None:
+    """Put a worker into a group of its own: who stops a run by its group still needs the workers to save it."""
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()
 
 
 def _share(examples: Sequence[Example], special: SpecialIds) -> Batch:
@@ -141,9 +148,15 @@ def batch_loader(
             )
     share = partial(_share, special=special_ids(model))
     share([data[0]])  # refuses examples with other special ids now, not at the first batch
-    longest = min([config.max_tokens, *(limit for limit in limits if limit is not None)])
+    source, target = (config.max_tokens if limit is None else limit for limit in limits)
+    longest = min(source, config.max_tokens), min(target + 1, config.max_tokens)  # a target has BOS, too
     examples = Transformed(data, transforms, config.seed, longest)
     workers = config.workers if shuffle else 0
     return DataLoader(
-        examples, batch_sampler=sampler, collate_fn=share, num_workers=workers, pin_memory=device.type == "cuda"
+        examples,
+        batch_sampler=sampler,
+        collate_fn=share,
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+        worker_init_fn=_apart,
     )

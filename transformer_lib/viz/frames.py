@@ -53,18 +53,20 @@ def drawing_of(figure: Any, scale: float) -> Any:
 def draw_cells(ax: Any) -> None:
     """Turn tables of numbers into cells, whose colours differ from frame to frame; pictures stay as they are."""
     limits = ax.get_xlim(), ax.get_ylim()
-    for image in [one for one in ax.images if one.get_array().ndim == 2]:
-        array = image.get_array()
-        rows, columns = array.shape
+    images = [one for one in ax.images if one.get_visible() and one.get_array().ndim == 2]
+    for rows, columns in (one.get_array().shape for one in images):
         if rows * columns > CELLS:
             raise ValueError(f"an image of {rows} x {columns} cells: expected at most {CELLS}")
+    for image in images:
+        array = image.get_array()
+        rows, columns = array.shape
         left, right, bottom, top = image.get_extent()
         down = np.linspace(top, bottom, rows + 1)
         across = np.linspace(left, right, columns + 1)
         look = {"cmap": image.cmap, "norm": image.norm, "alpha": image.get_alpha(), "zorder": image.zorder}
         cells = ax.pcolormesh(across, down[:: -1 if image.origin == "lower" else 1], array, **look)
         cells.set_gid(image.cmap.name)
-        image.remove()
+        image.set_visible(False)
     ax.set(xlim=limits[0], ylim=limits[1])
 
 

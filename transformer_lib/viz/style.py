@@ -1,7 +1,8 @@
 """The look of every plot of the book, and plots in notebooks as SVG."""
 
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from itertools import groupby
 from typing import Any
@@ -35,10 +36,8 @@ def use_style() -> None:
 
 def picture_of(figure: Any) -> str:
     """A figure as SVG for a notebook; the page that shows it sets its words in a font of its own."""
-    for ax in figure.axes:
-        with suppress(ValueError):  # a larger table stays a picture
-            draw_cells(ax)
-    root = drawing_of(figure, 2)
+    with _cells(figure):
+        root = drawing_of(figure, 2)
     _join_cells(root)
     for text in root.iter("text"):
         _join_letters(text)
@@ -46,6 +45,22 @@ def picture_of(figure: Any) -> str:
     root.insert(0, gather_shapes([root], name))
     root.attrib |= {"xmlns": SVG[1:-1], "font-family": FAMILY, "style": f"font-size-adjust:{TALL}"}
     return ElementTree.tostring(root, "unicode").replace(" />", "/>")
+
+
+@contextmanager
+def _cells(figure: Any) -> Iterator[None]:
+    """A block in which the tables of a figure are drawn as cells."""
+    with ExitStack() as undo:
+        for ax in figure.axes:
+            undo.callback(ax.set, autoscalex_on=ax.get_autoscalex_on(), autoscaley_on=ax.get_autoscaley_on())
+            images, before = [one for one in ax.images if one.get_visible()], {*ax.collections}
+            with suppress(ValueError):  # a larger table stays a picture
+                draw_cells(ax)
+            for one in images:
+                undo.callback(one.set_visible, True)
+            for cells in {*ax.collections} - before:
+                undo.callback(cells.remove)
+        yield
 
 
 def _join_cells(node: Element) -> None:

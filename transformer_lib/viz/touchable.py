@@ -134,7 +134,7 @@ class Painter:
         ax, height = figure.axes[0], figure.get_size_inches()[1]
         point = ax.transData.transform([setting[name] for name in self.drag])
         x, y = figure.dpi_scale_trans.inverted().transform(point)
-        return [f"{72 * x:.1f}", f"{72 * (height - y):.1f}"]
+        return [f"{round(72 * one, 1) + 0.0:.1f}" for one in (x, height - y)]  # not -0.0
 
 
 def _woven(

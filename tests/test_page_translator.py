@@ -848,6 +848,9 @@ def test_the_first_sentence_shows_what_the_averages_show(extension: Any) -> None
     averages = [average for _, average in record["first"]["chrf"]]
     assert max(abs(here - average) for here, average in record["first"]["chrf"]) < 10
     assert averages[0] == min(averages)  # one vector's
+    assert [here for here, _ in sorted(record["first"]["chrf"], key=lambda row: row[1])] == sorted(
+        here for here, _ in record["first"]["chrf"]
+    )
 
 
 def test_typical_is_where_every_translator_is_nearest_to_its_average() -> None:

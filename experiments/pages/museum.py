@@ -4,7 +4,7 @@
 
 Needs Multi30k. Of the Transformer, the page shows the mean over the heads of one layer: of all layers, the one
 whose largest weight is most often on the word that IBM Model 1 aligns, on the validation set. The first sentence shows
-what the averages show: of a hundred captions of the test set, those that come first among all with 13 words or more,
+what the averages show: of a hundred captions of the test set, those that come first among all with 17 words or more,
 it is the one whose translations have the scores that are nearest to the averages of their translators, and are in the
 same order.
 """
@@ -70,7 +70,7 @@ def agreement(translator: Translator, pairs: list[Any], more: Iterable[Any] = ()
 
 
 def typical(
-    translators: list[Translator], pairs: list[Any], least: int = 13, most: int = 100
+    translators: list[Translator], pairs: list[Any], least: int = 17, most: int = 100
 ) -> tuple[Any, list[list[float]]]:
     """The pair at which every translator is nearest to its average chrF, and what each has there and on average.
 

@@ -224,22 +224,34 @@ def test_doubt_is_measured_with_the_exported_search_on_what_the_model_can_read(
 
 
 FAMOUS = """
-Attention is all you need. | Aufmerksamkeit ist alles, was du brauchst.
-The animal didn't cross the street because it was too tired. | Das Tier überquerte die Straße nicht, weil es zu müde war.
-The animal didn't cross the street because it was too wide. | Das Tier überquerte die Straße nicht, weil sie zu breit war.
-The trophy doesn't fit into the suitcase because it is too big. | Der Pokal passt nicht in den Koffer, weil er zu groß ist.
-We sat on the bank of the river. | Wir saßen am Ufer des Flusses.
-I went to the bank to get some money. | Ich ging zur Bank, um Geld zu bekommen.
-To be or not to be, that is the question. | Sein oder Nichtsein, das ist hier die Frage.
-A man is riding a bicycle. | Ein Mann fährt Fahrrad.
-A robot is writing a poem. | Ein Roboter schreibt ein Gedicht.
-Neural networks learn from data. | Neuronale Netze lernen aus Daten.
-The quick brown fox jumps over the lazy dog. | Der schnelle braune Fuchs springt über den faulen Hund.
-I see the dog. The dog sees me. | Ich sehe den Hund. Der Hund sieht mich.
+Attention is all you need.
+Aufmerksamkeit ist alles, was du brauchst.
+The animal didn't cross the street because it was too tired.
+Das Tier überquerte die Straße nicht, weil es zu müde war.
+The animal didn't cross the street because it was too wide.
+Das Tier überquerte die Straße nicht, weil sie zu breit war.
+The trophy doesn't fit into the suitcase because it is too big.
+Der Pokal passt nicht in den Koffer, weil er zu groß ist.
+We sat on the bank of the river.
+Wir saßen am Ufer des Flusses.
+I went to the bank to get some money.
+Ich ging zur Bank, um Geld zu bekommen.
+To be or not to be, that is the question.
+Sein oder Nichtsein, das ist hier die Frage.
+A man is riding a bicycle.
+Ein Mann fährt Fahrrad.
+A robot is writing a poem.
+Ein Roboter schreibt ein Gedicht.
+Neural networks learn from data.
+Neuronale Netze lernen aus Daten.
+The quick brown fox jumps over the lazy dog.
+Der schnelle braune Fuchs springt über den faulen Hund.
+I see the dog. The dog sees me.
+Ich sehe den Hund. Der Hund sieht mich.
 """
 
 
 def test_the_sentences_that_readers_of_this_book_type_are_right() -> None:
-    typed, right = zip(*(line.split(" | ") for line in FAMOUS.strip().splitlines()), strict=True)
+    typed, right = FAMOUS.strip().splitlines()[::2], FAMOUS.strip().splitlines()[1::2]
     found = [one for (one,) in Translator.from_pretrained("everyday-en-de", device="cpu").search(typed)]
-    assert [one.text for one in found] == [*right] and not any(one.doubt for one in found)
+    assert [one.text for one in found] == right and not any(one.doubt for one in found)

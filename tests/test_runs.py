@@ -195,11 +195,11 @@ class MyModel(RecurrentSeq2Seq):
 @pytest.fixture
 def registered(monkeypatch):
     monkeypatch.setattr(registry, "_REGISTERED", dict(registry._REGISTERED))
-    registry.register_model("mine", MyConfig, MyModel)
+    registry.register_model("ours", MyConfig, MyModel)
 
 
 def test_a_model_of_ones_own_trains_saves_loads_and_translates(registered, tmp_path):
-    mine = options("mine", model_options={"d_model": 8, "d_hidden": 8, "shout": 2})
+    mine = options("ours", model_options={"d_model": 8, "d_hidden": 8, "shout": 2})
     run = begin(mine, tmp_path / "run")
     assert run.trainer.fit()
     loaded = Translator.from_pretrained(tmp_path / "run", device="cpu")
@@ -213,8 +213,8 @@ def test_a_model_of_ones_own_trains_saves_loads_and_translates(registered, tmp_p
 
 def test_a_name_belongs_to_one_class_which_a_cell_may_define_again(registered):
     again = type("MyModel", (RecurrentSeq2Seq,), {"__module__": __name__})
-    registry.register_model("mine", MyConfig, again)
-    assert registry.model_entry("mine").model_class is again
+    registry.register_model("ours", MyConfig, again)
+    assert registry.model_entry("ours").model_class is again
     stranger = type("RecurrentSeq2Seq", (RecurrentSeq2Seq,), {})
     with pytest.raises(ValueError, match=r"'gru' is taken by transformer_lib\.models\.recurrent\.RecurrentSeq2Seq"):
         registry.register_model("gru", RecurrentConfig, stranger)

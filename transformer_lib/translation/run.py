@@ -273,8 +273,9 @@ class PairStream:
         ValueError: for a line that is no pair, or fewer than 40 different sources.
     """
 
-    def __init__(self, options: TrainOptions, text: TextPreparation, ready: Ready) -> None:
-        self.data, self.seed, self.most, self.text, self.ready = options.data, options.seed, 0, text, ready
+    def __init__(self, options: TrainOptions, text: TextPreparation, ready: Ready | None = None) -> None:
+        self.data, self.seed, self.most, self.text = options.data, options.seed, 0, text
+        self.ready = ready or partial(prepared, text=text)
         self.extra: list[tuple[str, str]] = []  # further pairs to train on
         self.skip, self.skipped = options.skip_bad, list[int]()  # lines that are no pair
         hashes: set[int] = set()

@@ -866,6 +866,9 @@ def test_typical_is_where_every_translator_is_nearest_to_its_average() -> None:
     assert best == pairs[1] and scores[0][0] < 100
     best, _ = page_museum.typical([Fixed("a good dog", "zzz", "one old man")], pairs, least=1, most=1)
     assert best == pairs[0]
+    good, poor = Fixed("a good dog", "a bad cat", "zzz"), Fixed("zzz", "zzz", "one man")
+    best, _ = page_museum.typical([good, poor], pairs, least=1)
+    assert best in pairs[:2]  # at the third, the poorer one is ahead
 
 
 @pytest.mark.slow

@@ -85,6 +85,8 @@ def typical(
     table = torch.tensor(scores)  # (models, pairs)
     mean = table.mean(1, keepdim=True)
     order = (table[mean.flatten().argsort()].diff(dim=0) >= 0).all(0)
+    if not order.any():
+        raise ValueError("no pair where the translators rank as they do on average")
     best = int((table - mean).square().sum(0).masked_fill(~order, torch.inf).argmin())
     return pairs[best], [[round(x, 1) for x in row] for row in torch.cat([table[:, best : best + 1], mean], 1).tolist()]
 

@@ -163,6 +163,7 @@ SILENT = {
     "links of NaN": (lambda: best_links(torch.full((2, 2), torch.nan)), "NaN"),
     "odd width": (lambda: BahdanauSeq2Seq(RecurrentConfig(5, 5, d_hidden=7)), "d_hidden must be even"),
     "reversed": (lambda: BahdanauSeq2Seq(RecurrentConfig(5, 5, reverse_source=True)), "reverse_source"),
+    "no pair at a time": (lambda: attention_maps(small_model(), [], None, None, batch_size=-1), "batch_size=-1"),
     "unequal rows to align": (lambda: small_model().align(SOURCE[:1], TARGET), "1 sources and 2 targets"),
 }
 

@@ -62,7 +62,7 @@ MODULES = {
     "attention": (lambda: nn.MultiheadAttention(16, 4, batch_first=True), None),
     "attention without biases": (lambda: nn.MultiheadAttention(16, 4, bias=False, batch_first=True), None),
     "encoder layer": (lambda: encoder_layer(activation=nn.ReLU()), EncoderLayer),
-    "decoder layer": (lambda: decoder_layer(activation=nn.SiLU(), norm_first=True), DecoderLayer),
+    "decoder layer": (lambda: decoder_layer(activation=nn.SiLU(inplace=True), norm_first=True), DecoderLayer),
     "encoder": (lambda: nn.TransformerEncoder(encoder_layer(), 3), Encoder),
     "decoder with a norm": (decoder_with_a_norm, Decoder),
 }
@@ -154,7 +154,6 @@ def test_dropouts_of_hugging_face_are_carried_or_refused():
 ODD = {
     "add_zero_attn": lambda: nn.MultiheadAttention(16, 4, add_zero_attn=True),
     "bias_k": lambda: nn.MultiheadAttention(16, 4, add_bias_kv=True),
-    "activation": lambda: encoder_layer(activation=nn.Tanh()),
     "bias": lambda: encoder_layer(bias=False),
 }
 
@@ -163,6 +162,13 @@ ODD = {
 def test_what_ours_would_compute_differently_is_refused(name):
     with pytest.raises((ValueError, RuntimeError), match=name):
         from_torch(ODD[name]())
+
+
+@pytest.mark.parametrize("activation", [nn.Tanh(), nn.ReLU6(), nn.Threshold(1.0, 1.0, inplace=True)], ids=str)
+def test_another_activation_is_refused(activation):
+    """Two of them are ReLU below 6, or above 1."""
+    with pytest.raises(ValueError, match="activation"):
+        from_torch(encoder_layer(activation=activation))
 
 
 def test_layers_of_a_stack_that_differ_are_refused():
@@ -329,6 +335,17 @@ def test_a_folder_with_pickled_weights_is_read_safely(opus_folder, tmp_path):
         load_marian(tmp_path)
 
 
+@pytest.mark.parametrize("stated", [{}, {"decoder_vocab_size": None}], ids=["missing", "null"])
+def test_a_folder_from_before_there_were_two_vocabularies_is_read(opus_folder, tmp_path, stated):
+    folder = shutil.copytree(opus_folder, tmp_path / "opus")
+    path = folder / "config.json"
+    settings = json.loads(path.read_text())
+    del settings["decoder_vocab_size"]
+    path.write_text(json.dumps(settings | stated))
+    one, other = (load_marian(place)[0] for place in (opus_folder, folder))
+    assert torch.equal(one(SOURCE, TARGET), other(SOURCE, TARGET))
+
+
 def test_a_tokenizer_of_an_opus_model_decodes_what_it_encodes(opus_folder):
     _, source, target = load_marian(opus_folder)
     text = "a dog runs in the house"
@@ -385,6 +402,9 @@ def test_other_models_have_no_counterpart():
             convert(nn.Linear(2, 2))
     with pytest.raises(TypeError, match="Linear has no counterpart"):
         from_torch(nn.Linear(2, 2))
+    for model in (nn.Linear(2, 2), Transformer(TransformerConfig.tiny())):
+        with pytest.raises(ValueError, match=f"{type(model).__name__} is no model of Hugging Face"):
+            from_hf(model)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -422,9 +442,11 @@ def test_beams_and_limits_of_a_folder_are_the_translators_own(opus_folder, tmp_p
     if forced is None:  # otherwise their last token costs nothing
         (best,) = theirs.generate(**given)
         assert translator.translate([text]) == [tokenizer.decode(best, skip_special_tokens=True)]
-    path.write_text(json.dumps(stated | {"no_repeat_ngram_size": 3}))
-    with pytest.raises(ValueError, match="no_repeat_ngram_size=3"):
-        Translator.from_marian(folder, device="cpu")
+    other = {"no_repeat_ngram_size": 3, "bad_words_ids": [[7]], "forced_bos_token_id": 5, "min_new_tokens": 4}
+    for name, value in (other | {"suppress_tokens": [7], "begin_suppress_tokens": [7]}).items():
+        path.write_text(json.dumps(stated | {name: value}))
+        with pytest.raises(ValueError, match=f"{name}="):
+            Translator.from_marian(folder, device="cpu")
 
 
 # ---------------------------------------------------------------- every weight of a file

@@ -91,6 +91,14 @@ def test_more_tokens_than_positions_are_refused() -> None:
         build()(torch.full((1, 17), 5))
 
 
+def test_a_mask_and_padding_hide_together() -> None:
+    model, changed, mask = build(), IDS.clone(), torch.ones(2, 1, 1, 7).bool()
+    mask[..., 3], changed[:, 3], changed[0, 0] = False, 6, 6
+    options = {"mask": mask, "padding": torch.tensor([1, 0])}
+    one, other = (model.hidden(tokens, **options)[:, 4:] for tokens in (IDS, changed))
+    same(one, other)
+
+
 @pytest.mark.parametrize("kind", ["gpt-lm", "llama-lm"])
 def test_of_padded_prompts_the_longest_has_to_fit(kind: str) -> None:
     more = {"n_kv_heads": 1} if kind == "llama-lm" else {}

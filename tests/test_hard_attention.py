@@ -340,11 +340,25 @@ def test_the_loss_in_half_precision(dtype, estimator):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"temperature": 0.0}, {"estimator": "soft"}, {"entropy_weight": -0.1}, {"score": "cosine"}, {"window": 3}],
+    [
+        {"temperature": 0.0},
+        {"estimator": "soft"},
+        *({"entropy_weight": bad} for bad in (-0.1, float("nan"), float("inf"))),
+        {"score": "cosine"},
+        {"window": 3},
+    ],
 )
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         HardConfig(**SIZES, **settings)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"), [([PAD, BOS, 8], "target begins with padding"), ([BOS, 99, 8], "target holds token id 99")]
+)
+def test_the_loss_checks_its_targets(target, message):
+    with pytest.raises(ValueError, match=message):
+        small_model().loss(Batch(ragged([4], 13), torch.tensor([target])))
 
 
 @ESTIMATORS

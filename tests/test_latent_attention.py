@@ -201,7 +201,9 @@ def test_the_loss_is_the_sum_over_known_labels():
 def test_other_precisions(dtype, tolerance, encoder, attention):
     exact, tokens = small_model(encoder, attention).eval(), ragged([6, 1, 4])
     expected = exact(tokens)
-    found = copy.deepcopy(exact).to(dtype)(tokens)
+    model = copy.deepcopy(exact).to(dtype)
+    found, loss = model(tokens), model.loss(RecipeBatch(tokens, labels(3), (0, 1, 2)))
+    assert loss.sum.dtype == torch.float32  # in which sums are not rounded
     for one, other in zip(found, expected, strict=True):
         assert one.dtype == dtype
         torch.testing.assert_close(one.double(), other, atol=tolerance * other.abs().max().item() + 1e-5, rtol=0)
@@ -505,6 +507,7 @@ TOKENS = ragged([4, 2])
 BAD = {
     "encoder": (lambda: IfThenConfig(9, LABELS, encoder="gru"), "encoder"),
     "attention": (lambda: IfThenConfig(9, LABELS, attention="soft"), "attention"),
+    "half a width": (lambda: IfThenConfig(9, LABELS, d_hidden=129), "d_hidden=129 must be even"),
     "vocabulary": (lambda: IfThenConfig(vocab_size=0, n_labels=LABELS), "vocab_size"),
     "dropout": (lambda: IfThenConfig(9, LABELS, dropout=1.0), "dropout"),
     "no labels": (lambda: IfThenConfig(9, n_labels=()), "n_labels"),

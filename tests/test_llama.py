@@ -125,9 +125,19 @@ def test_another_family_is_refused() -> None:
         from_hf(first)
 
 
-def test_a_window_is_not_given_away() -> None:
-    with pytest.raises(ValueError, match="window=3"):
-        to_hf(build(window=3))
+@pytest.mark.parametrize(("option", "value"), [("window", 3), ("dropout", 0.1)])
+def test_what_theirs_does_not_have_is_not_given_away(option: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{option}={value}"):
+        to_hf(build(**{option: value}))
+
+
+@pytest.mark.parametrize("qk_norm", [False, True], ids=["llama", "qwen3"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_their_angles_stay_exact_in_half_precision(dtype: torch.dtype, qk_norm: bool) -> None:
+    exact, half = (to_hf(build(qk_norm=qk_norm).to(one)) for one in (torch.float32, dtype))
+    assert {weights.dtype for weights in half.parameters()} == {dtype}
+    inside = (one.model.rotary_emb.inv_freq for one in (half, exact))
+    torch.testing.assert_close(*inside, rtol=0, atol=0)  # the same type, too
 
 
 # Rotation -------------------------------------------------------------------------------------------------------------

@@ -57,10 +57,13 @@ def test_log_probability_and_its_gradient_equal_those_of_cross_entropy(seed, pad
 def test_padding_and_company_change_nothing(seed, extra):
     logits, targets = example(seed)
     filler = torch.full((3, extra, 7), math.nan, dtype=logits.dtype)  # what stands at padding must not matter
-    longer = sequence_log_probability(torch.cat([logits, filler], 1), F.pad(targets, (0, extra)))
+    padded = torch.cat([logits, filler], 1).requires_grad_()
+    longer = sequence_log_probability(padded, F.pad(targets, (0, extra)))
     alone = torch.cat([sequence_log_probability(logits[b : b + 1], targets[b : b + 1]) for b in range(3)])
     torch.testing.assert_close(longer, sequence_log_probability(logits, targets))
     torch.testing.assert_close(alone, sequence_log_probability(logits, targets))
+    (gradient,) = torch.autograd.grad(longer.sum(), padded)
+    assert gradient.isfinite().all() and not gradient[:, 5:].any()
 
 
 @pytest.mark.parametrize(
@@ -254,6 +257,7 @@ BAD = {
     "None": (bleu, ([None], ["a"]), TypeError, "not a string"),
     "number among references": (bleu, (["a"], [["a", 3]]), ValueError, r"references\[0\]"),
     "empty reference": (bleu, (["a", "b"], ["a", " "]), ValueError, r"references\[1\]"),
+    "invisible reference": (bleu, (["a", "b"], ["a", "\u200b"]), ValueError, r"references\[1\]"),
     "no reference": (bleu, (["a", "b"], ["a", []]), ValueError, r"references\[1\]"),
     "aer: no links": (alignment_error_rate, ([set()], [set()]), ValueError, "have no links"),
     "aer: unequal": (alignment_error_rate, (LINK, LINK * 2), ValueError, "zip"),

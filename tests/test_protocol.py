@@ -189,6 +189,7 @@ def test_an_alignment_stays_in_its_sentence_and_needs_no_company(model: Seq2Seq)
     for i, length in enumerate(LENGTHS):
         alone = model.align(SOURCE[i : i + 1, : (SOURCE[i] != PAD).sum()], TARGET[i : i + 1, :length])
         same(alone[0], weights[i, :length, : alone.shape[2]])
+    assert model.align(SOURCE[:0], TARGET[:0]).shape == (0, 5, 6)
 
 
 @every_model

@@ -169,8 +169,13 @@ SILENT = {  # PyTorch would compute something, or say something unhelpful
     "empty source": (lambda: small_model()(torch.zeros_like(SOURCE), TARGET), "source begins with padding"),
     "padded on the left": (lambda: check_tokens(torch.tensor([[0, 5]]), 9, "words"), "words begins with padding"),
     "a gap": (lambda: check_tokens(torch.tensor([[5, 0, 5]]), 9, "words"), "padding before a token"),
+    "rows without tokens": (lambda: small_model()(SOURCE[:, :0], TARGET), "source has rows without tokens"),
     "unequal rows": (lambda: small_model()(SOURCE, TARGET[:1]), "2 sources and 1 targets"),
     "one state for all": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), None, torch.zeros(1, 1, 4)), "a row for each"),
+    "one layer too few": (
+        lambda: GRU(3, 4, 2)(torch.zeros(2, 5, 3), state=torch.zeros(2, 1, 4)),
+        r"expected .*\(2, 2, 4\)",
+    ),
     "one mask for all": (lambda: GRU(3, 4)(torch.zeros(2, 5, 3), torch.ones(1, 5).bool()), "a row for each"),
     "width of 0": (lambda: RecurrentConfig(5, 5, d_model=0), "d_model"),
     "dropout": (lambda: RecurrentConfig(5, 5, dropout=1.0), "dropout"),

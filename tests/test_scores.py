@@ -191,11 +191,14 @@ def test_the_configuration_makes_the_attention_it_names(settings, kinds):
 
 # ---------------------------------------------------------------- settings
 
+QUERIES = normal(1, 2, H)
+
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: LocalAttention(LocationScore(3, 4), 2), "LocationScore"),
+        (lambda: LocalAttention(DotScore(), 2)(QUERIES, memory_of(DotScore(), QUERIES, [2])), "positions is None"),
         (lambda: LuongConfig(5, 5, score="location", local="m"), "score='location'"),
         (lambda: LuongConfig(5, 5, score="cosine"), "score"),
         (lambda: LuongConfig(5, 5, window=0), "window"),

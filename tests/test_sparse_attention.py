@@ -134,9 +134,13 @@ def test_of_equal_scores_the_earliest_are_chosen(dtype, data, k, masked):
         assert choose(longer, k, torch.cat([mask, torch.zeros(1, 5).bool()], 1))[0].nonzero()[:, 0].tolist() == expected
 
 
-def test_a_number_of_positions_below_zero_is_refused():
-    with pytest.raises(RuntimeError):
-        choose(torch.zeros(1, 3), -2)
+def test_a_number_of_positions_below_zero_is_refused_and_a_layer_reads_one_at_least():
+    for k in (-1, -2):
+        with pytest.raises(ValueError, match=f"k={k} must not be negative"):
+            choose(torch.zeros(1, 3), k)
+    for k in (-1, 0):
+        with pytest.raises(ValueError, match=f"k={k} must be at least 1"):
+            layer(k)
 
 
 def test_a_row_that_is_no_number_still_chooses():

@@ -466,7 +466,8 @@ def test_a_transformer_needs_a_beginning_and_padding() -> None:
     for special in (SpecialIds(pad=None), SpecialIds(bos=None), SpecialIds(pad=2)):
         with pytest.raises(ValueError, match="a translator needs BOS and PAD"):
             TransformerConfig(12, 12, special=special)
-    for special in (SpecialIds(pad=12), SpecialIds(bos=40), SpecialIds(eos=(2, 12))):
+    outside = {"pad": 12}, {"bos": 40}, {"eos": (2, 12)}, {"forbidden": (0, 1, 12)}
+    for special in (SpecialIds(**ids) for ids in outside):
         with pytest.raises(ValueError, match="special ids outside of a vocabulary of 12"):
             TransformerConfig(14, 12, tie_embeddings="target", special=special)
 

@@ -3,11 +3,18 @@
 import os
 import signal
 import sys
+from typing import Any
+
+
+def catch(number: int, handler: Any) -> None:
+    """Handle a signal, unless it is ignored from the start, as Ctrl-C is in the background of a script."""
+    if signal.getsignal(number) is not signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 def main() -> int:
     """The command-line program; Ctrl-C and SIGTERM end it without a traceback, even while PyTorch is being imported."""
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    catch(signal.SIGINT, lambda *_: os._exit(130))
     if sys.argv[1:] == ["--version"]:  # without waiting for PyTorch
         from . import __version__
 
@@ -18,8 +25,8 @@ def main() -> int:
     def stop(number: int, _: object) -> None:
         raise KeyboardInterrupt(number)
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, stop)
+    catch(signal.SIGINT, signal.default_int_handler)
+    catch(signal.SIGTERM, stop)
     return command()
 
 

@@ -42,6 +42,7 @@ def sequence_log_probability(
             f"logits {tuple(logits.shape)} and {targets.dtype} targets {tuple(targets.shape)} do not belong together"
         )
     real = targets != pad
+    logits = logits.masked_fill(~real[..., None], 0)  # NaN there spoils gradients
     tokens = targets.masked_fill(~real, 0).long()  # pad may be -100
     # a sum in half precision would be too coarse
     precision = torch.promote_types(logits.dtype, torch.float32)
@@ -148,7 +149,7 @@ def bleu(
     _check_corpus(hypotheses, references)
     rows = [[entry] if isinstance(entry, str) else entry for entry in references]
     for i, row in enumerate(rows):
-        if not row or not all(isinstance(text, str) and text.strip() for text in row):
+        if not row or not all(isinstance(text, str) and one_line(text) for text in row):
             raise ValueError(f"references[{i}] is {row!r:.60}, expected a translation")
     streams = [[x and one_line(x) for x in stream] for stream in zip_longest(*rows)]
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=tokenize == "none")

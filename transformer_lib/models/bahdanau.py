@@ -174,6 +174,8 @@ def attention_maps(
     Both EOS tokens are included.
     Source: Bahdanau et al. (2015), section 5.2.1.
     """
+    if batch_size < 1:
+        raise ValueError(f"{batch_size=} must be at least 1")
     device, special = next(model.parameters()).device, special_ids(model)
     examples = encode_pairs(pairs, source_tokenizer, target_tokenizer, special=special)
     lengths = [len(target) for _, target in examples]

@@ -88,6 +88,8 @@ def read_hf(model_or_folder: nn.Module | Path | str) -> tuple[Settings, Mapping[
     """Configuration and weights; nothing in a folder is executed."""
     if isinstance(model_or_folder, nn.Module):
         model: Any = unwrapped(model_or_folder)
+        if not hasattr(getattr(model, "config", None), "to_dict"):
+            raise ValueError(f"{type(model).__name__} is no model of Hugging Face")
         settings = model.config.to_dict()
         generation = getattr(model, "generation_config", None)
         settings["generation"] = generation and generation.to_dict()
@@ -185,7 +187,9 @@ def to_hf(model: nn.Module) -> nn.Module:
         settings["classifier_dropout"] = model.dropout.p
     kind = getattr(transformers, name)
     theirs, like = kind(kind.config_class(**settings)), next(model.parameters())
-    tensors = theirs.to(like.device, like.dtype).eval().state_dict()
+    tensors = theirs.to(like.device).eval().state_dict(keep_vars=True)
+    for tensor in tensors.values():  # not the angles of RoPE, which half precision would round
+        tensor.data = tensor.to(like.dtype)
     for name, parameter in plain_names(dict(model.named_parameters())).items():
         names = family.their_names(name)
         if name.startswith(WORD_HEAD):
@@ -221,8 +225,8 @@ def torch_state(ours: nn.Module) -> dict[str, Tensor]:
 
 def activation_name(layer: Any) -> str:
     """Our name for a layer's activation, compared by value: nn.ReLU() and F.relu are one."""
-    probe = torch.linspace(-4, 4, 33, device=next(layer.parameters()).device)
-    theirs = layer.activation(probe)
+    probe = torch.linspace(-2.5, 2.5, 51, device=next(layer.parameters()).device) ** 5  # from -98 to 98, most near 0
+    theirs = layer.activation(probe.clone())  # which may work in place
     same = (name for name, ours in ACTIVATIONS.items() if torch.allclose(theirs, ours(probe)))
     return next(same, "unknown")
 

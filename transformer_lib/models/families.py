@@ -84,6 +84,7 @@ def read_settings(folder: Path) -> Settings:
     if generation.is_file():
         settings["generation"] = json.loads(generation.read_text("utf-8"))
     if settings.get("model_type") == "marian":
+        settings["decoder_vocab_size"] = settings.get("decoder_vocab_size") or settings.get("vocab_size")  # if old
         shared, target = folder / "vocab.json", folder / "target_vocab.json"
         paths = shared, target if target.is_file() else shared
         settings["vocabularies"] = [json.loads(path.read_text("utf-8")) for path in paths]
@@ -131,7 +132,7 @@ def llama_fields(settings: Settings) -> Settings:
 
 def their_llama_fields(c: LlamaConfig) -> Settings:
     """Sizes that ours leaves open, and the base of the rotary positions."""
-    require(vars(c), {"window": None})
+    require(vars(c), {"window": None, "dropout": 0.0})
     return {
         "rope_parameters": {"rope_type": "default", "rope_theta": c.rotary_base},
         "head_dim": c.head_width,
@@ -142,7 +143,7 @@ def their_llama_fields(c: LlamaConfig) -> Settings:
 
 def marian_ids(settings: Settings, side: int) -> list[int]:
     """Their id for each of ours: padding, beginning, end and unknown come first."""
-    size = (side and settings.get("decoder_vocab_size")) or settings["vocab_size"]
+    size = settings["decoder_vocab_size" if side else "vocab_size"]
     special = [settings[f"{name}_token_id"] for name in ("pad", "decoder_start", "eos")]
     others = [i for i in range(size) if i not in special]
     unk = settings.get("vocabularies", [{}, {}])[side].get("<unk>", others[0])

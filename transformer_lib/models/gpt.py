@@ -167,8 +167,8 @@ class GPT(nn.Module):
         columns = positions = torch.arange(first, last, device=tokens.device)
         if padding is not None:  # each row counts from its own first token
             positions = (columns - padding[:, None]).clamp(min=0)
-            mask = torch.arange(last, device=tokens.device) >= padding[:, None]
-            mask = mask[:, None, None]
+            own = (torch.arange(last, device=tokens.device) >= padding[:, None])[:, None, None]
+            mask = own if mask is None else mask & own
         x = self.dropout(self.embed(tokens, positions))
         each: Any = caches or [None] * len(self.layers)
         for layer, cache in zip(self.layers, each, strict=True):

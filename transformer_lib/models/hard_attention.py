@@ -21,7 +21,7 @@ from transformer_lib.models.bahdanau import AlignedMemory, Attention, Score
 from transformer_lib.models.loss import Loss
 from transformer_lib.models.luong import LuongSeq2Seq, make_score
 from transformer_lib.models.recurrent import RecurrentSizes
-from transformer_lib.models.seq2seq import shares_memory, token_losses
+from transformer_lib.models.seq2seq import check_tokens, shares_memory, token_losses
 from transformer_lib.settings import Positive, Size, settings
 
 
@@ -98,7 +98,7 @@ class HardConfig(RecurrentSizes):
     max_source_length: Size = 100  # in tokens; for the location score only
     estimator: Literal["reinforce", "gumbel"] = "reinforce"
     temperature: Positive = 1.0  # of the relaxed draw; low is close to the draw
-    entropy_weight: Annotated[float, Field(ge=0)] = 0.1  # bonus per nat of entropy
+    entropy_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1  # bonus per nat of entropy
     baseline: bool = True  # for reinforce: subtract a predicted reward
 
 
@@ -157,6 +157,7 @@ class HardSeq2Seq(LuongSeq2Seq):
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         """The cross-entropy; in training, with the gradient over all draws."""
         target, padding = batch.target_output, self.special.padding  # (B, T)
+        check_tokens(batch.target_input, self.config.target_vocab_size, "target", padding)
         hidden, state = self.read(batch.target_input, self.start(batch.source))
         smoothing = smoothing if self.training else 0.0
         nats = token_losses(self.output(hidden), target, smoothing, padding)

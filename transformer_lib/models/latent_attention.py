@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformer_lib.data.recipes import UNSEEN, RecipeBatch
 from transformer_lib.models.attention import masked_softmax
 from transformer_lib.models.loss import Loss
-from transformer_lib.models.seq2seq import check_tokens, embedding
+from transformer_lib.models.seq2seq import check_tokens, embedding, wide
 from transformer_lib.settings import Probability, Size, settings
 
 
@@ -83,6 +83,10 @@ class IfThenConfig:
     max_length: Size = 64  # in tokens, EOS included
     dropout: Probability = 0.3
 
+    def __post_init__(self) -> None:
+        if self.encoder == "lstm" and self.d_hidden % 2:
+            raise ValueError(f"d_hidden={self.d_hidden} must be even: half is for each direction")
+
 
 def read_both_ways(
     lstm: nn.LSTM, inputs: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]
@@ -138,5 +142,5 @@ class IfThenModel(nn.Module):
         """The cross-entropy of the labels, without unseen ones, and their number."""
         pairs = zip(self(batch.tokens), batch.labels.unbind(1), strict=True)
         options: dict[str, Any] = {"ignore_index": UNSEEN, "reduction": "sum"}
-        nats = [F.cross_entropy(logits, one, **options) for logits, one in pairs]
+        nats = [F.cross_entropy(wide(logits), one, **options) for logits, one in pairs]
         return Loss(torch.stack(nats).sum(), (batch.labels != UNSEEN).sum())

@@ -155,13 +155,15 @@ class LocalAttention(Attention):
         self,
         queries: Float[Tensor, "B T H"],
         mask: Bool[Tensor, "B S"],
-        positions: Int[Tensor, " T"],
+        positions: Int[Tensor, " T"] | None,
     ) -> Float[Tensor, "B T"]:
         """The centre of each window, in single precision or better.
 
         In bfloat16, numbers above 256 are at least two positions apart.
         """
         if self.predict is None:
+            if positions is None:
+                raise ValueError("positions is None, but without d_query, a centre is the position of the target word")
             return (positions + 1).float().expand(len(queries), -1)
         logit = self.predict(queries).squeeze(-1)  # (B, T)
         precise = torch.promote_types(logit.dtype, torch.float32)
@@ -175,7 +177,7 @@ class LocalAttention(Attention):
         positions: Int[Tensor, " T"] | None = None,
     ) -> tuple[Tensor, ...]:
         """Contexts (B, T, D), and weights (B, T, S)."""
-        centres = self.centres(queries, memory.mask, positions)  # type: ignore[arg-type]
+        centres = self.centres(queries, memory.mask, positions)
         gaussian = self.predict is not None
         return attend_window(self.score, queries, memory, centres, self.window, gaussian)
 

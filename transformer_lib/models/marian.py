@@ -82,7 +82,9 @@ def search_options(folder: Path | str) -> dict[str, Any]:
         ValueError: for a way to search that is not ours.
     """
     theirs = stated(read_settings(Path(folder)))
-    require(theirs, {"do_sample": False, "no_repeat_ngram_size": 0, "num_beam_groups": 1})
+    none = "forced_bos_token_id", "suppress_tokens", "begin_suppress_tokens"
+    ours = {"do_sample": False, "no_repeat_ngram_size": 0, "num_beam_groups": 1, "min_new_tokens": 0}
+    require(theirs, ours | {"bad_words_ids": [[theirs.get("pad_token_id")]]} | dict.fromkeys(none))
     theirs = {name: value for name, value in theirs.items() if value is not None}
     options = {"beam_size": theirs.get("num_beams", 1), "normalization": "mean"}
     options |= {name: theirs.get(name, 1.0) for name in ("length_penalty", "repetition_penalty")}

@@ -107,15 +107,14 @@ class MultiHeadAttention(nn.Module):
         if memory is not None and (causal or cache is not None):
             raise ValueError("causal and cache can't be combined with a memory")
         if memory is None:
-            q, k, v = self.project(x)
+            (q, k, v), beams = self.project(x), 1
             if cache is not None:
                 (k, v), causal = cache.append(k, v), True
         else:
             k, v = self.project(memory, 1) if isinstance(memory, Tensor) else memory
-            rows = x.shape[0] // max(k.shape[0], 1) * x.shape[1]
-            shared = x.reshape(k.shape[0], rows, x.shape[2])  # one row for each
+            beams = x.shape[0] // k.shape[0] if k.shape[0] else 1
+            shared = x.reshape(k.shape[0], beams * x.shape[1], x.shape[2])  # one row for each
             (q,) = self.project(shared, 0, 1)
-        beams = x.shape[0] // max(q.shape[0], 1)
         context = self.attend(q, k, v, beams, mask=mask, causal=causal)
         return self.out_proj(context.transpose(1, 2).flatten(2)).view_as(x)
 

@@ -97,9 +97,8 @@ class GRU(nn.GRU):
         shape = (B, self.num_layers, ways * self.hidden_size)
         state = inputs.new_zeros(shape) if state is None else state
         if state.shape != shape or (mask is not None and mask.shape != (B, S)):
-            raise ValueError(
-                "mask and state need a row for each sentence: a single row would silently be used for all of them"
-            )
+            given = None if mask is None else tuple(mask.shape), tuple(state.shape)
+            raise ValueError(f"mask and state, with a row for each sentence, are {given}; expected {(B, S)}, {shape}")
         finals: list[Tensor] = []
         weights: Any = iter(self.all_weights)
         for layer in range(self.num_layers):

@@ -33,6 +33,11 @@ _BUILT_IN = {
 _REGISTERED: dict[str, Entry] = {}
 
 
+def _place(kind: type[Any]) -> str:
+    """Module and name of a class, which stay the same when the cell of a notebook runs again."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def register_model(name: str, config_class: type[Any], model_class: type[nn.Module]) -> None:
     """Give a kind of model a name, under which it is trained, saved, loaded and translated with.
 
@@ -56,13 +61,13 @@ def register_model(name: str, config_class: type[Any], model_class: type[nn.Modu
         TypeError: if the configuration is no dataclass, or the model no ``nn.Module``.
         ValueError: if the name is taken by another class.
     """
-    if not is_dataclass(config_class) or not issubclass(model_class, nn.Module):
+    classes = isinstance(config_class, type) and isinstance(model_class, type)
+    if not classes or not is_dataclass(config_class) or not issubclass(model_class, nn.Module):
         given = f"config_class={config_class!r}, model_class={model_class!r}"
         raise TypeError(f"{given}: expected a dataclass of plain values, and a class of nn.Module")
     taken = model_entry(name).model_class if name in model_names() else model_class
-    places = [f"{kind.__module__}.{kind.__qualname__}" for kind in (taken, model_class)]
-    if places[0] != places[1]:  # the cell of a notebook may run again
-        raise ValueError(f"name={name!r} is taken by {places[0]}; choose another")
+    if _place(taken) != _place(model_class):
+        raise ValueError(f"name={name!r} is taken by {_place(taken)}; choose another")
     _REGISTERED[name] = Entry(config_class, model_class)
 
 
@@ -95,7 +100,7 @@ def model_name(model: nn.Module) -> str:
     """
     model = unwrapped(model)
     for name in (*_REGISTERED, *_BUILT_IN):
-        if type(model) is model_entry(name).model_class:
+        if _place(type(model)) == _place(model_entry(name).model_class):
             return name
     told = "give it one with register_model(name, config_class, model_class)"
     raise ValueError(f"{type(model).__name__} has no name; {told}")
@@ -117,7 +122,7 @@ def build_model(name: str, config: Any) -> nn.Module:
             config = entry.config_class(**config)
         except (TypeError, ValueError) as error:  # a field is unknown, missing or out of range
             raise ValueError(f"config of model {name!r}: {error}") from error
-    if not isinstance(config, entry.config_class):
+    if _place(type(config)) != _place(entry.config_class):  # a subclass has fields that the model would ignore
         expected = f"{entry.config_class.__name__} or a mapping of its fields"
         raise TypeError(f"config is {type(config).__name__}, expected {expected}")
     return entry.model_class(config)

@@ -179,8 +179,10 @@ def check_tokens(tokens: Int[Tensor, "B S"], vocab_size: int | None, name: str, 
     Raises:
         ValueError: for these three; the message names them.
     """
-    if tokens.device.type != "cpu" or torch.compiler.is_compiling() or not tokens.numel():
+    if tokens.device.type != "cpu" or torch.compiler.is_compiling() or not len(tokens):
         return
+    if not tokens.shape[1]:
+        raise ValueError(f"{name} has rows without tokens")
     check_ids(tokens, vocab_size, name)
     pad = tokens == padding
     if pad[:, 0].any():

@@ -27,6 +27,8 @@ def choose(
 
     Of equal scores, the earliest are chosen, and minus infinity never is.
     """
+    if k < 0:
+        raise ValueError(f"{k=} must not be negative")
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     S, chosen = scores.shape[-1], torch.zeros_like(scores, dtype=torch.bool)
@@ -82,6 +84,8 @@ class IndexedAttention(MultiHeadAttention):
 
     def __init__(self, d_model: int, n_heads: int, indexer: Indexer, k: int | None = None) -> None:
         super().__init__(d_model, n_heads)
+        if k is not None and k < 1:
+            raise ValueError(f"{k=} must be at least 1; None: all")
         self.indexer, self.k = indexer, k
 
     def pick(self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None) -> tuple[Tensor, Tensor]:

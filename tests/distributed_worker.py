@@ -15,6 +15,7 @@ from torch import nn
 from transformer_lib.data.batching import Batch, Example, encode_pairs
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.tokenizer import PAD, Tokenizer
+from transformer_lib.models.experts import Experts
 from transformer_lib.models.loss import Loss
 from transformer_lib.models.registry import build_model
 from transformer_lib.models.transformer import Transformer, TransformerConfig
@@ -36,6 +37,7 @@ CASES = {  # a type, settings of the model, settings of the run
         {"norm_first": True},
         {"max_tokens": 100, "accumulate": 3, "epochs": 2, "ema": 0.9, "shard": True},
     ),
+    "nested": (torch.float64, {}, {"max_tokens": 100, "shard": True}),
     "dropout": (torch.float32, {"dropout": 0.3}, {"max_tokens": 200, "epochs": 3, "average": 2, "ema": 0.9}),
 }
 
@@ -45,6 +47,8 @@ def prepare(case: str, seed: int = 0) -> tuple[Transformer, list[Example], list[
     dtype, changes, options = CASES[case]
     torch.manual_seed(seed)
     model = Transformer(TransformerConfig(len(WORDS), len(WORDS), **{**SIZES, **changes}))
+    if case == "nested":  # a list of layers in a layer
+        model.encoder.layers[0].feed_forward = Experts(16, 24, 4, 2)
     return model.to(dtype), EXAMPLES[:50], EXAMPLES[50:], TrainingConfig(**{"epochs": 1, **STEADY, **options})
 
 

@@ -423,7 +423,7 @@ def test_the_lexicon_is_a_file_of_the_package():
 def test_simple_sentences_are_a_share_and_leave_the_others_as_they_are():
     assert make_captions(200, seed=4, simple=0.0) == make_captions(200, seed=4)
     lengths = Counter(len(pair.source.split()) for pair in simple())
-    assert min(lengths) == 1 and max(lengths) <= 22 and lengths.total() == 12_000
+    assert min(lengths) == 1 and max(lengths) <= 14 and lengths.total() == 12_000
     mixed = make_captions(2000, seed=5, simple=0.2)
     assert 300 < sum(len(pair.source.split()) <= 5 for pair in mixed) < 700
     ranged = make_captions(500, seed=6, min_length=7, max_length=9, simple=0.5)

@@ -120,6 +120,16 @@ def test_corpus_oversamples_short_sentences():
     assert len(captions) > 1000 and all(text[0].isupper() for text in captions)
 
 
+def test_from_german_it_is_the_german_that_is_typed_in_a_hurry(monkeypatch):
+    monkeypatch.setattr(everyday, "make_captions", lambda *_, **__: [])
+    pairs = [Pair(f"I see {n} dogs.", f"Ich sehe {n} Hunde.") for n in range(1000)]
+    made = [*visitors_corpus(pairs, from_german=True)]
+    capitals = [pair for pair in made if pair.target.startswith("ICH SEHE")]
+    assert 15 < len(capitals) < 50 and all(pair.source.startswith("I see") for pair in capitals)
+    assert not any(pair.source.startswith("I SEE") for pair in made)
+    assert sum(pair.source.endswith(".") and not pair.target.endswith(".") for pair in made) > 1000
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A folder of data: 1,200 pairs whose sentences stand alone, three that share one, and others that know them."""
@@ -141,6 +151,15 @@ def test_loading(folder, monkeypatch):
         load_everyday("stories")
     with pytest.raises(ValueError, match="train, aside, more, stories, val, test"):
         load_everyday("dev")
+
+
+def test_a_damaged_file_is_named(folder):
+    path = folder / "everyday" / "val.en-de.tsv.gz"
+    whole, anki = path.read_bytes(), gzip.compress(b"Hi.\tHallo!\tCC-BY 2.0\n")
+    for content in (whole[:-5], whole[:15] + b"?" + whole[16:], anki, b"Hi.\tHallo!\n"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"val\.en-de\.tsv\.gz is not English and German"):
+            load_everyday("val", folder)
 
 
 def test_nobody_learns_from_what_is_kept_aside(folder):

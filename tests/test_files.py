@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import requests
 from jaxtyping import TypeCheckError
 
 from transformer_lib.data.batching import Pair
@@ -115,6 +116,15 @@ def test_offline_says_what_to_do(server, tmp_path):
         fetch(published(server.address + "/good"))
     assert "multi30k/val.en.gz" in str(caught.value) and "TRANSFORMER_LIB_DATA" in str(caught.value)
     assert in_cache(tmp_path) == []
+
+
+def test_a_proxy_that_cannot_be_used_is_no_altered_file(server, monkeypatch):
+    def without_socks(*_, **__):
+        raise requests.exceptions.InvalidSchema("Missing dependencies for SOCKS support.")  # a ValueError, too
+
+    monkeypatch.setattr("pooch.retrieve", without_socks)
+    with pytest.raises(OSError, match=r"could not be downloaded.*SOCKS"):
+        fetch(published(server.address + "/good"))
 
 
 def test_an_interrupted_write_leaves_nothing(server, tmp_path, monkeypatch):

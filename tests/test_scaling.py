@@ -200,6 +200,14 @@ def test_half_a_corpus_is_not_a_corpus(tmp_path):
         TokenCorpus(tmp_path / "corpus")
 
 
+def test_a_link_stays_and_the_folder_behind_it_is_filled(tmp_path):
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "disk")
+    assert len(tokenize_corpus(iter(PAIRS), WORDS, WORDS, link)) == 40
+    assert link.is_symlink() and len(TokenCorpus(link)) == 40
+
+
 @pytest.mark.parametrize("name", ["tokens.bin", "lengths.bin", "corpus.json"])
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"[]", b"{", b'{"sha256": "0", "dtype": "uint6"}'])
 def test_a_file_of_a_corpus_that_is_missing_or_another_is_damage(name, content, tmp_path):

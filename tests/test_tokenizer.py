@@ -336,6 +336,7 @@ def test_dropout_near_none_and_near_all():
         (lambda: Tokenizer.train(["a"], 4, level="word"), "vocab_size=4 must be at least 5"),
         (lambda: Tokenizer.train(["a"], 0), "vocab_size=0 must be at least"),
         (lambda: Tokenizer.train(["a"], -300), "vocab_size=-300 must be at least"),
+        (lambda: Tokenizer.train(["a"], 8000.0), r"vocab_size=8000\.0 must be at least 260, a whole number"),
         (lambda: Tokenizer.train(["a"], True, level="word"), "vocab_size=True must be"),
         (lambda: Tokenizer("char", ("a",)), "level 'char'"),
         (lambda: BPE.encode("half \udc00"), r"half a surrogate pair, '\\udc00' at position 5"),

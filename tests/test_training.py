@@ -36,7 +36,7 @@ from transformer_lib.training.checkpoints import (
 )
 from transformer_lib.training.loop import evaluate_loss, train_on
 from transformer_lib.training.loss import minimum_risk_loss, r_drop_loss
-from transformer_lib.training.run_state import Interrupt, Progress
+from transformer_lib.training.run_state import Interrupt, Progress, steady
 from transformer_lib.training.trainer import Trainer, TrainingConfig, rate_factor
 from transformer_lib.training.transforms import BPEDropout, SpellingNoise, batch_loader
 
@@ -157,6 +157,8 @@ def test_minimum_risk_weighs_costs_by_probability():
             minimum_risk_loss(model, batch, lambda *_: samples, lambda *_, wrong=wrong: wrong)
     with pytest.raises((ValueError, TypeCheckError), match="sample"):
         minimum_risk_loss(model, batch, lambda *_: samples[0], lambda *_: costs)
+    single = minimum_risk_loss(model.float(), batch, lambda *_: samples, lambda *_: costs, sharpness=0.5)
+    torch.testing.assert_close(single.sum, expected.float())
 
 
 def test_losses_take_tokens_of_32_bits_and_compute_no_narrower_than_single_precision():
@@ -188,6 +190,20 @@ class Own(nn.Module):
 def test_a_run_without_a_folder_has_nothing_to_resume_from():
     with pytest.raises(ValueError, match="folder is None"):
         Trainer(Own(), TRAIN, TRAIN, replace(CONFIG, smoothing=0.0)).resume()
+
+
+def test_a_run_is_resumed_although_its_configuration_lies_at_another_address(tmp_path):
+    def begin() -> Trainer:
+        model = Own()
+        model.config = type("C", (), {"d_model": 8})()
+        return Trainer(model, TRAIN, TRAIN, replace(CONFIG, smoothing=0.0), tmp_path)
+
+    first, second = begin(), begin()
+    assert repr(first.model.config) != repr(second.model.config)
+    assert not first.fit(watch=after(1))
+    second.resume()
+    assert second.progress.step == 1
+    assert steady([F.relu]) == "[<function relu>]"
 
 
 def test_a_loss_of_its_own_is_what_a_model_is_trained_and_measured_on():
@@ -234,6 +250,8 @@ def test_linear_and_cooldown_end_at_zero():
     early = TrainingConfig(epochs=2, learning_rate=1.0, schedule="constant", warmup=90, cooldown=1)
     shares = [rate_factor(step, early, 100) for step in range(1, 102)]
     assert max(abs(a - b) for a, b in pairwise(shares)) < 0.03 and shares[49] == pytest.approx(50 / 90)
+    longer = TrainingConfig(epochs=1, learning_rate=1.0, schedule="constant", warmup=0, cooldown=3)
+    assert [rate_factor(step, longer, 100) for step in (1, 101)] == pytest.approx([100 / 101, 0])
 
 
 @pytest.mark.parametrize(
@@ -318,8 +336,17 @@ def test_the_wrong_weights_are_refused():
         Trainer(model, TRAIN, VALIDATION, CONFIG, optimizer=torch.optim.SGD(other.parameters(), lr=1.0))
     with pytest.raises(ValueError, match="no parameter of this model"):
         train_on(model, [collate(TRAIN)], torch.optim.SGD(other.parameters(), lr=1.0))
-    with pytest.raises(ValueError, match="empty parameter list"):
-        Trainer(model.requires_grad_(False), TRAIN, VALIDATION, CONFIG)
+    model.requires_grad_(False)
+    for optimizer in (None, torch.optim.SGD(model.parameters(), lr=1.0)):
+        with pytest.raises(ValueError, match="every parameter is frozen"):
+            Trainer(model, TRAIN, VALIDATION, CONFIG, optimizer=optimizer)
+
+
+def test_saving_after_every_zeroth_update_is_refused_before_the_first():
+    run = trainer()
+    with pytest.raises(ValueError, match="save_every=0 must be at least 1"):
+        run.fit(save_every=0)
+    assert run.progress.step == 0
 
 
 @pytest.mark.parametrize(("limit", "side"), [({"max_length": 3}, "source"), ({}, "max_tokens")])
@@ -741,6 +768,19 @@ def test_a_checkpoint_continues_only_its_own_run(tmp_path, change, named):
         other.resume()
     assert other.progress == Progress()
     assert all(torch.equal(tensor, before[name]) for name, tensor in other.model.state_dict().items())
+
+
+def test_the_moments_of_a_layer_never_go_to_another(tmp_path):
+    def begin(*frozen: int) -> Trainer:
+        model = transformer(n_encoder_layers=2)
+        for number in frozen:
+            model.encoder.layers[number].requires_grad_(False)
+        return Trainer(model, TRAIN, VALIDATION, replace(CONFIG, ema=0.5), tmp_path)
+
+    begin(0).fit(watch=after(1))
+    for frozen in ([1], [], [0, 1]):
+        with pytest.raises(ValueError, match=r"is of a run with another choice of weights$"):
+            begin(*frozen).resume()
 
 
 OTHER = {

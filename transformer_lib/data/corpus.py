@@ -109,6 +109,7 @@ def tokenize_corpus(
     if (folder / "corpus.json").is_file():
         return TokenCorpus(folder)
     check_empty(folder)
+    folder = folder.resolve()  # a link stays: what it leads to is filled
     folder.parent.mkdir(parents=True, exist_ok=True)
     dtype = np.uint16 if max(one.vocab_size for one in tokenizers) <= 2**16 else np.uint32
     count = added = 0
@@ -149,7 +150,7 @@ def read_pairs(
         target: the other one.
 
     Raises:
-        ValueError: for a line or row that is no pair.
+        ValueError: for a line that is no pair. Rows of a data set that lack one of the two texts are left out.
     """
     if str(name).startswith("hf:"):
         yield from _published_pairs(str(name)[3:], source, target)
@@ -201,11 +202,11 @@ def _published_pairs(name: str, source: str | None, target: str | None) -> Itera
 
     for row in load_dataset(*name.split(":"), split="train"):
         texts = row.get("translation", row)
-        pair = [texts.get(language) for language in (source, target)]
-        if not all(isinstance(text, str) for text in pair):
+        pair = [texts.get(language, 0) for language in (source, target)]  # 0: there is no such column
+        if not all(isinstance(text, str | None) for text in pair):
             named = f"{source} and {target}: choose two as source and target"
             raise ValueError(f"hf:{name} has {', '.join(texts)}, not texts in {named}")
-        first, second = map(one_line, pair)
+        first, second = (one_line(text or "") for text in pair)
         if first and second:
             yield first, second
 

@@ -6,8 +6,9 @@ import math
 import os
 import random
 import re
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def load_everyday(part: str, directory: Folder = None) -> list[Pair]:
 
     Raises:
         FileNotFoundError: there is no such file; the message says where the sentences come from.
-        ValueError: an unknown part.
+        ValueError: an unknown part, or a file that is damaged.
 
     Source: tatoeba.org, by way of manythings.org/anki (2018 and 2020), CC BY 2.0 FR; the African and the Global
         Storybooks, CC BY 4.0.
@@ -61,8 +62,11 @@ def read_part(name: str, directory: Folder) -> list[Pair]:
             f"{path} is missing: name the folder above everyday in TRANSFORMER_LIB_DATA, or train on deu.txt of "
             "manythings.org/anki"
         )
-    rows = gzip.decompress(path.read_bytes()).decode("utf-8").removesuffix("\n").split("\n")
-    return [Pair(source, target) for source, target in (row.split("\t") for row in rows)]
+    try:
+        rows = gzip.decompress(path.read_bytes()).decode("utf-8").removesuffix("\n").split("\n")
+        return [Pair(source, target) for source, target in (row.split("\t") for row in rows)]
+    except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} is not English and German with a tab in between, packed by gzip: {error}") from error
 
 
 def words(text: str) -> list[str]:
@@ -180,23 +184,31 @@ def filled(english: str, german: str, chosen: dict[str, dict[str, str]], agreeme
     return Pair(source, write(german, "de"))
 
 
-def casual(pair: Pair) -> Pair:
-    """The pair as it is typed in a hurry: without a capital and a full stop."""
-    return Pair(pair.source[0].lower() + pair.source[1:].rstrip(".!?"), pair.target)
+def casual(text: str) -> str:
+    """A sentence as it is typed in a hurry: without a capital and a full stop."""
+    return text[0].lower() + text[1:].rstrip(".!?")
 
 
-def visitors_corpus(pairs: list[Pair], seed: int = 0) -> Iterator[Pair]:
+def visitors_corpus(pairs: list[Pair], seed: int = 0, from_german: bool = False) -> Iterator[Pair]:
     """What the translator of the first page learns from.
 
     The sentences, a third of the names exchanged; short sentences and single words three times; one in thirty in
     capitals; a phrase book twelve times; what the patterns make, a fifth of it without capital and full stop; and
     20,000 generated captions as people write them.
+
+    Args:
+        from_german: the German side is the one that is read, and so the one in capitals or without a full stop.
     """
+
+    def typed(pair: Pair, change: Callable[[str], str]) -> Pair:
+        english, german = pair.source, pair.target
+        return Pair(english, change(german)) if from_german else Pair(change(english), german)
+
     generator = random.Random(seed)
     for pair in pairs:
         yield other_names(pair, generator) if generator.random() < 0.35 else pair
         if generator.random() < 0.03:
-            yield Pair(pair.source.upper(), pair.target)
+            yield typed(pair, str.upper)
         if len(pair.source.split()) <= 3:
             yield pair
             yield other_names(pair, generator)
@@ -204,7 +216,7 @@ def visitors_corpus(pairs: list[Pair], seed: int = 0) -> Iterator[Pair]:
         yield from (entry, entry, Pair(f"{entry.source}.", f"{entry.target}."))
     yield from (Pair(source, target) for source, target in PHRASES["phrases"] * 12)
     for pair in fill_patterns(seed):
-        yield casual(pair) if generator.random() < 0.2 else pair
+        yield typed(pair, casual) if generator.random() < 0.2 else pair
     for caption in make_captions(20_000, seed=seed, simple=0.3):
         source, target = (text.replace(" ,", ",") for text in (caption.source, caption.target))
         yield Pair(source[0].upper() + source[1:] + ".", target[0].upper() + target[1:] + ".")

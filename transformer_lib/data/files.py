@@ -124,12 +124,12 @@ def fetch(file: DataFile, directory: Folder = None) -> Path:
     get = pooch.HTTPDownloader(timeout=30, stream=False)
     try:
         pooch.retrieve(file.url, f"sha256:{file.sha256}", path.name, path.parent, downloader=get)
-    except ValueError as error:
-        raise ValueError(f"{file.url} {refused}") from error
-    except OSError as error:
+    except OSError as error:  # first, because some of these are ValueErrors, too
         raise OSError(
             f"{file.name} of {file.dataset} could not be downloaded from {file.url}: {error}. Without a network, get "
             f"the file on another machine, put it into a folder as {file.dataset}/{file.name}, and name that folder "
             "in the environment variable TRANSFORMER_LIB_DATA"
         ) from error
+    except ValueError as error:
+        raise ValueError(f"{file.url} {refused}") from error
     return path

@@ -41,10 +41,10 @@ def check_texts(texts: Iterable[str]) -> list[str]:
 
 
 def visible(text: str) -> str:
-    """The text without the characters that nobody sees; those that look like a space become one."""
-    if _ORDINARY.fullmatch(text):
-        return text
-    return _JOINERS.sub(r"\1\2\3", _UNSEEN.sub("", _BLANK.sub(" ", text)))
+    """The text in composed letters, without the characters that nobody sees; what looks like a space becomes one."""
+    if not _ORDINARY.fullmatch(text):
+        text = _JOINERS.sub(r"\1\2\3", _UNSEEN.sub("", _BLANK.sub(" ", text)))
+    return unicodedata.normalize("NFC", text)
 
 
 def one_line(text: str) -> str:
@@ -56,4 +56,4 @@ def one_line(text: str) -> str:
 
     Source: Unicode Standard Annexes 15 and 44 (Default_Ignorable_Code_Point).
     """
-    return " ".join(unicodedata.normalize("NFC", visible(text)).split())
+    return " ".join(visible(text).split())

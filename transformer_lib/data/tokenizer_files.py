@@ -41,7 +41,7 @@ def check_size(texts: list[str], size: int | None, least: int, optional: bool) -
     if optional and size is None:
         return least
     if type(size) is not int or size < least:
-        raise ValueError(f"vocab_size={size} must be at least {least}")
+        raise ValueError(f"vocab_size={size!r} must be at least {least}, a whole number")
     return size
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 # page: all_words_at_once
 
 PAD, MASK = 0, 3
-LONGEST = 64  # tokens of a sentence
+LONGEST = 64  # tokens of a source; a target has fewer
 
 
 class MaskPredict(nn.Module):

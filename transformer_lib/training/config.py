@@ -48,7 +48,7 @@ class TrainingConfig:
     clip: Positive | None = 1.0
     """The longest gradient; a longer one is scaled down."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16 is automatic mixed precision."""
+    """float32 multiplies in TF32 on CUDA; bfloat16 is automatic mixed precision."""
     compile: bool = False
     """Compile model and loss with torch.compile."""
     shard: bool = False

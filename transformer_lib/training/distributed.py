@@ -102,7 +102,7 @@ def shard(module: nn.Module) -> nn.Module:
         dist.broadcast(parameter.data, 0)
     mesh = init_device_mesh(next(module.parameters()).device.type, (process()[1],))
     layers = [layer for part in module.modules() if isinstance(part, nn.ModuleList) for layer in part]
-    for part in (*layers, module):
+    for part in (*reversed(layers), module):  # from the inside out
         fully_shard(part, mesh=mesh)
     return module
 

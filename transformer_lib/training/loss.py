@@ -83,7 +83,7 @@ def minimum_risk_loss(
     nll = F.cross_entropy(logits, rows.target_output.long(), ignore_index=padding, reduction="none")
     log_probs = -nll.sum(dim=1).view(B, n)
     q = (sharpness * log_probs).softmax(dim=1)
-    costs = cost(samples, batch.target).to(q.device)
+    costs = cost(samples, batch.target).to(q)
     check_shapes(costs=costs, samples=q)
     n_tokens = (batch.target_output != padding).sum(dim=1)
     return Loss((q * costs).sum(dim=1) @ n_tokens.to(q.dtype), n_tokens.sum())

@@ -6,6 +6,7 @@ Chapter: Training.
 import hashlib
 import json
 import math
+import re
 import signal
 import threading
 import time
@@ -54,7 +55,8 @@ class Interrupt:
         # only there can signals be caught
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._request)
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as in the background of a script
+                    self._before[number] = signal.signal(number, self._request)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -138,9 +140,14 @@ def settings_of(config: Any) -> dict[str, Any]:
     return asdict(config) if is_dataclass(config) and not isinstance(config, type) else {}
 
 
+def steady(thing: Any) -> str:
+    """A repr without addresses, which are others in every process."""
+    return re.sub(" at 0x[0-9A-Fa-f]+", "", repr(thing))
+
+
 def plain(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings as JSON keeps them."""
-    return json.loads(json.dumps(settings, default=repr))
+    return json.loads(json.dumps(settings, default=steady))
 
 
 def completed(stored: Any, own: dict[str, Any], config: Any) -> Any:

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from transformer_lib.data.batching import Batch, Example
 from transformer_lib.data.files import write_atomically
 from transformer_lib.models.loss import Loss, add_up
-from transformer_lib.models.seq2seq import Seq2Seq, unwrapped
+from transformer_lib.models.seq2seq import Seq2Seq, plain_names, unwrapped
 from transformer_lib.training.checkpoints import average_run, load_tensors, load_weights, save_tensors
 from transformer_lib.training.config import TrainingConfig
 from transformer_lib.training.distributed import process, share, total, whole, whole_weights
@@ -42,6 +42,7 @@ from transformer_lib.training.run_state import (
     plain,
     settings_of,
     skipping,
+    steady,
 )
 from transformer_lib.training.transforms import Transform, batch_loader
 
@@ -62,7 +63,7 @@ def rate_factor(step: int, config: TrainingConfig, total: int) -> float:
     elif config.schedule == "linear":
         factor = (total + 1 - step) / (total + 1 - warmup)
     if config.cooldown:
-        fall = config.cooldown * total / config.epochs
+        fall = min(config.cooldown, config.epochs) * total / config.epochs
         factor *= min(1.0, (total + 1 - step) / (fall + 1))
     return max(0.0, factor)
 
@@ -110,10 +111,12 @@ class Trainer:
         default = r_drop if config.consistency else own_loss(config.smoothing)
         self.objective = parallel(Objective(model, loss or default), config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise ValueError("every parameter is frozen")
         adam = partial(torch.optim.Adam, lr=0.0, betas=config.betas, eps=config.eps, fused=True)
         self.optimizer = optimizer or adam(self.parameters)
-        own = set(map(id, model.parameters()))
-        if any(id(p) not in own for p in self._held()):
+        self._names = {id(p): name for name, p in plain_names(dict(self.model.named_parameters())).items()}
+        if any(id(p) not in self._names for p in self._held()):
             raise ValueError("the optimizer holds parameters of another model")
         self.batches = batch_loader(train, config, model, transforms, self.device, shuffle=True)
         self.validation_batches = batch_loader(validation, config, model, (), self.device)
@@ -192,6 +195,8 @@ class Trainer:
             report: gets a line for every epoch.
             watch: gets the mean loss of every update, and may return True to stop.
         """
+        if save_every < 1:
+            raise ValueError(f"{save_every=} must be at least 1")
         with self.running() as interrupt:
             while not self.finished():
                 for group in self.groups(progress_bar):
@@ -434,8 +439,8 @@ class Trainer:
         path = self.folder / "last.safetensors"
         tensors, notes = load_tensors(path)
         identity = self.identity()
-        # version 0.2 did not note the translator
-        stored = {"translator": self.translator} | notes.get("identity", {})
+        # older versions did not note these
+        stored = {name: identity[name] for name in ("translator", "choice of weights")} | notes.get("identity", {})
         configs = {"configuration": self.config, "model": getattr(self.model, "config", None)}
         for name, config in configs.items():
             stored[name] = completed(stored.get(name, {}), identity[name], config)
@@ -467,12 +472,14 @@ class Trainer:
         self._fingerprint = self._fingerprint or f"{fingerprint(self.train)} {fingerprint(self.validation)}"
         free = ("epochs", "patience", "workers", "compile", "shard")
         config = getattr(self.model, "config", None)
-        model = settings_of(config) or {"config": repr(config)}
+        model = settings_of(config) or {"config": steady(config)}
         settings = {name: value for name, value in asdict(self.config).items() if name not in free}
         return {
             "configuration": plain(settings),
             "model": plain({"class": type(self.model).__name__} | model),
             "optimizer": type(self.optimizer).__name__,
+            # a checkpoint numbers moments and running averages by their places in these lists
+            "choice of weights": [[self._names[id(p)] for p in held] for held in (self._held(), self.parameters)],
             "corpus": self._fingerprint,
             "translator": self.translator,
         }

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from experiments import numbers
-from experiments.harness import Check, checks_of, get_study, names, rejudge, run
+from experiments.harness import Check, alone, checks_of, get_study, names, rejudge, run
 from transformer_lib.translation.translator import pick_device
 
 
@@ -23,7 +23,7 @@ def seeds(text):
 
 
 def at_least_one(text):
-    """A number of updates."""
+    """A number of updates or processes."""
     if int(text) < 1:
         raise ValueError(text)
     return int(text)
@@ -47,7 +47,7 @@ def measure(study, check, command, args):
     seeds, budget = list(of.seeds), of.budget or study.budget
     if args.smoke:
         seeds, budget = [0, 1], study.smoke
-    with tempfile.TemporaryDirectory() if args.smoke else nullcontext(args.folder) as folder:
+    with tempfile.TemporaryDirectory() if args.smoke else nullcontext(args.folder) as folder, alone(study, folder):
         options = {"check": check, "folder": folder, "workers": args.jobs, "smoke": args.smoke}
         report(study.name, run(study, seeds, budget, command, **options), args.smoke)
 
@@ -75,7 +75,7 @@ def main():
         "--folder", type=Path, help="measure anew, and write the records there instead of adding to ours"
     )
     parser.add_argument("--check", action="store_true", help="only list the numbers that are stale")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--jobs", type=at_least_one, default=1, help="processes")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps.")
     args, command = parser.parse_args(), f"python -m experiments {shlex.join(sys.argv[1:])}"
     if (args.seeds or args.budget) and args.do != "run":
@@ -92,6 +92,8 @@ def main():
         print(*(f"{name:24}{get_study(name).question}" for name in names()), sep="\n")
     elif args.do == "numbers":
         return numbers.main(args.names, args.check)
+    elif not (args.all or args.names):
+        parser.error("name a study, or --all")
     for name in names() if args.all else args.names:
         name, _, key = name.partition("/")
         study, checks = get_study(name), checks_of(get_study(name))
@@ -102,7 +104,8 @@ def main():
         if args.do == "run":
             measure(study, challenge(study, args), command, args)
         elif args.do == "judge":
-            record = rejudge(study, args.folder)
+            with alone(study, args.folder):
+                record = rejudge(study, args.folder)
             for section in (record, *record["challenges"]):
                 report(name, section, False)
         elif args.do == "check":

@@ -15,6 +15,7 @@ import re
 import subprocess
 import time
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from experiments.statistics import Unmeasured
@@ -144,9 +146,14 @@ def plain(study, *without):
 
 def provenance(command):
     """What it takes to believe a row, and to repeat it."""
-    git = partial(subprocess.run, cwd=Path(__file__).parent, capture_output=True, text=True)
-    commit = git(["git", "rev-parse", "HEAD"]).stdout.strip() or version("attention-step-by-step")
-    changed = git(["git", "status", "--porcelain", ":/", ":!/transformer_lib/results"]).stdout
+
+    def git(*words):
+        with suppress(OSError):  # there may be no git
+            return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True).stdout
+        return ""
+
+    commit = git("rev-parse", "HEAD").strip() or version("attention-step-by-step")
+    changed = git("status", "--porcelain", ":/", ":!/transformer_lib/results")
     cpu = Path("/proc/cpuinfo")
     model = re.search("model name.*: (.*)", cpu.read_text()) if cpu.exists() else None
     place = os.environ.get("DEVICE", "cpu")  # where models were trained
@@ -262,11 +269,11 @@ def cannot_fail(study, finding, rows):
             world.append(row | moved)
         try:
             numbers = finding.effect(world)
-        except ValueError:  # a law that no negative number can follow
+        except (ValueError, ZeroDivisionError):  # a law that no negative number can follow, a ratio to nothing
             return True
         return math.isnan(numbers["value"]) or met(finding.criterion, numbers)
 
-    with np.errstate(invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         return all(holds(high, negative) for high in raised for negative in (False, True))
 
 
@@ -305,6 +312,17 @@ def stored(study, folder=None):
     return path, record | {key: getattr(study, key) for key in ABOUT}
 
 
+@contextmanager
+def alone(study, folder=None):
+    """Refuse a second process: each writes the whole record, and the last one would win."""
+    path, _ = stored(study, folder)
+    try:
+        with FileLock(path.with_suffix(".lock"), timeout=0):
+            yield
+    except Timeout:
+        raise SystemExit(f"another process is measuring {study.name}, and both would write {path}") from None
+
+
 def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, smoke=False):
     """Train what the record lacks, writing it after every row, and judge: the study, or a check of it."""
     if overlap := set(seeds) & set(TUNING):
@@ -322,6 +340,7 @@ def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, sm
     if source not in section["runs"]:
         section["runs"].append(source)
     section |= {"seeds": list(seeds), "budget": budget}
+    section |= {"tuned": {}, "findings": {}} | section  # what is stopped can be read all the same
 
     save = partial(write, record, path)
 
@@ -358,6 +377,8 @@ def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, sm
 def rejudge(study, folder=None):
     """Judge the rows of a record again, and those of all its checks."""
     path, record = stored(study, folder)
+    if not record.get("findings"):
+        raise SystemExit(f"{path} holds nothing to judge: run {study.name} first")
     refuse(study, record)
     record["findings"] = judge(study, record)
     known = {check.tried: check for check in checks_of(study).values()}

@@ -32,9 +32,9 @@ def rewrite(text, stale):
         old, mark, record, path, form = match.groups()
         try:
             value = reduce(step, path.split("/"), load(record))
-        except (KeyError, ValueError, StopIteration) as error:
+            new = format(value, form).replace("-", "\u2212")
+        except (KeyError, TypeError, ValueError, StopIteration) as error:
             raise SystemExit(f"{match[0]} names nothing: {error}") from None
-        new = format(value, form).replace("-", "\u2212")
         if new != old:
             stale.append(f"{old} should be {new}  ({record}/{path})")
         return new + mark

@@ -29,7 +29,7 @@ def student(values):
     """Mean and interval of a sample; equal values have an interval of no width, and a single one has none."""
     if len(values) == 1:
         return values[0], np.nan, np.nan
-    if np.allclose(values, values[0], rtol=1e-5):
+    if np.allclose(values, values[0], rtol=1e-5, atol=0):
         return (values[0],) * 3
     return np.mean(values), *stats.ttest_1samp(values, 0).confidence_interval()
 

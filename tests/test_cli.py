@@ -19,6 +19,8 @@ from runs import assert_same_run, options, pairs_file, run_folder
 import transformer_lib
 from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.training.checkpoints import load_tensors
+from transformer_lib.training.run_state import Interrupt
+from transformer_lib.training.trainer import Trainer
 from transformer_lib.translation import cli
 from transformer_lib.translation.cli import main
 from transformer_lib.translation.export import command as typed
@@ -77,6 +79,13 @@ def test_the_command_trains_as_the_library_does_and_tells_what_it_chose(tmp_path
     assert_same_run(run_folder(), tmp_path / "run")
     told = capsys.readouterr()
     assert told.out == "" and "batches of 300 tokens, 2 epochs" in told.err and "done: lowest" in told.err
+
+
+def test_the_command_that_goes_on_can_be_typed_for_any_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(Trainer, "fit", lambda *_: False)
+    assert main(train_arguments(options(), tmp_path / "my run")) == 130
+    again = capsys.readouterr().err.partition("go on with: ")[2]
+    assert shlex.split(again) == ["transformer-lib", "train", "--output", str(tmp_path / "my run"), "--resume"]
 
 
 def test_a_finished_run_is_trained_longer_by_the_command(tmp_path, capsys):
@@ -198,6 +207,14 @@ def test_the_best_of_a_line_can_be_told_from_those_of_the_next(capsys, monkeypat
     shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(one["line"], one["source"]) for one in shown] == [(1, "the cat"), (2, "a dog")]
     assert [t["text"] for t in shown[1]["translations"]] == [t.text for t in best[1]]
+
+
+def test_lines_are_counted_without_a_progress_bar(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("the cat\na dog\nthe dog\n")
+    command = [sys.executable, "-m", "transformer_lib", "translate", "captions-en-de", str(path), "--json"]
+    done = subprocess.run(command, env=os.environ | {"TQDM_DISABLE": "1"}, capture_output=True, check=True)
+    assert [json.loads(line)["line"] for line in done.stdout.splitlines()] == [1, 2, 3]
 
 
 def test_unknown_words_are_told_with_their_line(capsys, monkeypatch):
@@ -362,6 +379,7 @@ train --data packed.gz --output x | packed.gz, line 1: this is not UTF-8 text (i
 train --output x -epochs 3 | train has no option -epochs: did you mean --epochs?
 train \N{EN DASH}lr 3 --output x | train has no option \N{EN DASH}lr: did you mean --learning-rate?
 train --epochs x --output y | error: --epochs=x is not INT; see transformer-lib train --help
+train --learning-rate None --output x | train: None cannot be typed; it can be given in Python
 train | Missing from transformer-lib train: --output PATH Folder of the run. (required); see
 translate captions-en-de sentences.txt more | Unrecognized options: more; see transformer-lib translate --help
 download wmt | invalid choice 'wmt' for argument 'data'. Expected one of ('multi30k', 'zapier'); see
@@ -412,11 +430,11 @@ def test_modules_register_models_first(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["model"]["config"]["shout"] == 3
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_what_was_translated_is_kept_whatever_happens(stop, tmp_path):
-    (tmp_path / "in.txt").write_text(f"{SENTENCE}\n" * 2000)
+def interrupted(stop, n, tmp_path, *before):
+    """A translation of n sentences that gets a signal after the first: its exit status, its lines, and what it told."""
+    (tmp_path / "in.txt").write_text(f"{SENTENCE}\n" * n)
     out = tmp_path / "out.txt"
-    command = [sys.executable, "-m", "transformer_lib", "translate", "captions-en-de", "--output", str(out)]
+    command = [*before, sys.executable, "-m", "transformer_lib", "translate", "captions-en-de", "--output", str(out)]
     with subprocess.Popen([*command, str(tmp_path / "in.txt")], stderr=subprocess.PIPE, text=True) as process:
         end = time.monotonic() + 60
         while time.monotonic() < end and not (out.exists() and out.stat().st_size):
@@ -424,9 +442,29 @@ def test_what_was_translated_is_kept_whatever_happens(stop, tmp_path):
         process.send_signal(stop)
         _, error = process.communicate(timeout=60)
     lines = out.read_text().splitlines()
-    assert lines and set(lines) == {SATZ} and len(lines) < 2000
-    told = [f"stopped after {n} lines of {out}" in error for n in (len(lines), len(lines) - 1)]
-    assert process.returncode == 128 + stop and any(told)  # the signal may come between a line and its count
+    assert lines and set(lines) == {SATZ}
+    return process.returncode, len(lines), error
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_translated_is_kept_whatever_happens(stop, tmp_path):
+    status, n, error = interrupted(stop, 2000, tmp_path)
+    told = [f"stopped after {lines} lines of {tmp_path / 'out.txt'}" in error for lines in (n, n - 1)]
+    assert status == 128 + stop and n < 2000 and any(told)  # the signal may come between a line and its count
+
+
+def test_ctrl_c_stays_ignored_in_the_background_of_a_script(tmp_path):
+    """There, a shell starts a command with the signal ignored."""
+    ignoring = "sh", "-c", "trap '' INT; exec \"$@\"", "sh"
+    status, n, _ = interrupted(signal.SIGINT, 300, tmp_path, *ignoring)
+    assert (status, n) == (0, 300)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interrupt() as interrupt:  # of a training
+            signal.raise_signal(signal.SIGINT)
+        assert not interrupt.requested
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_what_nobody_reads_and_a_file_onto_itself_lose_no_lines(tmp_path, capsys, monkeypatch):

@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -127,6 +128,40 @@ def test_after_an_error_in_one_process_no_job_begins_and_no_row_is_lost(study, m
     assert {row["run"] for row in section["rows"]} == {0}  # a source that is repeated keeps its place
 
 
+def test_a_record_is_written_by_one_process_at_a_time(study, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEVICE", "cpu")
+    monkeypatch.setitem(command.__globals__, "get_study", lambda name: study)
+    for do in ("run", "judge"):
+        monkeypatch.setattr(sys, "argv", ["experiments", do, "it", "--folder", str(tmp_path), "--device", "cpu"])
+        with harness.alone(study, tmp_path), pytest.raises(SystemExit, match="another process"):
+            command()
+    assert not CALLS and not (tmp_path / "test_experiments.json").exists()
+
+
+def test_a_check_that_was_stopped_is_judged_on_nothing(study, tmp_path, monkeypatch):
+    train, check = harness.train, Check("other seeds", ("gap",), range(100, 104))
+
+    def stops(*job):
+        if len(CALLS) == 2:
+            raise Stopped
+        return train(*job)
+
+    with pytest.raises(SystemExit, match="nothing to judge"):
+        harness.rejudge(study, tmp_path)
+    run(study, [0, 1], 10, "it", folder=tmp_path)
+    CALLS.clear()
+    monkeypatch.setattr(harness, "train", stops)
+    with pytest.raises(Stopped):
+        run(study, check.seeds, 20, "theirs", check=check, folder=tmp_path)
+    (stopped,) = harness.rejudge(study, tmp_path)["challenges"]
+    assert len(stopped["rows"]) == 2 and stopped["findings"] == {}
+
+
+def test_without_git_a_row_names_the_version(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert harness.provenance("it")["commit"] == version("attention-step-by-step")
+
+
 def test_a_rate_is_chosen_at_the_budget_that_is_measured(study, tmp_path, monkeypatch):
     def later(seed, budget, worth, rate=0.0):
         return measure(seed, budget, worth, rate) | {"valid": (rate - (1 if budget == 10 else 3)) ** 2 * budget}
@@ -163,6 +198,8 @@ def test_a_study_is_measured_anew_in_a_folder_of_its_own(study, tmp_path, monkey
         (["check", "it", "--seeds", "7"], "are for run, not for check"),
         (["judge", "it", "--budget", "7"], "are for run, not for judge"),
         (["check", "it/typo"], "it/typo is no check"),
+        (["run"], "name a study, or --all"),
+        (["run", "it", "--jobs", "0"], "'0'"),
     ],
 )
 def test_what_a_command_cannot_do_is_refused_before_anything_is_measured(study, monkeypatch, capsys, words, told):
@@ -190,6 +227,8 @@ def test_effects_are_those_of_the_textbook():
     found = difference("x", "a", "b")(rows)
     assert (found["low"], found["high"]) == pytest.approx((gaps.mean() - half, gaps.mean() + half), rel=1e-5)
     assert level("x", "b")(rows)["value"] == pytest.approx(14 / 3)
+    tiny = level("x", "a")([{"arm": "a", "seed": s, "x": x} for s, x in enumerate([4e-9, -3e-9, 9e-9])])
+    assert tiny["low"] < 0 < tiny["high"]
     assert ratio("x", "a", "b")(rows)["value"] == pytest.approx((5 / 4 * 7 / 4.5 * 6 / 5.5) ** (1 / 3))
     all_three = share("x", "a", 5)(rows)
     one = [row for row in rows if row["seed"] == 1]
@@ -204,8 +243,9 @@ def test_a_stale_number_is_found_and_rewritten(monkeypatch):
     new = numbers.rewrite(line, stale := [])
     assert len(stale) == 1 and new.startswith("costs \u22122.35<!-- any")
     assert numbers.rewrite(new, again := []) == new and not again
-    with pytest.raises(SystemExit, match="names nothing"):
-        numbers.rewrite("1<!-- any/findings/other:.1f -->", [])
+    for path in ("other:.1f", "gap:.1f", "gap/value/low:.1f"):
+        with pytest.raises(SystemExit, match=f"{path}.* names nothing"):
+            numbers.rewrite(f"1<!-- any/findings/{path} -->", [])
     rows = [{"arm": "a", "tuning": True, "x": 1}, *({"arm": "a", "tuning": False, "x": x} for x in (2, 3))]
     monkeypatch.setattr(numbers, "load", lambda name: {"rows": rows})
     assert numbers.rewrite("2<!-- any/rows/a/x:d -->", stale := []) == "2<!-- any/rows/a/x:d -->" and not stale
@@ -260,6 +300,11 @@ def test_what_no_number_could_break_is_no_finding(study, tmp_path, effect, holds
     else:
         with pytest.raises(SystemExit, match="it holds whatever is measured"):
             run(study, [0, 1, 2], 10, "it", folder=tmp_path)
+
+
+def test_a_ratio_to_nothing_breaks_no_finding_and_no_command(study):
+    rows = [{"arm": arm, "seed": s, "x": x} for arm, x in (("a", 1.0), ("b", 2.0), ("c", 0.0)) for s in range(3)]
+    assert not harness.cannot_fail(study, Finding("It.", ratio("x", "a", "b"), ("low", ">", 0.1)), rows)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from transformer_lib.data.multi30k import moses_tokenize
 from transformer_lib.data.tokenizer import Tokenizer
 from transformer_lib.models.registry import build_model
 from transformer_lib.translation import run
-from transformer_lib.translation.run import TrainOptions, load_corpus, model_config, training_config
+from transformer_lib.translation.run import TrainOptions, load_corpus, model_config, resolve, training_config
 from transformer_lib.translation.translator import TextPreparation, Translator, unknown_words
 
 
@@ -61,8 +61,8 @@ def test_a_transformer_ties_what_its_vocabularies_share(vocab_size):
 
 def test_no_source_sentence_is_on_both_sides(tmp_path):
     path = tmp_path / "mine.tsv"
-    pairs = write_pairs(path, 200)
-    path.write_text(path.read_text() + "".join(f"{pair.source}\tanders\n" for pair in pairs))  # each source twice
+    sources = [pair.source.capitalize() for pair in write_pairs(path, 200)]
+    path.write_text("".join(f"{one}\tso\n{one.upper()}\tanders\n" for one in sources))  # each twice, once in capitals
     corpus = load_corpus(TrainOptions(data=str(path)))
     train = list(corpus.train)
     parts = [{source for source, _ in train}, *({pair.source for pair in part} for part in corpus[1:3])]
@@ -144,6 +144,12 @@ def test_a_language_that_a_corpus_does_not_have_is_refused_before_the_corpus_is_
     monkeypatch.setattr(run, "load_everyday", None)
     with pytest.raises(ValueError, match=f"{data} is en and de, not 'fr' and 'en'"):
         load_corpus(TrainOptions(data=data, source="fr"))
+
+
+def test_a_file_does_not_take_the_place_of_a_corpus(tmp_path, monkeypatch):
+    (tmp_path / "captions").write_text("no pair\n")
+    monkeypatch.chdir(tmp_path)
+    assert resolve(TrainOptions()).options.data == "captions"
 
 
 # ---------------------------------------------------------------- text

@@ -212,9 +212,11 @@ def test_a_model_of_ones_own_trains_saves_loads_and_translates(registered, tmp_p
 
 
 def test_a_name_belongs_to_one_class_which_a_cell_may_define_again(registered):
+    old = registry.build_model("ours", {"source_vocab_size": 9, "target_vocab_size": 9, "d_model": 8, "d_hidden": 8})
     again = type("MyModel", (RecurrentSeq2Seq,), {"__module__": __name__})
     registry.register_model("ours", MyConfig, again)
     assert registry.model_entry("ours").model_class is again
+    assert registry.model_name(old) == "ours"  # so that it can be saved
     stranger = type("RecurrentSeq2Seq", (RecurrentSeq2Seq,), {})
     with pytest.raises(ValueError, match=r"'gru' is taken by transformer_lib\.models\.recurrent\.RecurrentSeq2Seq"):
         registry.register_model("gru", RecurrentConfig, stranger)
@@ -251,7 +253,8 @@ def test_captions_of_people_are_learned_and_scored_as_they_are_read_later(tmp_pa
     path = tmp_path / "mine.tsv"
     pairs = make_captions(60, seed=3, max_length=8)
     lines = (f"{p.source[0].upper()}{p.source[1:]}.\t{p.target[0].upper()}{p.target[1:]}.\n" for p in pairs)
-    path.write_text("".join(lines).replace(" ,", ","), encoding="utf-8")
+    text = "".join(lines).replace(" ,", ",") + "...\t...\n"  # nothing is left of the last line
+    path.write_text(text, encoding="utf-8")
     plan = TrainOptions(data=str(path), start_from="captions-en-de", training={"epochs": 1, "warmup": 0})
     assert create_run(plan, tmp_path / "fine") == []
     run = open_run(tmp_path / "fine", CPU)

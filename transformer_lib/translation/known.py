@@ -198,7 +198,7 @@ def near(word: str, known: Known) -> str:
     """The known word that somebody meant who made one slip, or the empty string.
 
     Tried in turn: a missing apostrophe, two letters swapped, one too few, one too many, one exchanged. Short words
-    have too many neighbours for the last three.
+    have too many neighbours for the last three, and words of more than 40 letters too many for all but the first.
     """
     rank = known.source
     if cut := _APOSTROPHE.fullmatch(word):
@@ -213,7 +213,7 @@ def near(word: str, known: Known) -> str:
         (word[:i] + word[i + 1 :] for i in range(n if letters else 0)),
         (word[:i] + letter + word[i + 1 :] for i in range(n) for letter in letters),
     ]
-    for some in tries if n > 2 else ():
+    for some in tries if 2 < n <= LONGEST else ():
         if found := [one for one in some if one in rank]:
             return min(found, key=rank.__getitem__)
     return ""

@@ -250,7 +250,7 @@ def load_visitors(options: TrainOptions, text: TextPreparation) -> Parts:
     """Everyday sentences with what visitors type besides; 1,000 pairs to choose by, 1,000 to report on."""
     check_languages(options, text)
     learn = [pair for part in ("train", "more", "stories") for pair in load_everyday(part)]
-    pairs = visitors_corpus(learn, options.seed)
+    pairs = visitors_corpus(learn, options.seed, from_german=text.source == "de")
     parts = (pairs, load_everyday("val"), load_everyday("test"))
     train, val, test = (turned(part, text) for part in parts)
     return train, val, test
@@ -276,7 +276,7 @@ class PairStream:
     def __init__(self, options: TrainOptions, text: TextPreparation, ready: Ready | None = None) -> None:
         self.data, self.seed, self.most, self.text = options.data, options.seed, 0, text
         self.ready = ready or partial(prepared, text=text)
-        self.extra: list[tuple[str, str]] = []  # further pairs to train on
+        self.extra: list[tuple[str, str]] = []  # further pairs to train on, prepared
         self.skip, self.skipped = options.skip_bad, list[int]()  # lines that are no pair
         hashes: set[int] = set()
         for source, _ in self.read():
@@ -290,10 +290,11 @@ class PairStream:
         self.part = {number: 1 + i // held for i, number in enumerate(heapq.nsmallest(2 * held, hashes))}
 
     def read(self) -> Iterator[tuple[str, str]]:
-        """All pairs of the file or data set."""
+        """All pairs of the file or data set, as the translator reads them; one with an empty side is left out."""
         skipped = list[int]()
         sink = skipped if self.skip else None
-        yield from read_pairs(self.data, sink, source=self.text.source, target=self.text.target)
+        pairs = read_pairs(self.data, sink, source=self.text.source, target=self.text.target)
+        yield from filter(all, map(self.ready, pairs))
         self.skipped = skipped
 
     def number(self, source: str) -> int:
@@ -306,12 +307,12 @@ class PairStream:
         parts: tuple[list[Pair], list[Pair]] = [], []
         for pair in self.read():
             if part := self.part.get(self.number(pair[0])):
-                parts[part - 1].append(Pair(*self.ready(pair)))
+                parts[part - 1].append(Pair(*pair))
         return parts
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         pairs = chain(self.read(), self.extra)
-        return (self.ready(pair) for pair in pairs if self.number(pair[0]) not in self.part)
+        return (pair for pair in pairs if self.number(pair[0]) not in self.part)
 
 
 def prepared(pair: tuple[str, str], text: TextPreparation, tokenizers: Sequence[Tokenizer] = ()) -> tuple[str, str]:
@@ -344,8 +345,8 @@ def load_corpus(
     ready = partial(prepared, text=text, tokenizers=() if options.data == "captions" else tokenizers)
     skipped: list[int] | None = [] if options.skip_bad else None
     found = list(read_pairs(options.extra, skipped)) if options.extra else []
-    extra = [pair for pair in found if not any(ENDLESS.search(f"{side} ") for side in pair)]
-    fewer = len(found) - len(extra)
+    kept = [pair for pair in found if not any(ENDLESS.search(f"{side} ") for side in pair)]
+    extra, fewer = [*filter(all, map(ready, kept))], len(found) - len(kept)
     notes = left_out(skipped or [])
     if fewer:
         notes += (f"left out {fewer:,} extra pairs that repeat a letter, a word or a phrase ten times in a row",)
@@ -356,7 +357,7 @@ def load_corpus(
             for part in own
         )
         held = {x.source for x in [*val, *test]}
-        more = [pair for pair in map(ready, extra) if pair[0] not in held]
+        more = [pair for pair in extra if pair[0] not in held]
         return Corpus([*train, *more], val, test, notes)
     if not options.data.startswith("hf:") and not Path(options.data).is_file():
         raise ValueError(f"data={options.data!r} is no file, nor hf:NAME, {', '.join(CORPORA)}")
@@ -421,7 +422,7 @@ def resolve(options: TrainOptions) -> Plan:
     own = options.n_captions, options.simple
     if options.data != "captions" and own != (TrainOptions.n_captions, TrainOptions.simple):
         raise ValueError(f"n_captions and simple are for data=captions, not {options.data!r}")
-    if Path(options.data).is_file():
+    if options.data not in CORPORA and Path(options.data).is_file():
         options = replace(options, data=str(Path(options.data).absolute()))
     if options.extra is not None:
         if not Path(options.extra).is_file():

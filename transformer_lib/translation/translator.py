@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import re
-import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -35,7 +34,6 @@ from transformer_lib.translation.known import FILE, Doubt, DoubtWarning, Known, 
 SHIPPED = Path(__file__).parents[1] / "pretrained"
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*$")]
 Precision = Literal["float32", "float16", "int8"]  # of stored weights
-_LOCK = threading.RLock()  # searches change the mode of a model, and attention is recorded in it
 _SENTENCE = re.compile(r"(?:^|(?<=[.!?…] ))[^\W\d_]")  # its first letter
 _STOPS = ".!?…" + "".join(filter(str.isspace, map(chr, range(0x3001))))
 
@@ -436,8 +434,7 @@ class Translator:
             size = max(1, max_tokens // (config.beam_size * len(ids[left[-1]])))
             rows, left = left[-size:], left[:-size]
             batch = pad_sequence([torch.tensor(ids[row]) for row in rows], True, self.special.fill)
-            with _LOCK:
-                hypotheses = beam_search(self.model, batch.to(self.device), config)
+            hypotheses = beam_search(self.model, batch.to(self.device), config)
             for row, *found in zip(rows, *map(Tensor.tolist, hypotheses), strict=True):
                 unknown = unknown_words(ready[row], self.source_tokenizer) if UNK in ids[row] else ()
                 best[row] = []
@@ -501,7 +498,7 @@ class Translator:
         one, other = self.source_tokenizer, self.target_tokenizer
         tokens = [*one.tokens(source), "<eos>"], [*other.tokens(target), "<eos>"]
         ids = torch.tensor([[*one.encode(source), *self.special.eos[:1]]], device=self.device)
-        with _LOCK, eval_mode(self.model):
+        with eval_mode(self.model):
             weights = self._weights(ids, torch.tensor([[self.special.bos, *other.encode(target)]]).to(ids))
         return AttentionMap(*tokens, **weights)  # type: ignore[arg-type]
 

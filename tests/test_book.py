@@ -870,3 +870,17 @@ def test_a_mistyped_address_is_searched_for(small_book: Path, browser: Any) -> N
             assert page.inner_text("#search-results li a").endswith("Decoding")
         page.goto(f"{address}book/lost/16.html")
         assert not page.is_visible("#near")
+
+
+@pytest.mark.slow
+def test_an_address_moves_the_page_again_only_where_it_unfolds_something(visit: Any, tmp_path: Path) -> None:
+    room = '<p style="height: 3000px"></p>'
+    text = f'{room}<h2 id="plain">A</h2>{room}<details><summary>B</summary><p id="folded">C</p></details>{room}'
+    script = (STATIC / "book.js").read_text(encoding="utf-8")
+    (tmp_path / "page.html").write_text(f"<!doctype html><title>t</title>{text}<script>{script}</script>", "utf-8")
+    page = visit(f"{(tmp_path / 'page.html').as_uri()}#plain")
+    page.wait_for_function("scrollY > 0")
+    page.evaluate("scrollTo(0, 0); dispatchEvent(new Event('load'))")  # the reader was there before the pictures
+    assert page.evaluate("scrollY") == 0
+    page.evaluate("location.hash = 'folded'")
+    page.wait_for_function("document.querySelector('details').open && scrollY > 5000")

@@ -112,7 +112,8 @@ def test_licences_are_complete() -> None:
 
 def test_the_first_page_says_what_the_record_says() -> None:
     page = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
-    assert "Three words at a time are nearly enough" in page and "All words equally are almost worthless." in page
+    assert "Three words at a time are nearly enough" in page
+    assert "if it has to look at all words equally, hardly anything is left." in page
     record = json.loads((ROOT / "transformer_lib/results/how_many_words.json").read_text())
     bleu = {row["arm"].removeprefix("Bahdanau, "): row["bleu"] for row in record["rows"]}
     assert bleu["3 words"] > 0.95 * bleu["all words"] and bleu["all equally"] < 0.25 * bleu["all words"]

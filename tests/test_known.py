@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
+import time
 import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,7 +25,11 @@ from transformer_lib.translation.known import FILE, DoubtWarning, Known, Unknown
 from transformer_lib.translation.run import load_corpus
 from transformer_lib.translation.translator import find_pretrained
 
-SOURCE = "the is a dog playing i think believe it can t cat in house please what s he people man we"
+SOURCE = (
+    "the is a dog playing i think believe it can t cat in house please what s he people man we to into "
+    + 20 * "ab"
+    + "s"
+)
 RANK = {word: rank for rank, word in enumerate(SOURCE.split())}
 KNOWN = Known(RANK, frozenset(["der", "hund", "spielt", "ein", "zwei", "uhr", "um", "tisch", "katze"]), -0.8, -0.6)
 
@@ -91,6 +97,19 @@ def test_every_slip_leads_back_and_the_more_frequent_word_wins() -> None:
     assert near("", KNOWN) == near("x", KNOWN) == near("zzzzz", KNOWN) == ""
 
 
+def test_a_word_of_more_than_forty_letters_takes_no_time() -> None:
+    started, known = time.process_time(), Known({"a" * 40: 0}, frozenset())
+    assert near("a" * 39, known) == near("a" * 38 + "ba", known) == "a" * 40
+    assert near("a" * 41, known) == near("a" * 10**6, known) == ""
+    assert time.process_time() - started < 1
+
+
+def test_what_node_says_of_an_error_is_told() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        ask_node(folder="nowhere", jobs=["a"])
+    assert "nowhere/" in refused.value.__notes__[0]
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("known")
@@ -102,6 +121,8 @@ def test_the_page_doubts_as_the_library_on_anything(small: Path) -> None:
     rng = random.Random(0)
     pool = f"{SOURCE} Der Hund spalt playng Zebra beleive cant ALLE x² İ ǅ 你好 dgo whats o'clock two_dogs".split()
     pool += ["u\u0308ber", "hu\xadnd", ".", "!?", "…", "\u200b", "z" * 50, "\t"]
+    pool += ["ab" * 20, "ab" * 20 + "x"]  # which no word is near to: it would have 41 letters
+    pool += ["İto"]  # more words in lower case than it seems
     pool += ["ho\u0600use", "می\u200cخو", "\u2800", ".\x1e", "!\ufeffA", "\ufff9dog", "dg\U0001d420", "\U0001d421og"]
     cases: list[list[Any]] = []
     for _ in range(3000):

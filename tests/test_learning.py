@@ -164,3 +164,13 @@ def test_without_a_script_the_learned_map_stands_there(site: Path, browser: Any)
         tab.goto(f"{root}index.html")
         assert tab.locator(".tl-map i").count() == 64 and not tab.locator(".tl-bet >> nth=0").is_visible()
         tab.context.close()
+
+
+@pytest.mark.slow
+def test_two_on_a_page_do_not_disturb_each_other(site: Path, root: str, visit: Any) -> None:
+    (site / "two.html").write_text(PAGE.format(rule="", figure=2 * learning_viewer().html), encoding="utf-8")
+    page = visit(f"{root}two.html")
+    wanted = page.locator(".tl-wanted").all_inner_texts()
+    page.check("[data-set=task] [value=copy] >> nth=0")
+    found = page.locator(".tl-wanted").all_inner_texts()
+    assert found[0] != wanted[0] == wanted[1] == found[1] and page.locator(":checked[value=reverse]").count() == 1

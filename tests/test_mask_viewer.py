@@ -134,6 +134,18 @@ def test_it_is_painted_by_mouse_and_by_keyboard(pages: Path, visit: Any) -> None
     assert page.get_attribute(".tl-says", "aria-live") == "polite"
 
 
+@pytest.mark.slow
+def test_a_press_that_ends_elsewhere_keeps_no_key_from_painting(pages: Path, visit: Any) -> None:
+    page = visit((pages / "light.html").as_uri())
+    page.mouse.move(*middle(page.locator(".tl-cell").nth(4).bounding_box()))
+    page.mouse.down()
+    assert painted(page)[0][4] is True
+    page.mouse.move(1, 1)
+    page.mouse.up()
+    page.keyboard.press("Space")
+    assert painted(page) == CAUSAL.tolist()
+
+
 def middle(box: dict[str, float]) -> tuple[float, float]:
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 

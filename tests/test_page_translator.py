@@ -64,6 +64,14 @@ def test_both_prepare_any_text(capitals: Literal["lower", "keep"]) -> None:
     assert ask_node(prepare={"kind": "raw", "capitals": capitals}, texts=texts) == prepared
 
 
+def test_both_restore_any_text() -> None:
+    texts = ["Ⅷ ab.", "ǅ ab!", *random_strings(1000)]
+    written = ("ßa , b", "ŉ", "𐐨a", "")
+    cases = [[one, text, "", whole] for one in written for text in texts for whole in (True, False)]
+    restore = TextPreparation("captions").restore
+    assert ask_node(restore=cases) == [restore(*one, whole=whole) for *one, whole in cases]
+
+
 TRANSFORMERS = {
     "post": {},
     "pre": {"norm_first": True, "n_encoder_layers": 3, "n_decoder_layers": 1},
@@ -321,6 +329,11 @@ ANSWERED = "() => document.querySelector('.tl-says').textContent"
 NOTICE = "(text) => document.querySelector('.tl-notice').textContent.includes(text)"
 
 
+def forgive(page: Any) -> None:
+    """It was to load nothing."""
+    page.problems[:] = [one for one in page.problems if "Failed to load" not in one and "ERR_FAILED" not in one]
+
+
 @pytest.mark.slow
 def test_the_widget_shows_loads_translates_and_keeps(root: str, visit: Any) -> None:
     page = visit(f"{root}light.html")
@@ -445,7 +458,7 @@ def test_the_widget_fits_a_phone_and_degrades(root: str, visit: Any) -> None:
     page.fill("textarea", "The cat sleeps.")
     page.wait_for_function(NOTICE, arg="could not be loaded")
     assert page.locator(".tl-target button").count() == 0
-    page.problems[:] = [one for one in page.problems if "Failed to load" not in one and "ERR_FAILED" not in one]
+    forgive(page)
 
     page = visit(f"{root}light.html", java_script_enabled=False)
     text = " ".join(page.inner_text("body").split())
@@ -544,9 +557,14 @@ def test_an_address_carries_model_and_sentence(root: str, visit: Any) -> None:
 @pytest.mark.parametrize("kind", ["transformer", "bahdanau"])
 def test_a_translator_of_ones_own_joins_the_others(kind: str, root: str, visit: Any, tmp_path: Path) -> None:
     text, folder = "Two dogs are playing in the snow.", tmp_path / "my-own"
-    own = random_translator(kind, {}, folder, "int8")
-    (expected,) = own.translate([text])
-    page = visit(f"{root}light.html")
+    random_translator(kind, {}, folder, "int8")
+    path = folder / "config.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    del content["decoding"]  # then a beam of five
+    path.write_text(json.dumps(content), encoding="utf-8")
+    (expected,) = Translator.from_pretrained(folder, device="cpu").translate([text])
+    recorded = RECORD["pattern"].format(*RECORD["start"]).replace(" ", "%20")
+    page = visit(f"{root}light.html#captions-en-de/{recorded}")
     page.fill("textarea", text)
     chosen = page.locator(".tl-own input")
     chosen.set_input_files(str(folder))
@@ -555,10 +573,12 @@ def test_a_translator_of_ones_own_joins_the_others(kind: str, root: str, visit: 
     )
     page.wait_for_function(SPOKEN, arg=expected)
     assert not page.is_visible(".tl-copy") and "#" not in page.url
+    widths = page.locator(".tl-settings label:nth-child(2) option").all_inner_texts()
+    assert widths == ["beam of 5", "greedy"]
     assert page.inner_text(".tl-terms") == "Your own translator. It stays in your browser and is sent nowhere."
     mine = page.locator(".tl-settings select").first.locator("option", has_text="Yours")
 
-    def refused(words: str) -> None:
+    def refused(words: str, folder: Path = folder) -> None:
         chosen.set_input_files(str(folder))
         page.wait_for_function(NOTICE, arg=words)
         assert mine.count() == 1 and page.inner_text(".tl-says") in ("", expected)
@@ -570,6 +590,8 @@ def test_a_translator_of_ones_own_joins_the_others(kind: str, root: str, visit: 
         (folder / name).write_bytes(whole)
 
     weights, config = (folder / "weights.safetensors").read_bytes(), (folder / "config.json").read_bytes()
+    shutil.copytree(folder, tmp_path / "all-mine" / "one")
+    refused("This is no folder of a translator.", tmp_path / "all-mine")
     changed("weights.safetensors", weights[:-1], "weights.safetensors is not whole")
     changed("weights.safetensors", b"no weights", "weights.safetensors is not whole, or no file of weights")
     changed("config.json", b"[1]", "config.json is not that of a translator")
@@ -644,6 +666,98 @@ def test_what_takes_long_says_what_it_is_doing(root: str, visit: Any) -> None:
     page.fill("textarea", "A man in a red shirt and a woman in a blue dress are standing in front of a house.")
     page.wait_for_function("() => told.includes('Still translating, a word at a time.')")
     page.wait_for_function(done)
+
+
+@pytest.mark.slow
+def test_no_other_model_answers_for_one_that_cannot_be_loaded(root: str, visit: Any) -> None:
+    page = visit(f"{root}light.html")
+    page.route("**/*.safetensors*", lambda route: route.abort())
+    page.select_option(MODEL, label="Everyday, English to German")
+    page.wait_for_function(NOTICE, arg="could not be loaded")
+    page.evaluate(WATCH.replace("says", "notice"))
+    page.click(".tl-changes button:text-is('cat')")
+    page.wait_for_function("() => told.at(-1)?.includes('could not be loaded')")
+    assert page.locator(".tl-target button").count() == 0
+    forgive(page)
+
+
+@pytest.mark.slow
+def test_a_web_page_is_no_model_and_what_is_kept_needs_no_network(root: str, visit: Any) -> None:
+    page = visit(f"{root}light.html")
+    page.route("**/config.json*", lambda route: route.fulfill(content_type="text/html", body="<p>Log in"))
+    page.fill("textarea", "Hello!")
+    page.wait_for_function(NOTICE, arg="could not be loaded (a web page instead of ")
+    page.unroute("**/config.json*")
+    page.click(".tl-form button")
+    page.wait_for_function(SPOKEN, arg="Hallo!")
+    page.goto("about:blank")
+    page.goto(f"{root}light.html")
+    page.route("**/known.json*", lambda route: route.abort())
+    page.fill("textarea", "zxq vbnk qwrt")
+    page.wait_for_function(NOTICE, arg="does not know zxq")  # it doubts
+    page.wait_for_selector(".tl-offers:not([hidden])")
+    forgive(page)
+
+
+@pytest.mark.slow
+def test_the_menu_can_be_used_while_a_model_loads(root: str, visit: Any) -> None:
+    page = visit(f"{root}light.html")
+    held: list[Any] = []
+    page.route("**/*.safetensors*", lambda route: held.append(route), times=1)
+    page.focus(MODEL)
+    page.keyboard.press("ArrowDown")
+    while not held:
+        page.wait_for_timeout(50)
+    page.keyboard.press("ArrowDown")
+    assert page.locator(f"{MODEL}:focus").input_value() == "Multi30k, English to German"
+    held.pop().continue_()
+    page.wait_for_function("() => location.hash.startsWith('#multi30k-en-de/')")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "button"), [("light", ".tl-tries button"), ("wall-light", ".tl-form button")])
+def test_a_key_that_presses_a_button_leaves_the_focus_in_the_widget(
+    name: str, button: str, root: str, visit: Any
+) -> None:
+    page = visit(f"{root}{name}.html")
+    page.focus(f"{button} >> nth=0")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => location.hash")  # the model was loaded
+    assert page.evaluate("document.activeElement === document.querySelector('.tl-form button')")
+
+
+@pytest.mark.slow
+def test_captions_are_corrected_and_read_a_sentence_at_a_time(root: str, visit: Any) -> None:
+    page = visit(f"{root}light.html")
+    page.select_option(MODEL, label="Captions, English to German")
+    page.fill("textarea", "Two dgos run in the garden. The cat sleeps.")
+    page.click(".tl-offers button")
+    assert page.input_value("textarea") == "Two dogs run in the garden. The cat sleeps."
+    first = "(text) => import('./files/known.js').then((known) => known.firstSentence(text))"
+    assert page.evaluate(first, "...a dog. And you?") == "...a dog." and page.evaluate(first, "?!") == "?!"
+
+
+HEAD = """() => {  // another head as soon as two words stand there
+  const [, , heads] = document.querySelectorAll(".tl-settings select");
+  const target = document.querySelector(".tl-target");
+  new MutationObserver((_, watch) => {
+    if (target.childElementCount < 2) return;
+    watch.disconnect();
+    heads.dispatchEvent(new Event("change"));
+  }).observe(target, { childList: true });
+}"""
+
+
+@pytest.mark.slow
+def test_another_head_in_the_middle_is_not_the_end(root: str, visit: Any) -> None:
+    page = visit(f"{root}light.html")
+    page.fill("textarea", "Hello!")
+    page.wait_for_function(SPOKEN, arg="Hallo!")
+    page.evaluate(WATCH.replace("says", "notice"))
+    page.evaluate(HEAD)
+    page.fill("textarea", "The dog is sleeping in the garden.")
+    page.wait_for_function("() => location.hash.includes('garden')")
+    assert not [text for text in page.evaluate("told") if "It stopped" in text]
 
 
 @pytest.mark.slow
@@ -755,6 +869,49 @@ def test_the_wall_translates_and_shows_what_each_model_attends_to(root: str, vis
     page.goto("about:blank")
     page.goto(f"{root}wall-light.html#museum/Ein%20Hund%20spielt.")  # on arrival
     page.wait_for_function(ANSWERED)
+    page.click(".tl-tries button:has-text('short')")  # and nothing is left of it
+    assert page.text_content(".tl-says") == "" and "#" not in page.url
+
+
+@pytest.mark.slow
+def test_the_wall_translates_what_stands_there_when_its_models_are_there(root: str, visit: Any) -> None:
+    page = visit(f"{root}wall-light.html")
+    held: list[Any] = []
+    page.route("**/weights.safetensors*", lambda route: held.append(route), times=1)
+    for text in ("Ein Hund spielt.", "Eine Katze schläft."):
+        page.fill("textarea", text)
+        page.keyboard.press("Enter")
+        while not held:
+            page.wait_for_timeout(50)
+    held.pop().continue_()
+    page.wait_for_function(ANSWERED)
+    assert page.url.endswith("#museum/Eine%20Katze%20schl%C3%A4ft.")
+    page.fill("textarea", "")
+    page.keyboard.press("Enter")
+    page.wait_for_function(STATE, arg="Type a German sentence.")
+    assert "#" not in page.url
+    page.evaluate("document.querySelector('textarea').value = 'Ein Hund \\ud83d spielt.'")  # half of an emoji
+    page.click(".tl-form button >> nth=0")
+    page.wait_for_function("() => location.hash.includes('%EF%BF%BD')")
+
+
+@pytest.mark.slow
+def test_the_wall_says_no_longer_that_it_waits(root: str, visit: Any) -> None:
+    page = visit(f"{root}wall-light.html")
+    hint = page.inner_text(".tl-state")
+    held: list[Any] = []
+    page.route("**/known.json*", lambda route: held.append(route))
+    page.fill("textarea", "Xyzzy plugh ist")
+    page.keyboard.press("Enter")
+    page.click(".tl-tries button:has-text('short')")
+    page.wait_for_timeout(1300)
+    assert page.inner_text(".tl-state") == hint
+    page.fill("textarea", "Xyzzy plugh ist")
+    page.keyboard.press("Enter")
+    page.wait_for_function(STATE, arg="Loading the list of words that it knows.")
+    held.pop().continue_()
+    page.wait_for_function(NOTICE, arg="not know xyzzy")
+    assert page.inner_text(".tl-state") == hint
 
 
 @pytest.mark.slow
@@ -882,7 +1039,7 @@ def test_the_wall_fits_a_phone_and_degrades(root: str, visit: Any) -> None:
     page.fill("textarea", "Ein Hund spielt.")
     page.click(".tl-form button")
     page.wait_for_function(NOTICE, arg="could not be loaded")
-    page.problems[:] = [one for one in page.problems if "Failed to load" not in one and "ERR_FAILED" not in one]
+    forgive(page)
     page = visit(f"{root}wall-light.html", java_script_enabled=False)
     assert page.locator(".tl-wall .tl-target").count() == 4 and "Load" not in page.inner_text("body")
 
@@ -978,9 +1135,7 @@ def test_the_circuit_can_be_cut(root: str, visit: Any) -> None:
     assert page.inner_text(".tl-notice").startswith("Load the translator")
     page.click(".tl-form button")
     page.wait_for_function("() => document.querySelector('.tl-form button').textContent.startsWith('Take')")
-    page.click(".tl-reset")
-    for cell in (14, 11):
-        cells.nth(cell).click()
+    assert page.inner_text(state).startswith("Without layer 4, head 3, without layer 3, head 4: ")
     page.click(".tl-modes button:has-text('hide')")
     words.nth(8).click()
     expected = pronoun_scores(one, [(3, 2), (2, 3)], [8])
@@ -999,6 +1154,26 @@ def test_the_circuit_can_be_cut(root: str, visit: Any) -> None:
     page.fill("textarea >> nth=0", "The dog sleeps.")
     page.keyboard.press("Enter")
     page.wait_for_function(NOTICE, arg="no er, sie or es")
+
+
+@pytest.mark.slow
+def test_the_circuit_keeps_the_sentence_that_was_chosen_while_it_loads(root: str, visit: Any) -> None:
+    page = visit(f"{root}circuit-light.html")
+    page.fill("textarea >> nth=0", "The goat does not cross the meadow because it is too tired.")
+    page.fill("textarea >> nth=1", "cat " * 200)
+    page.keyboard.press("Enter")
+    page.wait_for_function(NOTICE, arg="takes 500")
+    page.fill("textarea >> nth=1", "")
+    held: list[Any] = []
+    page.route("**/*.safetensors*", lambda route: held.append(route))
+    page.keyboard.press("Enter")
+    while not held:
+        page.wait_for_timeout(50)
+    page.click(".tl-tries button >> nth=2")
+    with page.expect_response("**/known.json*"):
+        held.pop().continue_()
+    page.wait_for_timeout(300)
+    assert page.locator(".tl-source button").all_inner_texts() == [*CIRCUIT["pairs"][1][0]["words"], "end"]
 
 
 @pytest.mark.slow

@@ -147,6 +147,14 @@ def test_a_column_keeps_only_the_controls_it_depends_on() -> None:
     assert columns.texts([f"{a}" for a in (1, 2) for _ in range(3)]) == [["~", 0]]  # kept once
 
 
+def test_numbers_too_large_for_the_script_are_kept_as_texts() -> None:
+    columns, texts = frames.Columns([2]), ["1 a", "2000000000 a"]
+    templates = columns.texts(texts)
+    assert max(abs(number) for *_, numbers in columns.kept for number in numbers) < 2**29
+    assert [read(columns, templates, (at,)) for at in (0, 1)] == texts
+    assert frames.Columns([2]).texts(["1 a", "500000000 a"]) == [["~ a", 0]]
+
+
 # ---- the figure ----
 
 
@@ -176,6 +184,7 @@ def test_what_it_opens_with_is_in_the_page_without_a_script(figures: dict[str, v
     assert '<span class="touch-said">Width 16: the best key gets 0.56.</span>' in html and ">56 %</text>" in html
     assert 'max="3" value="2"' in html and str(figures["weights"]).startswith("Viewer(summary='Saturation: Width 16")
     assert html.count("<output") == 1 and 'value="0" checked><span>no' in html
+    assert [*map(touchable._label, np.array([1, 1048576]))] == ["1", "1048576"]
 
 
 @pytest.mark.parametrize(
@@ -201,6 +210,11 @@ def silent(x: int) -> None:
     plt.subplots()
 
 
+def growing(x: int) -> str:
+    plt.subplots(1, x)
+    return f"{x} axes"
+
+
 def crowded(x: int) -> str:
     plt.subplots()[1].imshow(np.zeros((40, 40)))
     return "all zero"
@@ -212,6 +226,7 @@ def crowded(x: int) -> str:
         (nothing, "draw made no figure"),
         (silent, "draw returned None: expected a sentence"),
         (crowded, "an image of 40 x 40 cells"),
+        (growing, "draw made 2 axes, but 1 at first: expected as many"),
     ],
 )
 def test_a_function_that_draws_what_cannot_be_shown_is_refused(draw: Any, message: str) -> None:

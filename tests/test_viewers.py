@@ -91,6 +91,12 @@ def test_they_are_small_always_the_same_and_load_nothing(viewers: dict[str, viz.
         assert not re.search(r"https?:|src=|@import|url\(| id=| name=", html)
 
 
+def test_one_text_is_not_taken_for_a_list_of_letters() -> None:
+    translator = Translator.from_pretrained("captions-en-de", device="cpu")
+    with pytest.raises(TypeError, match="expected a list of strings"):
+        viz.translation_viewer(translator, "the dog sleeps")
+
+
 # ---- the scripts ----
 
 

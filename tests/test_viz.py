@@ -389,6 +389,8 @@ REFUSED = {
     "a box without place": (lambda ax: viz.draw_boxes(ax, ["a"], 0, x=[]), "zip"),
     "a NaN map": (lambda ax: viz.attention_viewer([[NAN]], ["x"], ["y"]), "weights holds nan"),
     "viewer words": (lambda ax: viz.attention_viewer(WEIGHTS, COLUMNS, ROWS), "rows=.*expected 3 words"),
+    "one dimension": (lambda ax: viz.attention_viewer([1.0], ["x"], ["y"]), r"shape \(1,\): expected \(T, S\)"),
+    "batches": (lambda ax: viz.attention_viewer(np.ones((1,) * 5), ["x"], ["y"]), r"shape \(1, 1, 1, 1, 1\)"),
 }
 
 

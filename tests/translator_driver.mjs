@@ -1,6 +1,7 @@
 // Runs the translator of the pages under Node: what is to be done comes as JSON on standard input.
 //   { tokenizer, texts }                  the ids of texts, and the texts of these ids
 //   { prepare, texts }                    the texts as a model with these settings reads them
+//   { restore: [[written, typed, prepared, whole]] }  captions as people write them
 //   { folder, jobs, options, head }       translations, and what a head attended to; a job is a text or a list of ids
 //   { ..., layer }                        the same, and what the heads of a layer attended to in the mean
 //   { ..., cross: true }                  all hypotheses of lists of ids, and what every layer and head attended to
@@ -138,6 +139,9 @@ if (asked.learn) {
 } else if (asked.prepare) {
   const ready = asked.texts.map((text) => Translator.prototype.prepare.call(asked.prepare, text));
   process.stdout.write(JSON.stringify(ready));
+} else if (asked.restore) {
+  const restored = asked.restore.map((one) => Translator.prototype.restore.call({ kind: "captions" }, ...one));
+  process.stdout.write(JSON.stringify(restored));
 } else if (asked.doubts) {
   const known = readKnown(JSON.parse(readFileSync(`${asked.folder}/known.json`, "utf8")));
   const open = () => Translator.load(async (name) => bytes(name));

@@ -47,8 +47,12 @@
       id = decodeURIComponent(id);
     } catch {} // no address of ours
     const target = id && document.getElementById(id);
-    for (let fold = target?.closest?.("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
-    if (target) target.scrollIntoView();
+    let opened = false;
+    for (let fold = target?.closest?.("details"); fold; fold = fold.parentElement.closest("details")) {
+      opened ||= !fold.open;
+      fold.open = true;
+    }
+    if (opened) target.scrollIntoView(); // its place has changed
   };
   window.addEventListener("hashchange", unfold);
 

@@ -15,7 +15,7 @@ import {
   Widget,
 } from "./page_parts.js";
 import { wordsOf } from "./known.js";
-import { lead, PRONOUNS, shares } from "./circuit.js";
+import { lead, outcome, PRONOUNS, shares, study } from "./circuit.js";
 
 const NOTHING = { heads: [], hidden: [], swapped: [] };
 const KINDS = Object.keys(NOTHING);
@@ -125,13 +125,15 @@ class Circuit extends Widget {
     const found = this.pairs.flat().find(({ text }) => text === texts[0]);
     const pair = this.pairs.find((both) => both.includes(found));
     if (found && pair.some(({ text }) => text === texts[1]) && !this.translator) {
-      this.choose(found, pair[1 - pair.indexOf(found)]);
-      await this.load();
-      return this.update();
+      if (found !== this.one) this.choose(found, pair[1 - pair.indexOf(found)]);
+      if ((await this.load()) || this.result()) this.update(); // else its notice stays
+      return;
     }
-    if (!texts[0] || this.tooLong(texts[0])) return;
+    if (!texts[0] || texts.some((text) => this.tooLong(text))) return;
+    const { one: shown } = this;
     if (!(await this.load())) return;
     const { source: known } = await knownBy(this.files, this.models[0]);
+    if (shown !== this.one) return; // another one was chosen
     const typed = wordsOf(texts[0]);
     if (!typed.length) return this.say("There is no word in this.");
     const strange = typed.filter((word) => !known.has(word));
@@ -148,7 +150,7 @@ class Circuit extends Widget {
 
   // A sentence as the script studies it; the model's own pronoun counts as right.
   study(text) {
-    const one = this.circuit.study(this.translator, text);
+    const one = study(this.translator, text);
     if (!one) return null;
     const words = one.words ?? one.groups.slice(0, -1).map((_, i) => String(i + 1));
     const right = one.scores.indexOf(Math.max(...one.scores));
@@ -160,7 +162,6 @@ class Circuit extends Widget {
     if (this.translator) return true;
     const found = await this.fetch(this.models);
     if (!found) return false;
-    this.circuit = await import("./circuit.js");
     [this.translator] = found;
     this.button.textContent = "Take this sentence";
     return true;
@@ -199,7 +200,7 @@ class Circuit extends Widget {
     const studied = (one) => (!one || one.groups ? one : this.study(one.text));
     const [study, other] = [this.one, this.twin].map(studied);
     const heads = this.changes.heads.map((n) => [Math.floor(n / 4), n % 4]);
-    return this.circuit.outcome(this.translator, study, {
+    return outcome(this.translator, study, {
       ...this.changes,
       heads,
       other,

@@ -229,15 +229,15 @@ class Columns:
         """The place of a column of numbers, None where a frame has none.
 
         Raises:
-            ValueError: if they cannot be written back, such as 007.
+            ValueError: if they cannot be written back, such as 007, or are too large for the script.
         """
         decimals = {len(value.partition(".")[2]) for value in values if value is not None}
         shown = decimals.pop() if len(decimals) == 1 else ~max(decimals)
         scale = 10 ** max(shown, ~shown)
         numbers = [None if value is None else round(float(value) * scale) for value in values]
         for number, value in zip(numbers, values, strict=True):
-            if number is not None and written(number, shown) != value:
-                raise ValueError(f"{value} is not {written(number, shown)}")
+            if number is not None and (abs(number) >= 2**29 or written(number, shown) != value):  # 32 bits in the page
+                raise ValueError(f"{value} cannot be written back")
         return self._keep(shown, numbers)
 
     def _keep(self, decimals: int, numbers: list[int | None]) -> int:

@@ -41,7 +41,7 @@ export const wordsOf = (text) =>
   oneLine(text)
     .toLowerCase()
     .match(/\p{L}+/gu) ?? [];
-export const firstSentence = (text) => text.match(/^[^.!?…]*[.!?…]*/u)[0];
+export const firstSentence = (text) => text.match(/^[.!?…\s]*[^.!?…]*[.!?…]*/u)[0];
 
 const CERTAIN = ["no words", "unknown", "language", "least sure", "invented", "repeated"];
 const LISTED = 5;
@@ -50,8 +50,8 @@ const OF_100 = { "least sure": 97, "less sure": 88 };
 
 // Read from known.json; without one, a translator is taken to know all words.
 export function readKnown({ source, target, wrong, unsure }) {
-  const rank = new Map(source.split(" ").map((word, place) => [word, place]));
-  return { source: rank, target: new Set(target.split(" ")), wrong, unsure };
+  const rank = new Map(split(source).map((word, place) => [word, place]));
+  return { source: rank, target: new Set(split(target)), wrong, unsure };
 }
 const all = { has: () => true };
 export const knowsAll = { source: all, target: all, wrong: null, unsure: null };
@@ -69,7 +69,8 @@ const listed = (words) => [...new Set(words)].slice(0, LISTED).map(cut).join(", 
 export function doubt(known, text, translation = "", certainty = 0) {
   const typed = wordsOf(text);
   const strange = typed.filter((word) => !known.source.has(word));
-  let { fixes, meant } = corrections(text, known.source);
+  let [fixes, meant] = [[], ""];
+  if (strange.length) ({ fixes, meant } = corrections(text, known.source));
   const told = new Map();
   if (!typed.length) told.set("no words", "There is no word in this.");
   else if (2 * strange.length >= typed.length) {
@@ -158,12 +159,13 @@ const APOSTROPHE =
 
 // The known word that somebody meant who made one slip. Tried in turn: a missing
 // apostrophe, two letters swapped, one too few, one too many, one exchanged. Short words have
-// too many neighbours for the last three.
+// too many neighbours for the last three, and words of more than 40 letters too many for all
+// but the first.
 export function near(word, rank) {
   const [head, tail] = (word.match(APOSTROPHE) ?? []).slice(1).filter(Boolean);
   if (head && rank.has(head) && rank.has(tail)) return `${head}'${tail}`;
   const signs = [...word];
-  if (signs.length < 3) return "";
+  if (signs.length < 3 || signs.length > LONGEST) return "";
   const places = [...signs.keys()];
   const [before, after] = [(i) => signs.slice(0, i).join(""), (i) => signs.slice(i).join("")];
   const letters = signs.length > 3 ? [...lettersOf(rank)] : [];

@@ -47,6 +47,8 @@ function open(answer) {
 class Learning {
   constructor(root) {
     root.dataset.ready = "yes";
+    const own = Math.random().toString(36).slice(2); // names, if there are two
+    for (const one of root.querySelectorAll("[type=radio]")) one.name += own;
     const find = (name) => root.querySelector(`.tl-${name}`);
     Object.assign(this, {
       root,

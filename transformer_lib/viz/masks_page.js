@@ -21,7 +21,7 @@ class Painting {
     this.size = this.words.length;
     for (const cell of this.cells) cell.disabled = false;
     this.cells.forEach((cell, i) => (cell.tabIndex = i ? -1 : 0));
-    root.addEventListener("pointerdown", (event) => this.press(event));
+    addEventListener("pointerdown", (event) => this.press(event));
     root.addEventListener("pointerover", (event) => this.drag(event));
     root.addEventListener("click", (event) => this.click(event));
     root.addEventListener("keydown", (event) => this.move(event));
@@ -55,8 +55,8 @@ class Painting {
     if (painting) this.paint(target, this.brush);
   }
 
-  click({ target }) {
-    const painted = this.down;
+  click({ target, detail }) {
+    const painted = this.down && detail > 0; // no key
     this.down = false;
     if (this.cells.includes(target) && !painted)
       this.paint(target, target.ariaPressed !== "true");

@@ -8,6 +8,7 @@ import {
   carry,
   copies,
   explain,
+  forget,
   pause,
   soFar,
   unpack,
@@ -57,9 +58,10 @@ class Museum extends Widget {
     super.listen();
     this.input.addEventListener("input", () => this.say("")); // it was about the last one
     for (const button of this.tries.children)
-      button.addEventListener("click", () =>
-        this.show(this.sentences[button.dataset.index]),
-      );
+      button.addEventListener("click", () => {
+        forget(["museum"]);
+        this.show(this.sentences[button.dataset.index]);
+      });
     copies(
       this.root.querySelector(".tl-copy"),
       () => "museum",
@@ -108,7 +110,10 @@ class Museum extends Widget {
     const run = ++this.run;
     this.say("");
     this.begin(text.split(/\s+/).filter(Boolean).slice(0, 60));
-    if (!text) return this.report("Type a German sentence.");
+    if (!text) {
+      forget(["museum"]);
+      return this.report("Type a German sentence.");
+    }
     if (this.tooLong(text)) return;
     const known = await this.knownOf(this.models[0], () => {});
     if (run !== this.run) return;
@@ -124,7 +129,7 @@ class Museum extends Widget {
       );
     }
     if (!(await this.load())) return;
-    if (run !== this.run) {
+    if (run !== this.run || this.input.value.trim() !== text) {
       if (!this.shown.some(Boolean)) this.submit(); // what stands there by now
       return;
     }
@@ -153,7 +158,7 @@ class Museum extends Widget {
   // A word appears as soon as it is written.
   async translate(index, translator, text, run, known) {
     const weigh = this.meanOfLayer(this.models[index].layer ?? 0);
-    const beamSize = translator.decoding.beam_size ?? 1;
+    const beamSize = translator.decoding.beam_size;
     const steps = translator.translate(text, { beamSize });
     for (;;) {
       const { value, done } = steps.next();
@@ -189,6 +194,7 @@ class Museum extends Widget {
   // The words of the source; no translation yet.
   begin(words, unknown = []) {
     this.list(words, unknown);
+    this.says.textContent = "";
     for (const button of this.tries.children) {
       const { source } = this.sentences[button.dataset.index];
       button.setAttribute("aria-pressed", String(source === this.input.value));

@@ -37,7 +37,9 @@ async function check(weights) {
 
 // A model that is made of a reader's own files, as `export` and `train` write them.
 export async function ownModel(files) {
-  const here = new Map(files.map((file) => [file.name, file]));
+  const inside = (file) => file.webkitRelativePath?.split("/").length > 2; // a folder in it
+  const own = files.filter((file) => !inside(file));
+  const here = new Map(own.map((file) => [file.name, file]));
   const weights = here.get(WEIGHTS.find((name) => here.has(name)));
   const file = (name) => (name === WEIGHTS[0] ? weights : here.get(name));
   const names = ["config.json", WEIGHTS[0]];

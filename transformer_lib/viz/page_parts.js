@@ -54,6 +54,8 @@ export async function fetchFile(url, arrived) {
   if (!response) {
     response = await fetch(url);
     if (!response.ok) throw new Error(`${response.status} for ${url}`);
+    if (/html/.test(response.headers.get("Content-Type")))
+      throw new Error(`a web page instead of ${url}`); // a hotel that wants a login
     const older = (await kept?.keys()) ?? [];
     const path = (address) => new URL(address).pathname;
     for (const one of older)
@@ -85,11 +87,8 @@ export async function knownBy(files, model) {
   if (model.read) return model.known ?? knowsAll; // the reader's own
   if (!model.known) return knowsAll;
   const url = address(files, model, "known.json");
-  const load = async () => {
-    const response = await fetch(url);
-    if (!response.ok) throw new Error(response.status);
-    return readKnown(await response.json());
-  };
+  const load = async () =>
+    readKnown(JSON.parse(new TextDecoder().decode(await fetchFile(url, () => {}))));
   if (!lists.has(url)) lists.set(url, load());
   return lists.get(url).catch(() => {
     lists.delete(url);
@@ -146,12 +145,16 @@ export function carried() {
   }
 }
 
-// Without a name, an address that carried a sentence carries none.
 export function carry(name, text) {
-  if (!name && !carried().name) return;
+  const sentence = encodeURIComponent(text.toWellFormed());
+  history.replaceState(history.state, "", `#${name}/${sentence}`);
+}
+
+// An address that carried a sentence of one of these carries none.
+export function forget(names) {
   const { pathname, search } = location;
-  const place = name ? `#${name}/${encodeURIComponent(text)}` : pathname + search;
-  history.replaceState(history.state, "", place);
+  if (names.includes(carried().name))
+    history.replaceState(history.state, "", pathname + search);
 }
 
 // A button that copies the address, which carries the sentence.
@@ -210,6 +213,7 @@ export class Widget {
       if (sum < total && ++idle > 1)
         this.report(`Waiting for the network: ${megabytes(sum)} of ${whole} are here.`);
     }, SECOND);
+    const focused = document.activeElement === this.button;
     this.button.disabled = true;
     this.say("");
     this.report(`Loading ${whole}.`);
@@ -231,6 +235,7 @@ export class Widget {
       clearInterval(watch);
       this.button.textContent = label;
       this.button.disabled = false;
+      if (focused && document.activeElement === document.body) this.button.focus();
       this.state.textContent = this.hint;
     }
   }
@@ -238,14 +243,18 @@ export class Widget {
   // The words that a model knows. They are loaded with the first sentence; if that takes
   // longer than a second, what stands there goes, and the widget says what it waits for.
   async knownOf(model, clear) {
+    const { run } = this;
+    const waits = "Loading the list of words that it knows.";
     const timer = setTimeout(() => {
+      if (run !== this.run) return; // something else stands there
       clear();
-      this.report("Loading the list of words that it knows.");
+      this.report(waits);
     }, SECOND);
     try {
       return await knownBy(this.files, model);
     } finally {
       clearTimeout(timer);
+      if (run === this.run && this.state.textContent === waits) this.report(this.hint);
     }
   }
 

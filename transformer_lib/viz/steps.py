@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer_lib.data.text import check_texts
 from transformer_lib.decoding.beam_search import SearchConfig, Step, beam_search
 from transformer_lib.decoding.greedy import generate
 from transformer_lib.models.seq2seq import eval_mode
@@ -149,6 +150,7 @@ def translation_viewer(
         start: layer and head of cross-attention at which it opens, counted from 0; None for the head whose weights
             reach the most source words.
     """
+    texts = check_texts(texts)
     maps = [translator.attention(text) for text in texts]
     kinds = {
         "cross": "translation to source",

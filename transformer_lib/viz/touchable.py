@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from itertools import product
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -123,6 +123,8 @@ class Painter:
         if not self.layout:
             figure.draw_without_rendering()
             self.layout = [ax.get_position(original=True) for ax in figure.axes]
+        if len(figure.axes) != len(self.layout):
+            raise ValueError(f"draw made {len(figure.axes)} axes, but {len(self.layout)} at first: expected as many")
         figure.set_layout_engine("none")
         for ax, place in zip(figure.axes, self.layout, strict=True):
             ax.set_position(place)
@@ -174,7 +176,7 @@ def _label(value: Any) -> str:
     """A value as a reader sees it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.6g}" if _is_number(value) and not isinstance(value, int) else str(value)
+    return f"{value:.6g}" if _is_number(value) and not isinstance(value, Integral) else str(value)
 
 
 def _start(values: Mapping[str, list[Any]], start: Mapping[str, Any], drag: Sequence[str]) -> dict[str, int]:

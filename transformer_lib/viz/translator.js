@@ -592,7 +592,7 @@ export class Translator {
   constructor({ model, text, decoding }, source, target, tensors) {
     this.kind = text.kind;
     this.capitals = text.capitals;
-    this.decoding = decoding ?? {}; // how the model is best searched
+    this.decoding = { beam_size: 5, ...decoding }; // how the model is best searched
     for (const [name, usual] of Object.entries(USUAL))
       if ((this.decoding[name] ?? usual) !== usual)
         throw new Error(`no search with ${name} ${this.decoding[name]} here`);
@@ -639,8 +639,9 @@ export class Translator {
     const text = oneLine(typed);
     if (this.kind !== "captions" || text === prepared) return written;
     const [end] = text.match(/[.!?…\p{White_Space}\x1c-\x1f]*$/u);
-    const capital = /^\s*\p{Lu}/u.test(text) ? written.slice(0, 1).toUpperCase() : "";
-    const sentence = capital + written.slice(capital.length);
+    const [first = ""] = written;
+    const capital = /^\p{Uppercase}/u.test(text) ? first.toUpperCase() : first;
+    const sentence = capital + written.slice(first.length);
     return sentence.replaceAll(" ,", ",") + (whole ? end.trim() : "");
   }
 

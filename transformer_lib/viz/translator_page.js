@@ -10,6 +10,7 @@ import {
   copies,
   element,
   explain,
+  forget,
   knownBy,
   pause,
   soFar,
@@ -84,7 +85,7 @@ class TranslatorInPage extends Widget {
     }
     this.model.addEventListener("change", () => this.pick());
     this.search.addEventListener("change", () => this.write());
-    this.heads.addEventListener("change", () => this.draw());
+    this.heads.addEventListener("change", () => this.says.textContent && this.draw());
     this.target.addEventListener("keydown", (event) =>
       this.follow(event, [...this.target.querySelectorAll("button")]),
     );
@@ -148,10 +149,11 @@ class TranslatorInPage extends Widget {
 
   // It leaves the menu again if its files turn out to be of no use.
   remove(own) {
+    const chosen = this.wanted === own ? this.loaded : this.wanted;
     const index = this.models.indexOf(own);
     this.models.splice(index, 1);
     this.model.options[index].remove();
-    this.model.selectedIndex = Math.max(0, this.models.indexOf(this.loaded));
+    this.model.selectedIndex = Math.max(0, this.models.indexOf(chosen));
   }
 
   // ---- the recorded example ----
@@ -169,12 +171,12 @@ class TranslatorInPage extends Widget {
     return { ...found, weights, unknown: [] };
   }
 
-  // The recorded answers are those of the model of captions, until another one is loaded.
+  // The recorded answers are those of the model of captions, until it is loaded.
   async change(slot, word) {
     this.words[slot] = word;
     this.input.value = this.sentence();
     this.settle();
-    if (this.loaded === this.wanted) return this.write();
+    if (this.loaded === this.wanted || !this.wanted.captions) return this.write();
     this.offers.hidden = true;
     const run = ++this.run;
     const picture = this.recorded();
@@ -240,7 +242,12 @@ class TranslatorInPage extends Widget {
     this.source.replaceChildren(); // not even an end
     const language = { en: "an English", de: "a German", fr: "a French" }[this.input.lang];
     this.report(`Type ${language ?? "a"} sentence.`);
-    carry();
+    this.forget();
+  }
+
+  // The address carries none of its sentences.
+  forget() {
+    forget(this.models.map(({ name }) => name));
   }
 
   offer() {
@@ -255,6 +262,7 @@ class TranslatorInPage extends Widget {
         const button = element("button", { type: "button", lang: source }, text);
         button.addEventListener("click", () => {
           this.input.value = text;
+          this.button.focus(); // this one goes
           this.submit();
         });
         return button;
@@ -273,15 +281,13 @@ class TranslatorInPage extends Widget {
 
   async load() {
     const { wanted } = this; // another may be, by the time that it is there
-    this.model.disabled = true;
     const found = await this.fetch([wanted]);
-    this.model.disabled = false;
     if (found) {
       const { EOS, meanOfLayer } = await import("./translator.js");
       const [translator] = found;
       Object.assign(this, { translator, end: EOS, loaded: wanted });
       this.listHeads(meanOfLayer(-1));
-      this.listWidths(translator.decoding.beam_size ?? 1);
+      this.listWidths(translator.decoding.beam_size);
     }
     this.offer();
     return Boolean(found);
@@ -334,20 +340,23 @@ class TranslatorInPage extends Widget {
       return this.show(this.recorded(), { final: true, recorded: true });
     }
     const text = this.wanted.captions ? firstSentence(typed) : typed;
+    this.rest = typed.slice(text.length); // what captions leave out
     this.offers.hidden = true;
     if (!text) return this.clear("");
     if (this.tooLong(text)) return this.clear(this.notice.textContent);
-    const known = await this.knownOf(this.wanted, () => run === this.run && this.clear(""));
+    const known = await this.knownOf(this.wanted, () => this.clear(""));
     if (run !== this.run) return;
     const why = doubt(known, text); // of the sentence alone
     if (why?.certain) return this.refuse(text, why, known);
     if (this.loaded !== this.wanted) {
       if (this.button.disabled) return; // it is on its way
       this.clear("");
-      return (await this.load()) && this.write(); // of what stands there then
+      const { wanted } = this;
+      const another = () => this.wanted !== wanted && this.models.includes(wanted);
+      return ((await this.load()) || another()) && this.write(); // of what stands there then
     }
     const options = { beamSize: Number(this.search.value) };
-    Object.assign(this, { known, rest: text !== typed });
+    this.known = known;
     const begun = performance.now();
     if (text.length > LONG) {
       this.clear("");
@@ -361,7 +370,8 @@ class TranslatorInPage extends Widget {
         const { value, done } = steps.next();
         this.last = [text, value];
         if (done) {
-          if (!this.wanted.read) carry(this.wanted.name, typed); // nobody else has yours
+          if (this.wanted.read) this.forget(); // nobody else has yours
+          else carry(this.wanted.name, typed);
           return this.draw();
         }
         this.show(this.picture(), { doing: soFar(begun) });
@@ -408,7 +418,10 @@ class TranslatorInPage extends Widget {
     }
     if (run !== this.run) return;
     for (const [button, model, text] of offers)
-      button.addEventListener("click", () => this.turn(this.models.indexOf(model), text));
+      button.addEventListener("click", () => {
+        this.button.focus(); // this one goes
+        this.turn(this.models.indexOf(model), text);
+      });
     this.offers.replaceChildren(...offers.map(([button]) => button));
     this.offers.hidden = false;
   }
@@ -417,7 +430,7 @@ class TranslatorInPage extends Widget {
   suggest(meant) {
     const button = element("button", { type: "button", lang: this.wanted.source }, meant);
     button.addEventListener("click", () => {
-      this.input.value = meant;
+      this.input.value = meant + this.rest;
       this.button.focus(); // this one goes
       this.write();
     });

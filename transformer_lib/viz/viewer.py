@@ -176,6 +176,8 @@ def attention_viewer(weights: Any, rows: Sequence[str], columns: Sequence[str], 
         title: what the viewer shows, read out by screen readers and written above the words.
     """
     array = as_weights(weights, "weights")
+    if not 2 <= array.ndim <= 4:
+        raise ValueError(f"weights of shape {array.shape}: expected (T, S), (H, T, S) or (L, H, T, S)")
     targets = check_words(rows, "rows", array.shape[-2])
     sources = check_words(columns, "columns", array.shape[-1])
     start, names = widest_map(array), ("Layer", "Head")[4 - array.ndim :]

@@ -377,7 +377,7 @@ def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, sm
 def rejudge(study, folder=None):
     """Judge the rows of a record again, and those of all its checks."""
     path, record = stored(study, folder)
-    if not record.get("findings"):
+    if not record["rows"] or (study.findings and not record.get("findings")):
         raise SystemExit(f"{path} holds nothing to judge: run {study.name} first")
     refuse(study, record)
     record["findings"] = judge(study, record)

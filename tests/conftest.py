@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a script runs pytest in the background
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT)]
 

@@ -149,6 +149,8 @@ def test_a_check_that_was_stopped_is_judged_on_nothing(study, tmp_path, monkeypa
     with pytest.raises(SystemExit, match="nothing to judge"):
         harness.rejudge(study, tmp_path)
     run(study, [0, 1], 10, "it", folder=tmp_path)
+    run(study, [0, 1], 10, "it", folder=tmp_path / "numbers")
+    assert harness.rejudge(replace(study, findings={}), tmp_path / "numbers")["findings"] == {}
     CALLS.clear()
     monkeypatch.setattr(harness, "train", stops)
     with pytest.raises(Stopped):

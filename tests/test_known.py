@@ -256,7 +256,7 @@ Der Pokal passt nicht in den Koffer, weil er zu groß ist.
 We sat on the bank of the river.
 Wir saßen am Ufer des Flusses.
 I went to the bank to get some money.
-Ich ging zur Bank, um Geld zu bekommen.
+Ich ging zur Bank, um Geld zu holen.
 To be or not to be, that is the question.
 Sein oder Nichtsein, das ist hier die Frage.
 A man is riding a bicycle.

@@ -217,6 +217,8 @@ def test_a_name_belongs_to_one_class_which_a_cell_may_define_again(registered):
     registry.register_model("ours", MyConfig, again)
     assert registry.model_entry("ours").model_class is again
     assert registry.model_name(old) == "ours"  # so that it can be saved
+    registry.register_model("mine", MyConfig, type(old))
+    assert registry.model_name(old) == "mine"  # the class itself before one of the same place
     stranger = type("RecurrentSeq2Seq", (RecurrentSeq2Seq,), {})
     with pytest.raises(ValueError, match=r"'gru' is taken by transformer_lib\.models\.recurrent\.RecurrentSeq2Seq"):
         registry.register_model("gru", RecurrentConfig, stranger)
@@ -256,7 +258,7 @@ def test_captions_of_people_are_learned_and_scored_as_they_are_read_later(tmp_pa
     text = "".join(lines).replace(" ,", ",") + "...\t...\n"  # nothing is left of the last line
     path.write_text(text, encoding="utf-8")
     plan = TrainOptions(data=str(path), start_from="captions-en-de", training={"epochs": 1, "warmup": 0})
-    assert create_run(plan, tmp_path / "fine") == []
+    assert create_run(plan, tmp_path / "fine") == ["left out, as nothing remains of one side: 1 of the pairs"]
     run = open_run(tmp_path / "fine", CPU)
     one, other = run.translator.source_tokenizer, run.translator.target_tokenizer
     learned = {(one.decode(map(int, source)), other.decode(map(int, target))) for source, target in run.trainer.train}

@@ -98,12 +98,13 @@ def model_name(model: nn.Module) -> str:
     Raises:
         ValueError: for a class that is not registered.
     """
-    model = unwrapped(model)
-    for name in (*_REGISTERED, *_BUILT_IN):
-        if _place(type(model)) == _place(model_entry(name).model_class):
-            return name
+    kind = type(unwrapped(model))
+    for same in (lambda one: one is kind, lambda one: _place(one) == _place(kind)):  # its cell may have run again
+        for name in (*_REGISTERED, *_BUILT_IN):
+            if same(model_entry(name).model_class):
+                return name
     told = "give it one with register_model(name, config_class, model_class)"
-    raise ValueError(f"{type(model).__name__} has no name; {told}")
+    raise ValueError(f"{kind.__name__} has no name; {told}")
 
 
 def build_model(name: str, config: Any) -> nn.Module:

@@ -69,9 +69,10 @@ class TransformerConfig:
             raise ValueError(f"tie_embeddings=all needs one vocabulary, not {both}")
         if self.special.bos is None or self.special.padding < 0:
             raise ValueError(f"a translator needs BOS and PAD, not {self.special}")
-        outside = max(self.special.padding, self.special.bos, *self.special.eos) >= max(3, min(both))
-        if outside or max(self.special.forbidden, default=0) >= max(3, both[1]):
-            raise ValueError(f"special ids outside of a vocabulary of {min(both)}: {self.special}")
+        read = self.special.padding, self.special.bos, *self.special.eos
+        for ids, size in ((read, min(both)), (self.special.forbidden, both[1])):
+            if max(ids, default=0) >= max(3, size):
+                raise ValueError(f"special ids outside of a vocabulary of {size}: {self.special}")
 
     @classmethod
     def tiny(cls, **changes: Any) -> "TransformerConfig":

@@ -62,7 +62,8 @@ def evaluate_run(
     tokenizers = (translator.source_tokenizer, translator.target_tokenizer)
     corpus = load_corpus(replace(options, extra=None), stored.text, tokenizers)
     if (stored.data or {}).get("fingerprint", {}).get(part) != corpus.fingerprint(part):
-        raise ValueError(f"{options.data} has changed since the training: its {part} part differs")
+        told = f"its {part} part differs, or an earlier version split it in another way"
+        raise ValueError(f"{options.data} has changed since the training: {told}")
     pairs, longest = getattr(corpus, part), longest_pair(translator.model, options)
     encoded = encode_pairs(pairs, translator.source_tokenizer, translator.target_tokenizer, special=translator.special)
     fitting = [i for i, example in enumerate(encoded) if max(map(len, example)) <= longest]

@@ -277,7 +277,7 @@ class PairStream:
         self.data, self.seed, self.most, self.text = options.data, options.seed, 0, text
         self.ready = ready or partial(prepared, text=text)
         self.extra: list[tuple[str, str]] = []  # further pairs to train on, prepared
-        self.skip, self.skipped = options.skip_bad, list[int]()  # lines that are no pair
+        self.skip, self.skipped, self.empty = options.skip_bad, list[int](), 0  # lines that are no pair
         hashes: set[int] = set()
         for source, _ in self.read():
             hashes.add(self.number(source))
@@ -293,9 +293,13 @@ class PairStream:
         """All pairs of the file or data set, as the translator reads them; one with an empty side is left out."""
         skipped = list[int]()
         sink = skipped if self.skip else None
-        pairs = read_pairs(self.data, sink, source=self.text.source, target=self.text.target)
-        yield from filter(all, map(self.ready, pairs))
-        self.skipped = skipped
+        empty = 0
+        for pair in map(self.ready, read_pairs(self.data, sink, source=self.text.source, target=self.text.target)):
+            if all(pair):
+                yield pair
+            else:
+                empty += 1
+        self.skipped, self.empty = skipped, empty
 
     def number(self, source: str) -> int:
         """A hash of a source, another one for each seed."""
@@ -323,11 +327,13 @@ def prepared(pair: tuple[str, str], text: TextPreparation, tokenizers: Sequence[
     return text.prepare(source), target
 
 
-def left_out(skipped: list[int]) -> tuple[str, ...]:
-    """A note about lines that are no pair."""
-    if not skipped:
-        return ()
-    return (f"left out {len(skipped):,} lines that are no pair: {shown([*map(str, skipped)])}",)
+def left_out(skipped: list[int], empty: int = 0) -> tuple[str, ...]:
+    """Notes about lines that are no pair, and pairs of which preparation leaves nothing."""
+    notes = {
+        f"left out {len(skipped):,} lines that are no pair: {shown([*map(str, skipped)])}": skipped,
+        f"left out, as nothing remains of one side: {empty:,} of the pairs": empty,
+    }
+    return tuple(note for note, one in notes.items() if one)
 
 
 def load_corpus(
@@ -347,7 +353,7 @@ def load_corpus(
     found = list(read_pairs(options.extra, skipped)) if options.extra else []
     kept = [pair for pair in found if not any(ENDLESS.search(f"{side} ") for side in pair)]
     extra, fewer = [*filter(all, map(ready, kept))], len(found) - len(kept)
-    notes = left_out(skipped or [])
+    notes = left_out(skipped or [], len(kept) - len(extra))
     if fewer:
         notes += (f"left out {fewer:,} extra pairs that repeat a letter, a word or a phrase ten times in a row",)
     if options.data in CORPORA:
@@ -363,7 +369,8 @@ def load_corpus(
         raise ValueError(f"data={options.data!r} is no file, nor hf:NAME, {', '.join(CORPORA)}")
     stream = PairStream(options, text, ready)
     stream.extra = extra
-    return Corpus(stream, *stream.held_back(), left_out(stream.skipped) + notes)
+    parts = stream.held_back()
+    return Corpus(stream, *parts, left_out(stream.skipped, stream.empty) + notes)
 
 
 def make_tokenizers(corpus: Corpus, vocab_size: int | None) -> tuple[Tokenizer, Tokenizer]:

@@ -133,7 +133,7 @@ class Circuit extends Widget {
     const { one: shown } = this;
     if (!(await this.load())) return;
     const { source: known } = await knownBy(this.files, this.models[0]);
-    if (shown !== this.one) return; // another one was chosen
+    if (shown !== this.one) return this.update(); // another one was chosen
     const typed = wordsOf(texts[0]);
     if (!typed.length) return this.say("There is no word in this.");
     const strange = typed.filter((word) => !known.has(word));

@@ -90,8 +90,9 @@ export async function knownBy(files, model) {
   const load = async () =>
     readKnown(JSON.parse(new TextDecoder().decode(await fetchFile(url, () => {}))));
   if (!lists.has(url)) lists.set(url, load());
-  return lists.get(url).catch(() => {
+  return lists.get(url).catch(async () => {
     lists.delete(url);
+    await (await shelf())?.delete(url); // it may be no list
     return knowsAll;
   });
 }
@@ -146,7 +147,7 @@ export function carried() {
 }
 
 export function carry(name, text) {
-  const sentence = encodeURIComponent(text.toWellFormed());
+  const sentence = encodeURIComponent(text.replace(/\p{Cs}/gu, "\ufffd")); // half a pair
   history.replaceState(history.state, "", `#${name}/${sentence}`);
 }
 
@@ -235,7 +236,8 @@ export class Widget {
       clearInterval(watch);
       this.button.textContent = label;
       this.button.disabled = false;
-      if (focused && document.activeElement === document.body) this.button.focus();
+      if (focused && document.activeElement === document.body)
+        this.button.focus({ preventScroll: true });
       this.state.textContent = this.hint;
     }
   }

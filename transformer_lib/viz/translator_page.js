@@ -262,7 +262,7 @@ class TranslatorInPage extends Widget {
         const button = element("button", { type: "button", lang: source }, text);
         button.addEventListener("click", () => {
           this.input.value = text;
-          this.button.focus(); // this one goes
+          this.stay();
           this.submit();
         });
         return button;
@@ -282,7 +282,8 @@ class TranslatorInPage extends Widget {
   async load() {
     const { wanted } = this; // another may be, by the time that it is there
     const found = await this.fetch([wanted]);
-    if (found) {
+    if (found && this.loaded !== this.wanted) {
+      // else the reader went back to the one that is here
       const { EOS, meanOfLayer } = await import("./translator.js");
       const [translator] = found;
       Object.assign(this, { translator, end: EOS, loaded: wanted });
@@ -294,12 +295,18 @@ class TranslatorInPage extends Widget {
   }
 
   failed([model], error) {
+    this.moved = this.wanted !== model; // the reader has chosen another one
     if (model.read) this.remove(model);
-    this.clear(
-      model.read
-        ? `The page cannot use your translator: ${error.message}.`
-        : `${model.name} could not be loaded (${error.message}). Try again?`,
-    );
+    const told = model.read
+      ? `The page cannot use your translator: ${error.message}.`
+      : `${model.name} could not be loaded (${error.message}). Try again?`;
+    if (this.moved && this.loaded === this.wanted) this.say(told); // its answer stays
+    else this.clear(told);
+  }
+
+  // The button that was pressed goes; the focus stays in the form.
+  stay() {
+    (this.button.disabled ? this.input : this.button).focus();
   }
 
   // The heads to choose from; first the one that shows most.
@@ -351,8 +358,7 @@ class TranslatorInPage extends Widget {
     if (this.loaded !== this.wanted) {
       if (this.button.disabled) return; // it is on its way
       this.clear("");
-      const { wanted } = this;
-      const another = () => this.wanted !== wanted && this.models.includes(wanted);
+      const another = () => this.moved && this.loaded !== this.wanted;
       return ((await this.load()) || another()) && this.write(); // of what stands there then
     }
     const options = { beamSize: Number(this.search.value) };
@@ -419,7 +425,7 @@ class TranslatorInPage extends Widget {
     if (run !== this.run) return;
     for (const [button, model, text] of offers)
       button.addEventListener("click", () => {
-        this.button.focus(); // this one goes
+        this.stay();
         this.turn(this.models.indexOf(model), text);
       });
     this.offers.replaceChildren(...offers.map(([button]) => button));
@@ -431,7 +437,7 @@ class TranslatorInPage extends Widget {
     const button = element("button", { type: "button", lang: this.wanted.source }, meant);
     button.addEventListener("click", () => {
       this.input.value = meant + this.rest;
-      this.button.focus(); // this one goes
+      this.stay();
       this.write();
     });
     this.offers.replaceChildren(button);

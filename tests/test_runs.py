@@ -217,8 +217,8 @@ def test_a_name_belongs_to_one_class_which_a_cell_may_define_again(registered):
     registry.register_model("ours", MyConfig, again)
     assert registry.model_entry("ours").model_class is again
     assert registry.model_name(old) == "ours"  # so that it can be saved
-    registry.register_model("mine", MyConfig, type(old))
-    assert registry.model_name(old) == "mine"  # the class itself before one of the same place
+    registry.register_model("twice", MyConfig, type(old))
+    assert registry.model_name(old) == "twice"  # the class itself before one of the same place
     stranger = type("RecurrentSeq2Seq", (RecurrentSeq2Seq,), {})
     with pytest.raises(ValueError, match=r"'gru' is taken by transformer_lib\.models\.recurrent\.RecurrentSeq2Seq"):
         registry.register_model("gru", RecurrentConfig, stranger)

@@ -15,7 +15,7 @@ def model(source: Tensor, target: Tensor) -> Tensor:
     return table[source[:, :1], target]
 
 
-@check(probabilities, "Temperature, top-k and top-p")
+@check(probabilities, "Where does the nonsense come from?")
 def temperature() -> None:
     """Logits are divided by the temperature before the softmax."""
     logits = randn(2, V)
@@ -26,7 +26,7 @@ def temperature() -> None:
     equal(probabilities(logits, temperature=0.5), (logits * 2).softmax(-1), slips)
 
 
-@check(probabilities, "Temperature, top-k and top-p")
+@check(probabilities, "Where does the nonsense come from?")
 def top_k_and_top_p() -> None:
     """Top-k leaves the k likeliest words, top-p the fewest that have the probability p; what is left sums to 1.
 
@@ -43,7 +43,7 @@ def top_k_and_top_p() -> None:
     equal(probabilities(logits, top_k=2, top_p=0.6), tensor([[1.0, 0, 0, 0]]))
 
 
-@check(probabilities, "Temperature, top-k and top-p")
+@check(probabilities, "Where does the nonsense come from?")
 def no_more_than_k() -> None:
     """Of equal words, too, top-k leaves only k: compare places in the sorted order, not probabilities.
 

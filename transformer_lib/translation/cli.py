@@ -18,7 +18,7 @@ import torch
 import tyro
 from pydantic import ValidationError
 from tqdm import tqdm
-from tyro.conf import DisallowNone, OmitArgPrefixes, Positional, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 import transformer_lib.translation.run as runs
 from transformer_lib.data.files import fetch
@@ -540,7 +540,7 @@ def parse(arguments: list[str]) -> Any:
     about = {"prog": "transformer-lib", "description": f"Train translators and translate with them.\n\n{shipped()}"}
     try:
         with redirect_stderr(told):
-            return make(commands, args=arguments, config=(OmitArgPrefixes, DisallowNone), **about)
+            return make(commands, args=arguments, config=(OmitArgPrefixes,), **about)
     except SystemExit as stop:
         if not stop.code:
             raise  # that was the help

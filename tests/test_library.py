@@ -16,6 +16,7 @@ import torch
 from jaxtyping import TypeCheckError
 
 import transformer_lib
+from transformer_lib.models import registry
 
 PACKAGE = Path(transformer_lib.__file__).parent
 sys.path.append(str(PACKAGE.parent / "book" / "_ext"))
@@ -25,6 +26,12 @@ MODULES = sorted(
     if not path.stem.startswith("__")
 )
 NAMES = [name for name in transformer_lib.__all__ if not name.startswith("__")]
+
+
+@pytest.fixture(autouse=True)
+def names_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an example registers is gone after it."""
+    monkeypatch.setattr(registry, "_REGISTERED", dict(registry._REGISTERED))
 
 
 def examples_of(module: str) -> list[doctest.DocTest]:

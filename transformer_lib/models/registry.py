@@ -99,9 +99,10 @@ def model_name(model: nn.Module) -> str:
         ValueError: for a class that is not registered.
     """
     kind = type(unwrapped(model))
-    for same in (lambda one: one is kind, lambda one: _place(one) == _place(kind)):  # its cell may have run again
+    for exact in (True, False):  # or one of the same place, whose cell has run again
         for name in (*_REGISTERED, *_BUILT_IN):
-            if same(model_entry(name).model_class):
+            found = model_entry(name).model_class
+            if found is kind or (not exact and _place(found) == _place(kind)):
                 return name
     told = "give it one with register_model(name, config_class, model_class)"
     raise ValueError(f"{kind.__name__} has no name; {told}")

@@ -339,8 +339,8 @@ def run(study, seeds, budget, command, *, check=None, folder=None, workers=1, sm
     source = provenance(command)
     if source not in section["runs"]:
         section["runs"].append(source)
-    section |= {"seeds": list(seeds), "budget": budget}
-    section |= {"tuned": {}, "findings": {}} | section  # what is stopped can be read all the same
+    # what is stopped can be read all the same
+    section |= {"tuned": {}, "findings": {}} | section | {"seeds": list(seeds), "budget": budget}
 
     save = partial(write, record, path)
 

@@ -1,6 +1,7 @@
 """The options of a training: what they mean, what is refused, and what follows from a corpus."""
 
-from dataclasses import asdict
+import math
+from dataclasses import MISSING, asdict, fields
 
 import pytest
 import torch
@@ -9,7 +10,10 @@ from runs import pairs_file, write_pairs
 from transformer_lib.data.captions import make_captions
 from transformer_lib.data.multi30k import moses_tokenize
 from transformer_lib.data.tokenizer import Tokenizer
+from transformer_lib.decoding.beam_search import SearchConfig
+from transformer_lib.models import registry
 from transformer_lib.models.registry import build_model
+from transformer_lib.training.config import TrainingConfig
 from transformer_lib.translation import run
 from transformer_lib.translation.run import TrainOptions, load_corpus, model_config, resolve, training_config
 from transformer_lib.translation.translator import TextPreparation, Translator, unknown_words
@@ -212,3 +216,16 @@ def test_a_schedule_brings_its_warm_up_for_every_model(model, schedule, share):
     chosen = {"schedule": schedule, "epochs": 30, "max_tokens": 100}
     config = training_config(TrainOptions(model=model, training=chosen), [10] * 1000)
     assert config.warmup == (30 * 100 // share if share else 0)
+
+
+CONFIGS = dict.fromkeys(registry.model_entry(name).config_class for name in registry._BUILT_IN)
+
+
+@pytest.mark.parametrize("kind", [*CONFIGS, SearchConfig, TrainingConfig])
+def test_no_setting_is_not_a_number_or_infinite(kind):
+    needed = {one.name: 9 for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING}
+    for one in fields(kind):
+        if "float" in str(one.type) or isinstance(one.default, float):
+            for bad in (math.nan, math.inf):
+                with pytest.raises(ValueError, match=one.name):
+                    kind(**needed | {one.name: bad})

@@ -117,3 +117,9 @@ def test_the_first_page_says_what_the_record_says() -> None:
     record = json.loads((ROOT / "transformer_lib/results/how_many_words.json").read_text())
     bleu = {row["arm"].removeprefix("Bahdanau, "): row["bleu"] for row in record["rows"]}
     assert bleu["3 words"] > 0.95 * bleu["all words"] and bleu["all equally"] < 0.25 * bleu["all words"]
+
+
+def test_the_nonsense_that_sampling_opens_with_was_drawn_on_its_page() -> None:
+    cells = json.loads((ROOT / "book/translation/sampling.ipynb").read_text(encoding="utf-8"))["cells"]
+    (quoted,) = re.findall(r"^> (Ein junges Mädchen .+)$", "".join(cells[3]["source"]), re.M)
+    assert any(quoted in "".join(out.get("text", "")) for cell in cells for out in cell.get("outputs", []))
